@@ -1,0 +1,62 @@
+"""What the core wants sent: appended by anyone, drained by the driver after each step, in order.
+
+One way out: nothing below the purity line calls back up. Parts of a reply are buffers written one after the other
+(length prefix included); a part may be a view of log data, so the driver writes or copies it before the next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(slots=True)
+class Reply:
+    """Bytes for a connection, whole frames."""
+
+    connection: int
+    parts: Sequence[Buffer]
+
+
+@dataclass(slots=True)
+class Send:
+    """A request to another node; the answer comes back through `Broker.respond(correlation, …)`."""
+
+    node: int
+    correlation: int
+    parts: Sequence[Buffer]
+
+
+@dataclass(slots=True)
+class Close:
+    """End a connection after what was replied to it before; `reason` goes to the log."""
+
+    connection: int
+    reason: str
+
+
+Effect = Reply | Send | Close
+
+
+class Outbox:
+    """The effects of one step, in order."""
+
+    __slots__ = ("effects",)
+
+    def __init__(self) -> None:
+        self.effects: list[Effect] = []
+
+    def reply(self, connection: int, parts: Sequence[Buffer]) -> None:
+        self.effects.append(Reply(connection, parts))
+
+    def send(self, node: int, correlation: int, parts: Sequence[Buffer]) -> None:
+        self.effects.append(Send(node, correlation, parts))
+
+    def close(self, connection: int, reason: str) -> None:
+        self.effects.append(Close(connection, reason))
+
+    def drain(self) -> list[Effect]:
+        effects, self.effects = self.effects, []
+        return effects
