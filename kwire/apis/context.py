@@ -1,0 +1,202 @@
+"""What a handler of kwire/apis gets: the request's context and the broker's parts.
+
+A handler is `handle_<api>(ctx, request)`; it returns a response message, `PARKED` or `NO_RESPONSE` and runs to
+completion (docs/architecture.md §3). A parked request is answered later by exactly one `ctx.reply(response)`.
+`ctx.close(reason)` ends the connection (acks=0 failed, say); the broker does it after what was replied before.
+When a connection ends while a request is parked the broker calls `ctx.disconnected()`: whoever parked the request
+may have set `ctx.on_disconnect` to drop what waits. Replies to a dead connection are ignored by the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from kwire.coordinator.group_coordinator import GroupCoordinator
+    from kwire.protocol.schema import Message
+    from kwire.replication.clock import Clock, Timers
+    from kwire.replication.config import BrokerConfig
+    from kwire.replication.controller import Controller
+    from kwire.replication.fetch_session import FetchSessionCache
+    from kwire.replication.log_manager import LogManager
+    from kwire.replication.metadata import MetadataCache
+    from kwire.replication.producer_ids import ProducerIds
+    from kwire.replication.replica_manager import ReplicaManager
+
+ADMIN_CLIENT_ID: Final = "__admin_client"
+"""The client id that Kafka lets write to internal topics (AdminUtils.ADMIN_CLIENT_ID)."""
+
+
+class Parked:
+    """The handler will call `ctx.reply` exactly once, later (or has done so already)."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "PARKED"
+
+
+class NoResponse:
+    """The request has no answer (Produce with acks=0)."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "NO_RESPONSE"
+
+
+PARKED: Final = Parked()
+NO_RESPONSE: Final = NoResponse()
+
+
+class Session(Protocol):
+    """What handlers may know of a connection; kwire/session.py has the real one."""
+
+    @property
+    def connection(self) -> int: ...
+
+    @property
+    def peer_host(self) -> str: ...
+
+    @property
+    def listener_name(self) -> str: ...
+
+    @property
+    def client_software_name(self) -> str: ...
+
+    @property
+    def client_software_version(self) -> str: ...
+
+    @property
+    def principal(self) -> str: ...
+
+
+class Services:
+    """The parts of one broker, as handlers see them. Filled once by Broker; any part may be absent in a test."""
+
+    __slots__ = (
+        "clock",
+        "cluster_id",
+        "config",
+        "controller",
+        "disk_space",
+        "fetch_sessions",
+        "group_coordinator",
+        "log_dir",
+        "log_manager",
+        "metadata",
+        "node_id",
+        "producer_ids",
+        "random",
+        "replica_manager",
+        "timers",
+    )
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        cluster_id: str,
+        clock: Clock,
+        timers: Timers,
+        random: Random,
+        config: BrokerConfig,
+        metadata: MetadataCache,
+        replica_manager: ReplicaManager,
+        log_manager: LogManager,
+        controller: Controller,
+        group_coordinator: GroupCoordinator,
+        producer_ids: ProducerIds,
+        fetch_sessions: FetchSessionCache,
+        log_dir: str = "/tmp/kwire",
+        disk_space: Callable[[], tuple[int, int]] | None = None,
+    ) -> None:
+        """`log_dir`: absolute path as DescribeLogDirs shows it; `disk_space`: → (total, usable) bytes, None unknown."""
+        self.node_id = node_id
+        self.cluster_id = cluster_id
+        self.clock = clock
+        self.timers = timers
+        self.random = random
+        self.config = config
+        self.metadata = metadata
+        self.replica_manager = replica_manager
+        self.log_manager = log_manager
+        self.controller = controller
+        self.group_coordinator = group_coordinator
+        self.producer_ids = producer_ids
+        self.fetch_sessions = fetch_sessions
+        self.log_dir = log_dir
+        self.disk_space = disk_space
+
+
+class RequestContext:
+    """One request on its way. `respond` and `close` are the broker's, called with the context itself."""
+
+    __slots__ = (
+        "_close",
+        "_respond",
+        "answered",
+        "api_key",
+        "api_version",
+        "client_id",
+        "correlation_id",
+        "on_disconnect",
+        "services",
+        "session",
+    )
+
+    def __init__(
+        self,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        session: Session,
+        services: Services,
+        respond: Callable[[RequestContext, Message], None],
+        close: Callable[[RequestContext, str], None],
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.session = session
+        self.services = services
+        self._respond = respond
+        self._close = close
+        self.answered = False
+        self.on_disconnect: Callable[[], None] | None = None
+
+    def reply(self, response: Message) -> None:
+        """Answers a parked request. Exactly once: a second call is a bug of the caller."""
+        assert not self.answered, "a request is answered once"
+        self.answered = True
+        self.on_disconnect = None
+        self._respond(self, response)
+
+    def close(self, reason: str) -> None:
+        """Ends the connection after what was replied before; `reason` goes to the log."""
+        self._close(self, reason)
+
+    def disconnected(self) -> None:
+        """The connection is gone: what waits for this request's sake need not wait any longer."""
+        callback, self.on_disconnect = self.on_disconnect, None
+        if callback is not None:
+            callback()
+
+
+def error_of(error: KafkaError) -> tuple[int, str | None]:
+    """Code and message for the error fields of a topic or a partition."""
+    return int(error.code), error.message
+
+
+def topic_error(error: ErrorCode, by_topic_id: bool) -> ErrorCode:
+    """The unknown-topic error in the words of the request: by id it is UNKNOWN_TOPIC_ID (KIP-516)."""
+    if by_topic_id and error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return error
