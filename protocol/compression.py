@@ -1,0 +1,234 @@
+"""The five codecs of record batches and message sets, as Kafka's clients write and read them.
+
+Answers to org.apache.kafka.common.compress of 3.9. What differs from the codec libraries' own defaults:
+
+* LZ4 is written with independent blocks and without content checksum; kafka-clients refuses dependent blocks. Both
+  kinds are read, other clients write them.
+* LZ4 in magic 0 carries a header checksum over the frame magic too (KAFKA-3160): written so for those who expect it,
+  and either form is read, as Kafka does.
+* Snappy is written in the blocks of the xerial Java stream; raw snappy, which some clients send, is read as well.
+* gzip may consist of several members; bytes after the last one that are no member are ignored, as in Java.
+
+Decompression is bounded: no more than `limit` bytes come out, whatever a few bytes of input promise, and no buffer is
+sized on the word of a length inside the data. Everything wrong with the data is KafkaError(CORRUPT_MESSAGE). Kafka
+streams and has no such limit; ours is what one request could have carried uncompressed (socket.request.max.bytes).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Buffer = bytes | bytearray | memoryview
+
+NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+"""Codec names by id (attribute bits 0 to 2)."""
+
+DECOMPRESSED_BYTES_MAX = 100 << 20
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_BLOCK_BYTES = 32 << 10
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_DEFAULT_LEVEL = (
+    9  # compression.lz4.level's default, which in Kafka selects the fast compressor
+)
+
+
+def codec_name(codec_id: int) -> str:
+    """The name of a codec id; KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for one that Kafka does not know."""
+    if 0 <= codec_id < len(NAMES):
+        return NAMES[codec_id]
+    raise KafkaError(
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression type id: {codec_id}"
+    )
+
+
+def codec_id(name: str) -> int:
+    """The id of a codec name; KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for one that Kafka does not know."""
+    if name in NAMES:
+        return NAMES.index(name)
+    raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression name: {name}")
+
+
+def compress(codec: str, data: Buffer, *, level: int | None = None, magic: int = 2) -> bytes:
+    """`data` compressed so that every Kafka client reads it. `level` is Kafka's, per codec; None is the default."""
+    if codec == "none":
+        return bytes(data)
+    if codec == "gzip":
+        import zlib
+
+        compressor = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
+        return compressor.compress(data) + compressor.flush()
+    if codec == "snappy":
+        return _compress_snappy(data)
+    if codec == "lz4":
+        return _compress_lz4(data, level, magic)
+    if codec == "zstd":
+        import cramjam
+
+        return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
+    raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression name: {codec}")
+
+
+def decompress(
+    codec: str, data: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX, magic: int = 2
+) -> bytes:
+    """What was compressed; KafkaError(CORRUPT_MESSAGE) when it is broken or more than `limit` bytes."""
+    if codec == "none":
+        return bytes(data)
+    if codec == "gzip":
+        return _decompress_gzip(data, limit)
+    if codec == "snappy":
+        return _decompress_snappy(data, limit)
+    if codec == "lz4":
+        import cramjam
+
+        if magic == 0:
+            data = _with_lz4_header_checksum(bytes(data), over_magic=False)
+        return _decompress_bounded(codec, cramjam.lz4.decompress_into, data, limit)
+    if codec == "zstd":
+        import cramjam
+
+        return _decompress_bounded(codec, cramjam.zstd.decompress_into, data, limit)
+    raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression name: {codec}")
+
+
+def _corrupt(codec: str, why: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"cannot decompress {codec} records: {why}")
+
+
+def _decompress_bounded(
+    codec: str, decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit: int
+) -> bytes:
+    """Tries growing output buffers: the library has no limit of its own but the size of what it is given."""
+    import cramjam
+
+    size = min(limit, max(4096, 8 * len(data)))
+    while True:
+        out = bytearray(size)
+        try:
+            length = decompress_into(data, out)
+        except cramjam.DecompressionError as error:
+            if "whole buffer" not in str(error):
+                raise _corrupt(codec, str(error)) from None
+            if size >= limit:
+                raise _corrupt(codec, f"more than {limit} bytes") from None
+            size = min(limit, size * 8)
+            continue
+        return bytes(memoryview(out)[:length])
+
+
+def _decompress_gzip(data: Buffer, limit: int) -> bytes:
+    import zlib
+
+    decompressor = zlib.decompressobj(31)
+    try:
+        # One byte more than allowed, to tell "exactly the limit" from "more".
+        out = decompressor.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise _corrupt("gzip", str(error)) from None
+    if len(out) > limit:
+        raise _corrupt("gzip", f"more than {limit} bytes")
+    if not decompressor.eof:
+        raise _corrupt("gzip", "the stream ends early")
+    if decompressor.unused_data[:2] != b"\x1f\x8b":
+        return out
+    # Several members. Not one by one with zlib: it copies the rest for each, and hostile data has thousands.
+    import cramjam
+
+    return _decompress_bounded("gzip", cramjam.gzip.decompress_into, data, limit)
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    import cramjam
+
+    view = memoryview(data)
+    out = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES])
+        out += len(block).to_bytes(4, "big")
+        out += memoryview(block)
+    return bytes(out)
+
+
+def _decompress_snappy(data: Buffer, limit: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[:8]) != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view, limit)
+    blocks: list[bytes] = []
+    position = 16
+    while position < len(view):
+        if bytes(view[position : position + 8]) == _XERIAL_MAGIC:
+            position += 16  # one stream after the other
+            continue
+        length = int.from_bytes(view[position : position + 4], "big")
+        position += 4
+        if length > len(view) - position:
+            raise _corrupt("snappy", "a block is longer than the data")
+        block = _decompress_snappy_block(view[position : position + length], limit)
+        limit -= len(block)
+        blocks.append(block)
+        position += length
+    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+
+def _decompress_snappy_block(block: memoryview, limit: int) -> bytes:
+    import cramjam
+
+    try:
+        length = cramjam.snappy.decompress_raw_len(block)
+        # Three bytes copy at most 64: what promises more is a lie, not to be allocated for.
+        if length > limit or length > 22 * len(block) + 64:
+            raise _corrupt("snappy", f"{length} bytes out of {len(block)}")
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise _corrupt("snappy", str(error)) from None
+
+
+def _compress_lz4(data: Buffer, level: int | None, magic: int) -> bytes:
+    import cramjam
+
+    fast = level is None or level == _LZ4_DEFAULT_LEVEL
+    compressor = cramjam.lz4.Compressor(
+        level=0 if fast else level, content_checksum=False, block_linked=False
+    )
+    compressor.compress(bytes(data))  # takes nothing else
+    frame = bytes(compressor.finish())
+    return _with_lz4_header_checksum(frame, over_magic=True) if magic == 0 else frame
+
+
+def _with_lz4_header_checksum(frame: bytes, *, over_magic: bool) -> bytes:
+    """The frame with its header checksum right, or wrong in the way of magic 0 (taken over the frame magic too)."""
+    if len(frame) < 7 or frame[:4] != _LZ4_MAGIC:
+        return frame  # not for us to judge: the decompressor will
+    end = 6 + (
+        8 if frame[4] & 0x08 else 0
+    )  # flags, block size, and the content size where there is one
+    if len(frame) <= end:
+        return frame
+    checksum = _xxh32_short(frame[0 if over_magic else 4 : end]) >> 8 & 0xFF
+    return frame[:end] + bytes([checksum]) + frame[end + 1 :]
+
+
+def _xxh32_short(data: bytes) -> int:
+    """xxHash32 with seed 0 of fewer than 16 bytes: all that an LZ4 frame header needs."""
+    assert len(data) < 16
+    mask = 0xFFFFFFFF
+    value = 374761393 + len(data)
+    position = 0
+    while position + 4 <= len(data):
+        word = int.from_bytes(data[position : position + 4], "little")
+        value = (value + word * 3266489917) & mask
+        value = ((value << 17 | value >> 15) & mask) * 668265263 & mask
+        position += 4
+    for byte in data[position:]:
+        value = (value + byte * 374761393) & mask
+        value = ((value << 11 | value >> 21) & mask) * 2654435761 & mask
+    value = (value ^ value >> 15) * 2246822519 & mask
+    value = (value ^ value >> 13) * 3266489917 & mask
+    return value ^ value >> 16

@@ -1,0 +1,52 @@
+"""Variable-length integers as records use them: zigzag, then 7 bits a byte, low bits first.
+
+Answers to ByteUtils.readVarint / readVarlong of kafka-clients: an int takes at most 5 bytes, a long at most 10, and
+bits beyond 32 or 64 fall off as they do in Java. Readers raise IndexError past the end of the data and ValueError for
+a number that does not end; who calls them turns both into its own error.
+"""
+
+from __future__ import annotations
+
+INT32_MAX = (1 << 31) - 1
+INT64_MAX = (1 << 63) - 1
+
+
+def read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    """A signed 32-bit number and the position after it."""
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 28:
+            raise ValueError("a varint of more than 5 bytes")
+    value &= 0xFFFFFFFF
+    return (value >> 1) ^ -(value & 1), position
+
+
+def read_varlong(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    """A signed 64-bit number and the position after it."""
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 63:
+            raise ValueError("a varlong of more than 10 bytes")
+    value &= 0xFFFFFFFFFFFFFFFF
+    return (value >> 1) ^ -(value & 1), position
+
+
+def append_varint(out: bytearray, value: int) -> None:
+    """Writes a signed number of up to 64 bits at the end of `out`."""
+    value = value << 1 if value >= 0 else (-value << 1) - 1
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
