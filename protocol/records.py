@@ -254,7 +254,11 @@ def iter_records(
     try:
         while count > 0:
             count -= 1
-            size, position = read_varint(data, position)
+            size = data[position]
+            if size < 0x80:  # written out: this loop is the price of a restart and of compaction
+                size, position = size >> 1 ^ -(size & 1), position + 1
+            else:
+                size, position = read_varint(data, position)
             body_end = position + size
             if size < 0 or body_end > end:
                 raise _invalid(f"a record of {size} bytes is longer than its batch")
@@ -262,10 +266,18 @@ def iter_records(
             timestamp += base_timestamp
             if not _INT64_MIN <= timestamp <= INT64_MAX:
                 timestamp = _wrap_int64(timestamp)
-            offset_delta, position = read_varint(data, position)
+            offset_delta = data[position]
+            if offset_delta < 0x80:
+                offset_delta, position = offset_delta >> 1 ^ -(offset_delta & 1), position + 1
+            else:
+                offset_delta, position = read_varint(data, position)
             key, position = _read_bytes(data, position)
             value, position = _read_bytes(data, position)
-            header_count, position = read_varint(data, position)
+            header_count = data[position]
+            if header_count < 0x80:
+                header_count, position = header_count >> 1 ^ -(header_count & 1), position + 1
+            else:
+                header_count, position = read_varint(data, position)
             headers: Sequence[tuple[str, bytes | None]] = ()
             if header_count:
                 headers, position = _read_headers(data, position, header_count, body_end)
@@ -302,12 +314,7 @@ def _records_section(buffer: Buffer, header: BatchHeader, limit: int) -> tuple[b
 
 
 def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    length = data[position]
-    if length < 0x80:
-        position += 1
-        length = length >> 1 ^ -(length & 1)
-    else:
-        length, position = read_varint(data, position)
+    length, position = read_varint(data, position)
     if length < 0:
         return None, position
     end = position + length

@@ -13,34 +13,41 @@ INT64_MAX = (1 << 63) - 1
 
 def read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
     """A signed 32-bit number and the position after it."""
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > 28:
-            raise ValueError("a varint of more than 5 bytes")
+    value = data[position]
+    if value < 0x80:  # one byte and two are nearly all there is: no loop for them
+        return value >> 1 ^ -(value & 1), position + 1
+    byte = data[position + 1]
+    if byte < 0x80:
+        value = value & 0x7F | byte << 7
+        return value >> 1 ^ -(value & 1), position + 2
+    value, position = _read_long(data, position, 28)
     value &= 0xFFFFFFFF
-    return (value >> 1) ^ -(value & 1), position
+    return value >> 1 ^ -(value & 1), position
 
 
 def read_varlong(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
     """A signed 64-bit number and the position after it."""
+    value = data[position]
+    if value < 0x80:
+        return value >> 1 ^ -(value & 1), position + 1
+    value, position = _read_long(data, position, 63)
+    value &= 0xFFFFFFFFFFFFFFFF
+    return value >> 1 ^ -(value & 1), position
+
+
+def _read_long(
+    data: bytes | bytearray | memoryview, position: int, last_shift: int
+) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            break
+            return value, position
         shift += 7
-        if shift > 63:
-            raise ValueError("a varlong of more than 10 bytes")
-    value &= 0xFFFFFFFFFFFFFFFF
-    return (value >> 1) ^ -(value & 1), position
+        if shift > last_shift:
+            raise ValueError("a variable-length integer that does not end")
 
 
 def append_varint(out: bytearray, value: int) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from kwire.protocol import records
-from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import (
     BatchHeader,
     Record,

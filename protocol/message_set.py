@@ -1,0 +1,381 @@
+"""Message sets of magic 0 and 1: what clients before 0.11 send and read, and the way to and from record batches.
+
+Answers to LegacyRecord, AbstractLegacyRecordBatch, RecordsUtil (down-conversion) and LogValidator (up-conversion) of
+Kafka 3.9 (KIP-31: relative offsets, KIP-32: timestamps).
+
+    offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | timestamp i64 (magic 1) | key bytes | value bytes
+
+* A compressed message ("wrapper") has a message set as its value. In magic 0 the inner messages carry their offsets,
+  in magic 1 offsets relative to the first one, and the wrapper's offset is the last one's. An outer offset of 0, which
+  some librdkafka versions produce, means that the inner offsets are absolute.
+* The CRC is zlib's, from the magic to the end of the message.
+* zstd does not exist here: reading one is INVALID_RECORD, down-converting to it UNSUPPORTED_COMPRESSION_TYPE.
+* Control batches and headers have no counterpart and are dropped on the way down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from struct import error as _StructError
+from typing import NamedTuple
+from zlib import crc32
+
+from kwire.protocol import compression as _compression
+from kwire.protocol.compression import DECOMPRESSED_BYTES_MAX
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.records import (
+    CREATE_TIME,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    Record,
+    build_batch,
+    check_crc,
+    iter_records,
+    parse_header,
+)
+
+NO_TIMESTAMP_TYPE = "NoTimestampType"
+
+_COMPRESSION = 0x07
+_LOG_APPEND_TIME = 0x08
+_MIN_SIZE = (14, 22)
+"""Bytes of a message with null key and value after its offset and size, by magic."""
+
+_PREFIX = Struct(">qiIbb")
+_OFFSET_AND_SIZE = Struct(">qi")
+_INT64 = Struct(">q")
+_INT32 = Struct(">i")
+_UINT32 = Struct(">I")
+
+
+class Message(NamedTuple):
+    """A message of a set, in place: plain, or a wrapper with a set inside."""
+
+    position: int
+    size: int
+    """With offset and size field: 12 more than the latter."""
+    offset: int
+    crc: int
+    magic: int
+    attributes: int
+    timestamp: int
+    """-1 in magic 0."""
+    key: memoryview | None
+    value: memoryview | None
+
+    @property
+    def compression(self) -> str:
+        return _compression.codec_name(self.attributes & _COMPRESSION)
+
+    @property
+    def timestamp_type(self) -> str:
+        if self.magic == 0:
+            return NO_TIMESTAMP_TYPE
+        return LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME else CREATE_TIME
+
+    @property
+    def last_offset(self) -> int:
+        return self.offset
+
+
+# ---------------------------------------------------------------- reading
+
+
+def magic_of(buffer: Buffer) -> int | None:
+    """The magic of the first batch or message, whatever it is worth; None when the buffer is too short for one."""
+    return _signed(memoryview(buffer)[MAGIC_POSITION]) if len(buffer) > MAGIC_POSITION else None
+
+
+def iter_entries(buffer: Buffer) -> Iterator[BatchHeader | Message]:
+    """Batches and messages of any magic, one after the other. Stops at a partial one at the end.
+
+    KafkaError(CORRUPT_MESSAGE) at a size or magic that cannot be.
+    """
+    position, end = 0, len(buffer)
+    while end - position >= LOG_OVERHEAD:
+        size = _INT32.unpack_from(buffer, position + 8)[0]
+        if size < _MIN_SIZE[0]:
+            raise _corrupt(f"Record size {size} is less than the minimum record overhead (14)")
+        if end - position <= MAGIC_POSITION:
+            return
+        magic = _signed(memoryview(buffer)[position + MAGIC_POSITION])
+        if not 0 <= magic <= 2:
+            raise _corrupt(f"Invalid magic found in record: {magic}")
+        if position + LOG_OVERHEAD + size > end:
+            return
+        yield (
+            parse_header(buffer, position) if magic == 2 else parse_message(buffer, position, end)
+        )
+        position += LOG_OVERHEAD + size
+
+
+def valid_bytes(buffer: Buffer) -> int:
+    """How many bytes whole batches and messages take, the partial one at the end left out."""
+    length = 0
+    for entry in iter_entries(buffer):
+        length = entry.position + entry.size
+    return length
+
+
+def parse_message(buffer: Buffer, position: int, end: int) -> Message:
+    """The whole message at `position`; KafkaError(CORRUPT_MESSAGE) when its fields are not as long as it is."""
+    try:
+        offset, size, crc, magic, attributes = _PREFIX.unpack_from(buffer, position)
+        if magic not in (0, 1):
+            raise _corrupt(f"a message of magic {magic}")
+        stop = position + LOG_OVERHEAD + size
+        if size < _MIN_SIZE[magic] or stop > end:
+            raise _corrupt(f"Record size {size} cannot be")
+        timestamp = NO_TIMESTAMP if magic == 0 else _INT64.unpack_from(buffer, position + 18)[0]
+        view = memoryview(buffer)
+        key, after = _read_bytes(view, position + (18 if magic == 0 else 26), stop)
+        value, after = _read_bytes(view, after, stop)
+    except _StructError:
+        raise _corrupt("the buffer ends within a message") from None
+    return Message(
+        position, LOG_OVERHEAD + size, offset, crc, magic, attributes, timestamp, key, value
+    )
+
+
+def _read_bytes(view: memoryview, position: int, end: int) -> tuple[memoryview | None, int]:
+    length = _INT32.unpack_from(view, position)[0]
+    position += 4
+    if length < 0:
+        return None, position
+    if length > end - position:
+        raise _corrupt("a key or value is longer than its message")
+    return view[position : position + length], position + length
+
+
+def check_message_crc(buffer: Buffer, message: Message) -> bool:
+    """Whether the stored checksum is that of the bytes."""
+    body = memoryview(buffer)[message.position + MAGIC_POSITION : message.position + message.size]
+    return crc32(body) == message.crc
+
+
+def message_records(
+    buffer: Buffer, message: Message, *, limit: int = DECOMPRESSED_BYTES_MAX
+) -> list[Record]:
+    """The record of a plain message, those inside a wrapper, with absolute offsets.
+
+    The CRC of the message itself is not looked at, those of inner messages are. KafkaError(INVALID_RECORD) where Kafka
+    says so: no inner records, nested compression, zstd, inner offsets beyond the wrapper's; CORRUPT_MESSAGE else.
+    """
+    if not message.attributes & _COMPRESSION:
+        return [_as_record(message, message.offset, message.timestamp)]
+    codec = message.compression
+    if codec == "zstd":
+        raise _invalid(f"zstd in a message set of magic {message.magic}")
+    if message.value is None:
+        raise _invalid("Found invalid compressed record set with null value")
+    data = _compression.decompress(codec, message.value, limit=limit, magic=message.magic)
+    inner = list(_inner_messages(data, message.magic))
+    if not inner:
+        raise _invalid("Found invalid compressed record set with no inner records")
+    base = 0
+    if message.magic == 1 and message.offset != 0:
+        base = message.offset - inner[-1].offset
+        if base < 0:
+            raise _invalid("the wrapper's offset is less than the last inner message's")
+    append_time = message.timestamp if message.attributes & _LOG_APPEND_TIME else None
+    return [
+        _as_record(
+            entry,
+            base + entry.offset,
+            entry.timestamp if append_time is None or message.magic == 0 else append_time,
+        )
+        for entry in inner
+    ]
+
+
+def _inner_messages(data: bytes, magic: int) -> Iterator[Message]:
+    position = 0
+    while len(data) - position >= LOG_OVERHEAD:
+        size = _INT32.unpack_from(data, position + 8)[0]
+        if size < _MIN_SIZE[0]:
+            raise _corrupt("Record size is less than the minimum record overhead (14)")
+        if position + LOG_OVERHEAD + size > len(data):
+            return  # Kafka takes a torn last message for the end
+        message = parse_message(data, position, len(data))
+        if message.magic != magic:
+            raise _invalid(f"a message of magic {message.magic} in a wrapper of magic {magic}")
+        if message.attributes & _COMPRESSION:
+            raise _invalid("Inner messages must not be compressed")
+        if not check_message_crc(data, message):
+            raise _corrupt("the checksum of an inner message is wrong")
+        yield message
+        position += message.size
+
+
+def _as_record(message: Message, offset: int, timestamp: int) -> Record:
+    key, value = message.key, message.value
+    return Record(
+        offset,
+        timestamp,
+        None if key is None else bytes(key),
+        None if value is None else bytes(value),
+    )
+
+
+# ---------------------------------------------------------------- writing
+
+
+def build_message_set(
+    records: Iterable[Record],
+    magic: int,
+    *,
+    compression: str = "none",
+    timestamp_type: str = CREATE_TIME,
+    log_append_time_ms: int = NO_TIMESTAMP,
+) -> bytes:
+    """Messages of magic 0 or 1, or with a codec one wrapper around them; headers are dropped. Offsets as the records'.
+
+    KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for zstd. No records, no bytes.
+    """
+    if compression == "zstd":
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            "Down-conversion of zstandard-compressed batches is not supported",
+        )
+    append_time = magic == 1 and timestamp_type == LOG_APPEND_TIME
+    attributes = _LOG_APPEND_TIME if append_time else 0
+    relative = magic == 1 and compression != "none"
+    out = bytearray()
+    first_offset: int | None = None
+    last_offset, max_timestamp = -1, NO_TIMESTAMP
+    for offset, timestamp, key, value, _headers in records:
+        if first_offset is None:
+            first_offset = offset
+        last_offset = offset
+        max_timestamp = max(max_timestamp, timestamp)
+        if append_time and compression == "none":
+            timestamp = log_append_time_ms
+        inner_offset = offset - first_offset if relative else offset
+        _append_message(out, inner_offset, magic, attributes, timestamp, key, value)
+    if first_offset is None or compression == "none":
+        return bytes(out)
+    wrapper = bytearray()
+    _append_message(
+        wrapper,
+        last_offset,
+        magic,
+        attributes | _compression.codec_id(compression),
+        log_append_time_ms if append_time else max_timestamp,
+        None,
+        _compression.compress(compression, out, magic=magic),
+    )
+    return bytes(wrapper)
+
+
+def _append_message(
+    out: bytearray,
+    offset: int,
+    magic: int,
+    attributes: int,
+    timestamp: int,
+    key: Buffer | None,
+    value: Buffer | None,
+) -> None:
+    start = len(out)
+    size = _MIN_SIZE[magic] + (len(key) if key else 0) + (len(value) if value else 0)
+    out += _PREFIX.pack(offset, size, 0, magic, attributes)
+    if magic == 1:
+        out += _INT64.pack(timestamp)
+    for field in (key, value):
+        out += _INT32.pack(-1 if field is None else len(field))
+        out += field or b""
+    _UINT32.pack_into(out, start + 12, crc32(memoryview(out)[start + 16 :]))
+
+
+# ---------------------------------------------------------------- conversion
+
+
+def upconvert(message_set: Buffer, *, compression: str | None = None) -> bytes:
+    """A producer's message set (Produce v0 to v2) as one batch, offsets from 0, ready for `Log.append_as_leader`.
+
+    `compression` is the topic's; None keeps the producer's. Plain messages go into one batch together; a wrapper must
+    be alone. CORRUPT_MESSAGE: a wrong checksum or size. INVALID_RECORD: nothing there, magic 2 or mixed magics, two
+    wrappers. INVALID_TIMESTAMP: the producer claims LogAppendTime. KafkaError, all of them.
+    """
+    entries = list(iter_entries(message_set))
+    messages = [entry for entry in entries if isinstance(entry, Message)]
+    if not messages:
+        raise _invalid("Record batch has no batches at all")
+    if len(messages) != len(entries) or any(m.magic != messages[0].magic for m in messages):
+        raise _invalid("Batch magic is not the same as the first batch's magic byte")
+    codecs = {message.compression for message in messages} - {"none"}
+    if codecs and len(messages) > 1:
+        raise _invalid("Compressed outer record has more than one batch")
+    for message in messages:
+        if not check_message_crc(message_set, message):
+            raise _corrupt("Record is corrupt: stored and computed crc differ")
+        if message.timestamp_type == LOG_APPEND_TIME:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                "Producer should not set timestamp type to LogAppendTime.",
+            )
+    source = codecs.pop() if codecs else "none"
+    return build_batch(
+        (
+            record._replace(offset=-1)
+            for message in messages
+            for record in message_records(message_set, message)
+        ),
+        compression=source if compression is None else compression,
+    )
+
+
+def downconvert(
+    batches: Buffer, to_magic: int, first_offset: int, *, limit: int = DECOMPRESSED_BYTES_MAX
+) -> bytes:
+    """What Fetch v0 and v1 (`to_magic` 0), v2 and v3 (1) return for the batches read from the log.
+
+    Records before `first_offset` are left out of uncompressed batches, as some librdkafka versions need. A partial
+    batch at the end is left out. KafkaError(UNSUPPORTED_COMPRESSION_TYPE) when a batch is zstd's.
+    """
+    assert to_magic in (0, 1)
+    out = bytearray()
+    for entry in iter_entries(batches):
+        if isinstance(entry, Message):
+            if entry.magic <= to_magic:
+                out += memoryview(batches)[entry.position : entry.position + entry.size]
+                continue
+            codec, timestamp_type = entry.compression, entry.timestamp_type
+            append_time, records = (
+                entry.timestamp,
+                iter(message_records(batches, entry, limit=limit)),
+            )
+        else:
+            if entry.is_control:
+                continue
+            if not check_crc(batches, entry):
+                raise _corrupt("Record is corrupt: stored and computed crc differ")
+            codec, timestamp_type = entry.compression, entry.timestamp_type
+            append_time, records = entry.max_timestamp, iter_records(batches, entry, limit=limit)
+        if codec == "none":
+            records = (record for record in records if record.offset >= first_offset)
+        out += build_message_set(
+            records,
+            to_magic,
+            compression=codec,
+            timestamp_type=timestamp_type,
+            log_append_time_ms=append_time,
+        )
+    return bytes(out)
+
+
+def _corrupt(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, message)
+
+
+def _signed(byte: int) -> int:
+    return byte - 256 if byte > 127 else byte
