@@ -99,7 +99,9 @@ def served_ranges(caps: dict[int, tuple[int, int]] | None = None) -> dict[int, t
         if caps is not None:
             if api.key not in caps:
                 continue
-            lowest, highest = max(lowest, caps[api.key][0]), min(highest, caps[api.key][1])
+            # Kafka 4 serves Produce from 3 and advertises it from 0 (see above).
+            lowest = max(lowest, 0 if api.key == 0 else caps[api.key][0])
+            highest = min(highest, caps[api.key][1])
         if lowest <= highest:
             ranges[api.key] = (lowest, highest)
     return ranges

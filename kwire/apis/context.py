@@ -75,11 +75,16 @@ class Session(Protocol):
     @property
     def principal(self) -> str: ...
 
+    def identify(self, name: str, version: str) -> None:
+        """What the client said of itself in ApiVersions 3 and later (KIP-511)."""
+        ...
+
 
 class Services:
     """The parts of one broker, as handlers see them. Filled once by Broker; any part may be absent in a test."""
 
     __slots__ = (
+        "api_ranges",
         "clock",
         "cluster_id",
         "config",
@@ -115,8 +120,12 @@ class Services:
         fetch_sessions: FetchSessionCache,
         log_dir: str = "/tmp/kwire",
         disk_space: Callable[[], tuple[int, int]] | None = None,
+        api_ranges: dict[int, tuple[int, int]] | None = None,
     ) -> None:
-        """`log_dir`: absolute path as DescribeLogDirs shows it; `disk_space`: → (total, usable) bytes, None unknown."""
+        """`log_dir`: absolute path as DescribeLogDirs shows it; `disk_space`: → (total, usable) bytes, None unknown.
+
+        `api_ranges`: key → (min, max) as ApiVersions advertises them (kwire.apis.served_ranges)."""
+        self.api_ranges = api_ranges or {}
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.clock = clock

@@ -1,0 +1,5 @@
+"""`python -m kwire`."""
+
+from kwire.cli import main
+
+main()

@@ -1,0 +1,46 @@
+"""ApiVersions: what this broker serves. Answers to kafka.server.ApiVersionManager and to KafkaApis.
+
+No feature is listed, supported or finalized: kwire has no KRaft metadata version, and clients read the absence of
+group.version and transaction.version as "classic protocols". An unknown version of this request never gets here
+(kwire/session.py answers it).
+"""
+
+from __future__ import annotations
+
+from kwire.protocol.errors import ErrorCode
+from kwire.protocol.schemas.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kwire.apis.context import RequestContext
+
+
+def handle_api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """All served ranges; INVALID_REQUEST for a client name that breaks the rule of KIP-511."""
+    if ctx.api_version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not (_is_software_word(name) and _is_software_word(version)):
+            return ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))
+        ctx.session.identify(name, version)
+    services = ctx.services
+    if (request.cluster_id is not None and request.cluster_id != services.cluster_id) or (
+        request.node_id not in (-1, services.node_id)
+    ):
+        # The client meant another broker that used to have this address.
+        return ApiVersionsResponse(error_code=int(ErrorCode.REBOOTSTRAP_REQUIRED))
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=key, min_version=lowest, max_version=highest)
+            for key, (lowest, highest) in services.api_ranges.items()
+        ]
+    )
+
+
+def _is_software_word(text: str) -> bool:
+    """Letters, digits, dots and dashes, with a letter or a digit at both ends (KIP-511)."""
+    inner = text.replace("-", "a").replace(".", "a")
+    return text.isascii() and inner.isalnum() and text[:1].isalnum() and text[-1:].isalnum()

@@ -1,0 +1,253 @@
+"""The `kwire` command. Options and help live here; what they do lives elsewhere and is imported when asked for.
+
+Exit status of every command: 0 done, 1 failed at run time, 2 a bad option or configuration; both with one clear line.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from kwire import __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+_MAX_PARTITIONS = 10_000
+
+_path = click.Path(dir_okay=False)
+_config_option = click.option(
+    "--config",
+    "config_path",
+    metavar="FILE",
+    type=_path,
+    help="Kafka's server.properties to read first.",
+)
+_override_option = click.option(
+    "-c",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="One configuration key of Kafka's; repeatable.",
+)
+
+
+def _key_value(
+    _context: click.Context, _parameter: click.Parameter, items: tuple[str, ...]
+) -> dict[str, str]:
+    values = {}
+    for item in items:
+        key, separator, value = item.partition("=")
+        if not separator or not key.strip():
+            raise click.BadParameter(f"expected key=value, not {item!r}")
+        values[key.strip()] = value
+    return values
+
+
+def _topics(
+    _context: click.Context, _parameter: click.Parameter, items: tuple[str, ...]
+) -> list[tuple[str, int, int]]:
+    """NAME[:PARTITIONS[:REPLICATION]]; -1 where a number is left out."""
+    topics = []
+    for item in items:
+        name, *numbers = item.split(":")
+        counts = [int(number) for number in numbers if number.isascii() and number.isdigit()]
+        if not name or len(numbers) > 2 or len(counts) < len(numbers) or 0 in counts:
+            raise click.BadParameter(f"expected NAME[:PARTITIONS[:REPLICATION]], not {item!r}")
+        if counts and counts[0] > _MAX_PARTITIONS:
+            raise click.BadParameter(f"{item!r}: at most {_MAX_PARTITIONS} partitions")
+        topics.append((name, *[*counts, -1, -1][:2]))
+    return topics  # type: ignore[return-value]  # three items each
+
+
+def _example(text: str) -> str:
+    return f"\b\nExample:\n  {text}"
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_example("kwire up --topic orders:3"),
+)
+@click.version_option(__version__, "--version", message="kwire %(version)s")
+def cli() -> None:
+    """A Kafka-wire-compatible test broker with real logs and groups."""
+
+
+@cli.command(epilog=_example("kwire up --port 9092 --topic orders:3 -c log.retention.ms=60000"))
+@click.option(
+    "--brokers",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1,
+    help="Brokers to start (this version: 1).",
+)
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Port; 0 lets the kernel choose.  [default: 9092]"
+)
+@click.option("--advertise", metavar="HOST", help="Host that clients are told to connect to.")
+@click.option(
+    "--data-dir", metavar="DIR", help="Where logs live; a temporary directory when not given."
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(["thread", "process"]),
+    default="thread",
+    help="Brokers as threads or processes; the same for one broker.",
+)
+@_config_option
+@click.option(
+    "-c",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_key_value,
+    help="One configuration key of Kafka's; repeatable.",
+)
+@click.option(
+    "--topic",
+    "topics",
+    metavar="NAME[:PARTITIONS[:REPLICATION]]",
+    multiple=True,
+    callback=_topics,
+    help="Topic to create unless it exists; repeatable.",
+)
+@click.option(
+    "--as-version", metavar="RELEASE", help="Serve what this release of Kafka serves: 3.9, 2.8, …"
+)
+@click.option(
+    "--control-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of the HTTP control API (not in this version: 0 only).",
+)
+@click.option(
+    "--ready-file", metavar="PATH", type=_path, help="Write the ready line as JSON to this file."
+)
+@click.option(
+    "--first-id",
+    metavar="ID",
+    type=click.IntRange(0, 2**31 - 1),
+    help="Node id of the first broker.  [default: 1]",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(_LOG_LEVELS),
+    default="info",
+    show_default=True,
+    help="What goes to stderr.",
+)
+@click.option("--log-json", is_flag=True, help="Log lines as JSON.")
+def up(
+    brokers: int,
+    isolation: str,
+    control_port: int,
+    **options: object,
+) -> None:
+    """Start a cluster in the foreground; Ctrl-C stops it cleanly.
+
+    Prints one line when it is ready: "ready bootstrap=127.0.0.1:9092".
+    """
+    if brokers > 1:
+        _fail(
+            2,
+            f"kwire up: --brokers {brokers}: this version runs one broker; more come with replication",
+        )
+    if control_port:
+        _fail(
+            2,
+            f"kwire up: --control-port {control_port}: this version has no control API; only 0 is allowed",
+        )
+    from kwire.server.settings import UpSettings
+    from kwire.server.up import run_up
+
+    status = run_up(UpSettings(**options))  # type: ignore[arg-type]  # the options above
+    # Nothing is left to be cleaned up that the kernel does not clean up faster.
+    sys.exit(status)
+
+
+@cli.command(epilog=_example("kwire config --unused --config server.properties"))
+@_config_option
+@click.option(
+    "-c",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_key_value,
+    help="One configuration key of Kafka's; repeatable.",
+)
+@click.option(
+    "--unused",
+    is_flag=True,
+    help="Keys that Kafka knows and kwire does not act on: those given, else all.",
+)
+def config(config_path: str | None, overrides: dict[str, str], unused: bool) -> None:
+    """Print the broker's configuration as kwire would use it."""
+    from kwire.server.show_config import show_config
+
+    _run("config", lambda: show_config(config_path, overrides, unused))
+
+
+@cli.command("dump-log", epilog=_example("kwire dump-log data/orders-0/00000000000000000000.log"))
+@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@click.option("--records/--no-records", default=True, help="Print the records of each batch, too.")
+def dump_log(files: tuple[str, ...], records: bool) -> None:
+    """Print the batches and records of log segments."""
+    from kwire.server.dump_log import dump_file
+
+    def dump() -> int:
+        return max([dump_file(path, records) for path in files])
+
+    _run("dump-log", dump)
+
+
+@cli.command(epilog=_example('eval "$(kwire completion bash)"'))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print a completion script for a shell."""
+    from click.shell_completion import get_completion_class
+
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    click.echo(completion_class(cli, {}, "kwire", "_KWIRE_COMPLETE").source())
+
+
+def _run(command: str, action: object) -> None:
+    """Runs a command that reads files or configuration: its failures are one line."""
+    from kwire.server.settings import NodeError, SettingsError
+
+    assert callable(action)
+    try:
+        status = action()
+    except SettingsError as error:
+        _fail(2, f"kwire {command}: {error}")
+    except NodeError as error:
+        _fail(1, f"kwire {command}: {error}")
+    except OSError as error:
+        _fail(1, f"kwire {command}: {error.filename}: {error.strerror}")
+    sys.exit(status)
+
+
+def _fail(status: int, line: str) -> NoReturn:
+    click.echo(line, err=True)
+    sys.exit(status)
+
+
+def main() -> None:
+    """Entry point: click's own complaints become one line, too."""
+    try:
+        cli.main(standalone_mode=False, prog_name="kwire")
+    except click.exceptions.NoArgsIsHelpError as error:
+        _fail(2, error.format_message())
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else "kwire"
+        _fail(2, f"{path}: {error.format_message()} (try '{path} --help')")
+    except click.ClickException as error:
+        _fail(1, f"kwire: {error.format_message()}")
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)

@@ -1,0 +1,119 @@
+"""One client connection: a socket's bytes into frames for the broker, the broker's replies into the socket.
+
+Answers to org.apache.kafka.common.network.KafkaChannel and NetworkReceive. An asyncio.BufferedProtocol: the kernel
+writes straight into the FrameReader's buffer and a request's records stay a view of it.
+
+Bounded memory: a connection holds at most one request being read, READ_AHEAD bytes of what follows it, one response
+and the transport's high-water mark. It stops reading while a request is unanswered and READ_AHEAD is full, and takes
+no further request while the client does not read its answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kwire.protocol.frame import FrameReader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kwire.replication.outbox import Buffer
+    from kwire.server.listeners import Listener
+    from kwire.server.node import Node
+    from kwire.session import Session
+
+READ_AHEAD = 64 * 1024
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Made by a listener's server for each accepted socket; `Node` drives it."""
+
+    __slots__ = (
+        "close_reason",
+        "id",
+        "last_active_ms",
+        "listener",
+        "node",
+        "parts",
+        "parts_bytes",
+        "peer_host",
+        "peer_port",
+        "reader",
+        "reading_paused",
+        "session",
+        "transport",
+        "writing_paused",
+    )
+
+    session: Session
+    transport: asyncio.Transport
+
+    def __init__(self, node: Node, listener: Listener, connection_id: int) -> None:
+        self.node = node
+        self.listener = listener
+        self.id = connection_id
+        self.reader = FrameReader(node.max_frame_bytes)
+        self.parts: list[Buffer] = []  # replies of this step, not yet given to the transport
+        self.parts_bytes = 0
+        self.writing_paused = False
+        self.reading_paused = False
+        self.last_active_ms = 0
+        self.peer_host = "unknown"
+        self.peer_port = 0
+        self.close_reason: str | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        peer = transport.get_extra_info("peername")
+        if peer:
+            self.peer_host, self.peer_port = peer[0].removeprefix("::ffff:"), peer[1]
+        self.node.connection_made(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.node.connection_lost(self, exc)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.reader.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.reader.advance(nbytes)
+        self.node.step(self)
+
+    def eof_received(self) -> bool:
+        """Requests that came before have been run or will not be: the transport closes after what is written."""
+        return False
+
+    def pause_writing(self) -> None:
+        self.writing_paused = True
+
+    def resume_writing(self) -> None:
+        self.writing_paused = False
+        # uvloop may call this from within a write, that is, within a step.
+        self.node.loop.call_soon(self.node.step, self)
+
+    def flush(self) -> None:
+        """Gives the replies of this step to the transport: one write."""
+        parts, self.parts = self.parts, []
+        self.parts_bytes = 0
+        if not self.transport.is_closing():
+            self.transport.writelines(parts)
+
+    def throttle_reading(self) -> None:
+        """Reads on or stops, after a step."""
+        ahead = self.session.in_flight is not None or self.writing_paused
+        pause = ahead and self.reader.buffered_bytes >= READ_AHEAD
+        if pause != self.reading_paused and not self.transport.is_closing():
+            self.reading_paused = pause
+            if pause:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    def close(self, reason: str, *, abort: bool = False) -> None:
+        """Ends the connection: after what was written, or with `abort` at once."""
+        if self.close_reason is None:
+            self.close_reason = reason
+        if abort:
+            self.transport.abort()
+        else:
+            self.transport.close()

@@ -1,0 +1,158 @@
+"""Listeners: where a node accepts connections and what it tells clients to connect to.
+
+Answers to KafkaConfig's listener keys and SocketServer.parse: `listeners`, `advertised.listeners`,
+`listener.security.protocol.map`, `inter.broker.listener.name`, `security.inter.broker.protocol`,
+`controller.listener.names` (those listeners are left out: kwire's controller needs no port).
+Plaintext only; another security protocol is refused with one line, and `Listener.security_protocol` is its place.
+
+One deviation: a listener on every interface (no host, 0.0.0.0, ::) is advertised as `localhost`, where Kafka asks
+the machine for its name or refuses. What a test broker is reached by is more often that.
+"""
+
+from __future__ import annotations
+
+from kwire.replication.config import BrokerConfig, ConfigError
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SPOKEN_PROTOCOLS = ("PLAINTEXT",)
+_EVERY_INTERFACE = ("", "0.0.0.0", "::")
+
+
+class Listener:
+    """`host` and `port` to bind (port 0: the kernel chooses, and `port` is its choice after bind); what is advertised.
+
+    `advertised_port` 0 means: the port that was bound.
+    """
+
+    __slots__ = ("advertised_host", "advertised_port", "host", "name", "port", "security_protocol")
+
+    def __init__(
+        self, name: str, security_protocol: str, host: str, port: int, advertised: tuple[str, int]
+    ) -> None:
+        self.name = name
+        self.security_protocol = security_protocol
+        self.host = host
+        self.port = port
+        self.advertised_host, self.advertised_port = advertised
+
+    def __repr__(self) -> str:
+        return f"{self.name}://{format_address(self.host, self.port)}"
+
+
+def format_address(host: str, port: int) -> str:
+    """host:port, with brackets round an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_address(key: str, value: str, text: str) -> tuple[str, int]:
+    """Host and port of "host:port", "[v6]:port", ":port". ConfigError for anything else."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ConfigError(key, value, f"an IPv6 address stands in brackets, [::1]:9092, not {text}")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ConfigError(
+            key, value, f"expected NAME://host:port with a port of 0 to 65535, not {text}"
+        )
+    return host, int(port)
+
+
+def _parse_list(key: str, value: str) -> dict[str, tuple[str, int]]:
+    """NAME://host:port,… in order. ConfigError for a bad form, a name or a port that comes twice."""
+    found: dict[str, tuple[str, int]] = {}
+    for item in value.split(","):
+        name, separator, address = item.strip().partition("://")
+        if not separator or not name:
+            raise ConfigError(key, value, f"expected NAME://host:port, not {item.strip()!r}")
+        name = name.upper()
+        if name in found:
+            raise ConfigError(
+                key, value, f"Each listener must have a different name, {name} comes twice"
+            )
+        found[name] = parse_address(key, value, address)
+    return found
+
+
+def _protocol_map(config: BrokerConfig) -> dict[str, str]:
+    key, value = "listener.security.protocol.map", config.listener_security_protocol_map
+    protocols: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in value.split(","))):
+        name, _, protocol = item.partition(":")
+        if protocol.upper() not in SECURITY_PROTOCOLS:
+            allowed = ", ".join(SECURITY_PROTOCOLS)
+            raise ConfigError(key, value, f"{item!r}: the protocol must be one of {allowed}")
+        protocols[name.upper()] = protocol.upper()
+    return protocols
+
+
+def parse_listeners(config: BrokerConfig) -> list[Listener]:
+    """The client listeners of a configuration, in order. ConfigError names the key, the value, what is allowed."""
+    value = config.listeners
+    bound = _parse_list("listeners", value)
+    for name in (config.text("controller.listener.names") or "").upper().split(","):
+        if len(bound) > 1:
+            bound.pop(name.strip(), None)
+    ports = [port for _, port in bound.values() if port != 0]
+    if len(set(ports)) < len(ports):
+        raise ConfigError("listeners", value, "Each listener must have a different port")
+    advertised = _advertised(config, bound)
+    protocols = _protocol_map(config)
+    listeners = []
+    for name, (host, port) in bound.items():
+        protocol = protocols.get(name)
+        if protocol is None:
+            reason = f"No security protocol defined for listener {name} in listener.security.protocol.map"
+            raise ConfigError("listeners", value, reason)
+        if protocol not in SPOKEN_PROTOCOLS:
+            reason = (
+                f"listener {name} asks for {protocol}; this version of kwire speaks PLAINTEXT only"
+            )
+            raise ConfigError("listeners", value, reason)
+        listeners.append(Listener(name, protocol, host, port, advertised[name]))
+    _check_inter_broker(config, listeners)
+    return listeners
+
+
+def _advertised(
+    config: BrokerConfig, bound: dict[str, tuple[str, int]]
+) -> dict[str, tuple[str, int]]:
+    """What to advertise for each listener; port 0 where the bound port is meant."""
+    advertised = {
+        name: ("localhost" if host in _EVERY_INTERFACE else host, 0)
+        for name, (host, _) in bound.items()
+    }
+    value = config.advertised_listeners
+    if not value:
+        return advertised
+    given = _parse_list("advertised.listeners", value)
+    for name, (host, port) in given.items():
+        if name not in bound:
+            known = ", ".join(bound)
+            reason = f"{name} is not one of the listeners ({known})"
+            raise ConfigError("advertised.listeners", value, reason)
+        if host in ("0.0.0.0", "::"):
+            reason = "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0"
+            raise ConfigError("advertised.listeners", value, reason)
+        advertised[name] = (host or "localhost", port)
+    return advertised
+
+
+def _check_inter_broker(config: BrokerConfig, listeners: list[Listener]) -> None:
+    name = config.inter_broker_listener_name
+    known = ", ".join(listener.name for listener in listeners)
+    if name is not None and name.upper() not in [listener.name for listener in listeners]:
+        reason = f"must be a listener name defined in listeners ({known})"
+        raise ConfigError("inter.broker.listener.name", name, reason)
+
+
+def inter_broker_listener(config: BrokerConfig, listeners: list[Listener]) -> Listener:
+    """The listener over which other brokers come: by name, else by security.inter.broker.protocol, else the first."""
+    wanted = config.inter_broker_listener_name
+    for listener in listeners:
+        if wanted is not None and listener.name == wanted.upper():
+            return listener
+    for listener in listeners:
+        if listener.security_protocol == config.security_inter_broker_protocol:
+            return listener
+    return listeners[0]

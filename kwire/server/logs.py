@@ -1,0 +1,84 @@
+"""Structured logs on stderr: one line an event, as text or as JSON.
+
+The standard library's logging underneath (asyncio imports it anyway), so that modules of the core need nothing but
+`logging.getLogger(__name__)`. Loggers are named like modules. `event()` adds fields to a line: text has them as
+key=value after the event, JSON as keys of their own. A traceback is part of its line's record, not a line apart.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TextIO
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def event(logger: logging.Logger, level: int, name: str, **fields: object) -> None:
+    """Logs `name` with fields, if somebody listens at `level`."""
+    if logger.isEnabledFor(level):
+        logger.log(level, name, extra={"fields": fields})
+
+
+def _time_text(created: float) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created))
+    return f"{whole}.{int(created * 1000) % 1000:03d}Z"
+
+
+def _value_text(value: object) -> str:
+    text = str(value)
+    if text and text.isprintable() and not any(letter in ' "=' for letter in text):
+        return text
+    return '"' + text.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
+
+
+class TextFormatter(logging.Formatter):
+    """2026-01-31T12:00:00.000Z INFO  kwire.server.node: listening listener=PLAINTEXT port=9092"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, object] = getattr(record, "fields", {})
+        parts = [
+            _time_text(record.created),
+            f"{record.levelname:<7}",
+            f"{record.name}:",
+            record.getMessage(),
+            *(f"{key}={_value_text(value)}" for key, value in fields.items()),
+        ]
+        line = " ".join(parts)
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """{"time": …, "level": …, "logger": …, "event": …, fields…}"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        import json
+
+        line: dict[str, object] = {
+            "time": _time_text(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        fields: dict[str, object] = getattr(record, "fields", {})
+        line.update((key, value) for key, value in fields.items() if key not in line)
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def configure(level: str = "info", as_json: bool = False, stream: TextIO | None = None) -> None:
+    """Sends what kwire and asyncio log at `level` or above to `stream` (stderr). Replaces an earlier call's handler."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
+    for name in ("kwire", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.propagate = False
+        logger.setLevel(level.upper())

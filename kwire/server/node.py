@@ -1,0 +1,401 @@
+"""A node: one broker, its sockets, its clock and its deadline timer, on one event loop.
+
+Answers to kafka.network.SocketServer (acceptors, connection quotas, idle expiry) and kafka.server.BrokerServer's start
+and stop. Left out: TLS and SASL, rate limits on new connections; where Kafka stops accepting at `max.connections`,
+kwire closes the newcomer.
+
+A step: the clock is set, one event goes into the core, its outbox is drained, every connection that has replies is
+written to once. Steps do not nest: a reply that lets another connection's next frame run puts it into `_work`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import socket
+import time
+from collections import deque
+from errno import EADDRINUSE
+
+from kwire.protocol.errors import MalformedMessage
+from kwire.replication.clock import Clock
+from kwire.replication.outbox import Close, Outbox, Reply
+from kwire.server.connection import Connection
+from kwire.server.listeners import Listener, format_address, parse_listeners
+from kwire.server.logs import event
+from kwire.server.settings import NodeError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kwire.broker import Broker
+    from kwire.replication.config import BrokerConfig
+
+_log = logging.getLogger(__name__)
+
+REPLY_BATCH_BYTES = 256 * 1024
+"""Pipelined requests run until their replies are this large; then they are written first."""
+FLUSH_TIMEOUT_SECONDS = 2.0
+"""How long a stopping node waits for clients to take their last replies."""
+
+
+class Node:
+    """`Node(config).bind()`, `attach(broker)`, `await serve()`, … `await stop()`; `run_node` does it all."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.clock = Clock(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
+        self.outbox = Outbox()
+        self.listeners = parse_listeners(config)
+        self.max_frame_bytes = config.socket_request_max_bytes
+        self.connections: dict[int, Connection] = {}
+        self.accepting = False
+        self.broker: Broker
+        self.loop: asyncio.AbstractEventLoop
+        self._sockets: list[socket.socket] = []
+        self._servers: list[asyncio.AbstractServer] = []
+        self._last_connection_id = 0
+        self._connections_by_host: dict[str, int] = {}
+        self._per_host_overrides = _per_host_overrides(config)
+        self._dirty: list[Connection] = []
+        self._work: deque[Connection] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._all_closed: asyncio.Event | None = None
+
+    # -- start and stop ------------------------------------------------------------------------------------------
+
+    def bind(self) -> None:
+        """Takes the ports, so that a port in use is found before anything is touched. NodeError when one is."""
+        for listener in self.listeners:
+            bound = _bind(listener, self.config.socket_listen_backlog_size)
+            self._sockets.append(bound)
+            listener.port = bound.getsockname()[1]
+            if listener.advertised_port == 0:
+                listener.advertised_port = listener.port
+
+    async def serve(self, broker: Broker) -> None:
+        """Accepts connections for `broker`, whose clock and outbox are this node's."""
+        self.broker = broker
+        self.loop = asyncio.get_running_loop()
+        for listener, bound in zip(self.listeners, self._sockets, strict=True):
+            server = await self.loop.create_server(
+                lambda listener=listener: self._new_connection(listener),  # type: ignore[misc]
+                sock=bound,
+                backlog=self.config.socket_listen_backlog_size,
+            )
+            self._servers.append(server)
+            event(
+                _log,
+                logging.INFO,
+                "listening",
+                listener=listener.name,
+                address=format_address(listener.host or "*", listener.port),
+                advertised=format_address(listener.advertised_host, listener.advertised_port),
+            )
+        self.accepting = True
+        self._arm_idle_check()
+        self.tick()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client is given: the advertised address of the first listener."""
+        first = self.listeners[0]
+        return format_address(first.advertised_host, first.advertised_port)
+
+    async def stop(self) -> None:
+        """Stops accepting, lets clients have their last replies, closes the broker (checkpoints, clean marker)."""
+        self.accepting = False
+        for server in self._servers:
+            server.close()
+        for timer in (self._timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
+        if self.connections:
+            self._all_closed = asyncio.Event()
+            for connection in list(self.connections.values()):
+                connection.close("the node stops")
+            try:
+                async with asyncio.timeout(FLUSH_TIMEOUT_SECONDS):
+                    await self._all_closed.wait()
+            except TimeoutError:
+                for connection in list(self.connections.values()):
+                    connection.close("the node stops", abort=True)
+                await asyncio.sleep(0)
+        self._set_clock()
+        self.broker.close()
+        self.outbox.drain()
+        event(_log, logging.INFO, "stopped", node_id=self.config.node_id)
+
+    def close_sockets(self) -> None:
+        """For a start that failed between `bind` and `serve`."""
+        for bound in self._sockets:
+            bound.close()
+
+    # -- connections ---------------------------------------------------------------------------------------------
+
+    def _new_connection(self, listener: Listener) -> Connection:
+        self._last_connection_id += 1
+        return Connection(self, listener, self._last_connection_id)
+
+    def connection_made(self, connection: Connection) -> None:
+        host = connection.peer_host
+        refusal = self._refusal(host)
+        self.connections[connection.id] = connection
+        self._connections_by_host[host] = self._connections_by_host.get(host, 0) + 1
+        connection.session = self.broker.connection_opened(
+            connection.id, connection.listener.name, host
+        )
+        connection.last_active_ms = time.monotonic_ns() // 1_000_000
+        if refusal is not None:
+            connection.close(refusal, abort=True)
+        elif _log.isEnabledFor(logging.DEBUG):
+            self._log_connection(logging.DEBUG, "connection opened", connection)
+
+    def _refusal(self, host: str) -> str | None:
+        if not self.accepting:
+            return "the node stops"
+        if len(self.connections) >= self.config.max_connections:
+            return f"max.connections={self.config.max_connections} reached"
+        limit = self._per_host_overrides.get(host, self.config.max_connections_per_ip)
+        if self._connections_by_host.get(host, 0) >= limit:
+            return f"max.connections.per.ip={limit} reached"
+        return None
+
+    def connection_lost(self, connection: Connection, error: Exception | None) -> None:
+        if self.connections.pop(connection.id, None) is None:
+            return
+        left = self._connections_by_host[connection.peer_host] - 1
+        if left:
+            self._connections_by_host[connection.peer_host] = left
+        else:
+            del self._connections_by_host[connection.peer_host]
+        reason = connection.close_reason
+        # What the client asked for by going away is not news; what the broker did to it is.
+        level = logging.DEBUG if reason in (None, "the node stops") else logging.WARNING
+        if _log.isEnabledFor(level):
+            self._log_connection(
+                level, "connection closed", connection, reason=reason or error or "by the client"
+            )
+        self._set_clock()
+        self._guard(connection, self.broker.connection_closed, connection.id)
+        self._settle()
+        if self._all_closed is not None and not self.connections:
+            self._all_closed.set()
+
+    def _log_connection(
+        self, level: int, name: str, connection: Connection, **fields: object
+    ) -> None:
+        peer = format_address(connection.peer_host, connection.peer_port)
+        session = connection.session
+        client = f"{session.client_software_name} {session.client_software_version}"
+        event(
+            _log,
+            level,
+            name,
+            peer=peer,
+            listener=connection.listener.name,
+            connection=connection.id,
+            client=client,
+            **fields,
+        )
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def _set_clock(self) -> None:
+        clock = self.clock
+        clock.now_ms = time.monotonic_ns() // 1_000_000
+        clock.wall_ms = time.time_ns() // 1_000_000
+
+    def step(self, connection: Connection) -> None:
+        """Runs what a connection has received, as far as its answers and back-pressure allow."""
+        clock = self.clock
+        clock.now_ms = connection.last_active_ms = time.monotonic_ns() // 1_000_000
+        clock.wall_ms = time.time_ns() // 1_000_000
+        self._pump(connection)
+        self._settle()
+        if connection.reading_paused or connection.session.in_flight or connection.writing_paused:
+            connection.throttle_reading()
+
+    def tick(self) -> None:
+        """Runs the core's timers that are due, and arms the next one."""
+        self._set_clock()
+        self._guard(None, self.broker.tick)
+        self._settle()
+
+    def _pump(self, connection: Connection) -> None:
+        """Frames into the core while the connection's session is free and its replies are small."""
+        session, reader, broker = connection.session, connection.reader, self.broker
+        try:
+            while (
+                session.in_flight is None
+                and not session.closed
+                and not connection.writing_paused
+                and connection.parts_bytes < REPLY_BATCH_BYTES
+            ):
+                frame = reader.next_frame()
+                if frame is None:
+                    return
+                broker.receive_frame(connection.id, frame)
+                if self.outbox.effects:
+                    self._collect(connection)
+        except (
+            MalformedMessage
+        ) as error:  # of the frame itself; the broker deals with what is in it
+            broker.close_connection(connection.id, f"malformed request: {error}")
+        except Exception as error:
+            self._failed(connection, error)
+        else:
+            if connection.parts_bytes >= REPLY_BATCH_BYTES:
+                self._work.append(connection)
+
+    def _settle(self) -> None:
+        """The end of a step: replies are written, who became free goes on, the timer is armed."""
+        outbox, work, dirty = self.outbox, self._work, self._dirty
+        while True:
+            if outbox.effects:
+                self._collect(None)
+            if dirty:
+                for connection in dirty:
+                    connection.flush()
+                dirty.clear()
+            if not work:
+                break
+            connection = work.popleft()
+            self._pump(connection)
+            if connection.reading_paused:
+                connection.throttle_reading()
+        due = self.broker.next_deadline_ms()
+        if due is not None and (self._timer is None or due < self._timer_due_ms):
+            self._arm_timer(due)
+
+    def _collect(self, current: Connection | None) -> None:
+        """Drains the outbox into the connections' lists of parts. `current` looks for its next frame by itself."""
+        for effect in self.outbox.drain():
+            if isinstance(effect, Reply):
+                connection = self.connections.get(effect.connection)
+                if connection is None:
+                    continue
+                if not connection.parts:
+                    self._dirty.append(connection)
+                connection.parts += effect.parts
+                for part in effect.parts:
+                    connection.parts_bytes += len(part)
+                if connection is not current and connection.reader.buffered_bytes:
+                    self._work.append(connection)
+            elif isinstance(effect, Close):
+                closing = self.connections.get(effect.connection)
+                if closing is not None:
+                    if closing.parts:
+                        closing.flush()
+                    closing.close(effect.reason)
+
+    def _guard(
+        self, connection: Connection | None, call: Callable[..., object], *arguments: object
+    ) -> None:
+        """Calls into the core; what it raises is a bug, kept and logged, and ends the connection at most."""
+        try:
+            call(*arguments)
+        except Exception as error:
+            self._failed(connection, error)
+
+    def _failed(self, connection: Connection | None, error: Exception) -> None:
+        peer = "none"
+        if connection is not None:
+            peer = format_address(connection.peer_host, connection.peer_port)
+        _log.error(
+            "internal error; please report it", exc_info=error, extra={"fields": {"peer": peer}}
+        )
+        self.broker.step_failed(None if connection is None else connection.id, error)
+
+    # -- timers --------------------------------------------------------------------------------------------------
+
+    def _arm_timer(self, due_ms: int) -> None:
+        if not self.accepting:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due_ms = due_ms
+        delay = max(0, due_ms - self.clock.now_ms) / 1000
+        self._timer = self.loop.call_later(delay, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self.tick()
+
+    def _arm_idle_check(self) -> None:
+        idle_ms = self.config.connections_max_idle_ms
+        if idle_ms < 0:
+            return
+        delay = min(max(idle_ms / 4, 20), 60_000) / 1000
+        self._idle_timer = self.loop.call_later(delay, self._check_idle)
+
+    def _check_idle(self) -> None:
+        idle_ms = self.config.connections_max_idle_ms
+        oldest_ms = time.monotonic_ns() // 1_000_000 - idle_ms
+        for connection in list(self.connections.values()):
+            waits = connection.session.in_flight is not None
+            if connection.last_active_ms <= oldest_ms and not waits:
+                connection.close(f"idle for connections.max.idle.ms={idle_ms}", abort=True)
+        self._arm_idle_check()
+
+
+def _per_host_overrides(config: BrokerConfig) -> dict[str, int]:
+    """max.connections.per.ip.overrides: "host:100,127.0.0.1:200"."""
+    overrides = {}
+    for item in filter(None, (config.text("max.connections.per.ip.overrides") or "").split(",")):
+        host, _, limit = item.strip().rpartition(":")
+        if host and limit.isdigit():
+            overrides[host] = int(limit)
+    return overrides
+
+
+def _bind(listener: Listener, backlog: int) -> socket.socket:
+    """A listening socket. Clients that come before the node is ready wait in the backlog."""
+    address = format_address(listener.host, listener.port)
+    try:
+        if not listener.host and socket.has_dualstack_ipv6():
+            return socket.create_server(
+                ("", listener.port),
+                family=socket.AF_INET6,
+                backlog=backlog,
+                dualstack_ipv6=True,
+            )
+        found = socket.getaddrinfo(
+            listener.host or "0.0.0.0", listener.port, type=socket.SOCK_STREAM
+        )
+        found.sort(
+            key=lambda entry: entry[0] != socket.AF_INET
+        )  # localhost: what Kafka's clients try first
+        family, _, _, _, target = found[0]
+        return socket.create_server(target[:2], family=family, backlog=backlog)  # type: ignore[arg-type]
+    except OSError as error:
+        if error.errno == EADDRINUSE:
+            reason = "the port is taken by another process"
+        else:
+            reason = (
+                os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            ).lower()
+        raise NodeError(
+            f"cannot listen on {address} (listener {listener.name}): {reason}"
+        ) from None
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where it is installed, else asyncio's."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def settle_garbage_collector() -> None:
+    """After start: what lives now lives on, and young garbage is rare (requests make no cycles)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)

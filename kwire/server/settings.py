@@ -1,0 +1,114 @@
+"""The options of `kwire up` and what they make of the configuration; no event loop, no sockets."""
+
+from __future__ import annotations
+
+import os
+
+
+class NodeError(Exception):
+    """A failure at run time (exit status 1); the text is one line for the user."""
+
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 9092
+
+
+class SettingsError(Exception):
+    """An option or a configuration value is refused; the text is one line for the user."""
+
+
+class UpSettings:
+    """The options of `kwire up`; None where an option was not given."""
+
+    __slots__ = (
+        "advertise",
+        "as_version",
+        "config_path",
+        "data_dir",
+        "first_id",
+        "host",
+        "log_json",
+        "log_level",
+        "overrides",
+        "port",
+        "ready_file",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        advertise: str | None = None,
+        data_dir: str | None = None,
+        config_path: str | None = None,
+        overrides: dict[str, str] | None = None,
+        topics: list[tuple[str, int, int]] | None = None,
+        as_version: str | None = None,
+        ready_file: str | None = None,
+        first_id: int | None = None,
+        log_level: str = "info",
+        log_json: bool = False,
+    ) -> None:
+        """`overrides`: configuration keys from -c. `topics`: name, partitions, replication (-1: default)."""
+        self.host = host
+        self.port = port
+        self.advertise = advertise
+        self.data_dir = data_dir
+        self.config_path = config_path
+        self.overrides = overrides or {}
+        self.topics = topics or []
+        self.as_version = as_version
+        self.ready_file = ready_file
+        self.first_id = first_id
+        self.log_level = log_level
+        self.log_json = log_json
+
+
+def config_values(settings: UpSettings) -> dict[str, str]:
+    """Keys and texts of the node's configuration: the file, then -c, then the options. SettingsError, NodeError."""
+    values: dict[str, str] = {}
+    if settings.config_path is not None:
+        from kwire.server.properties import load_properties
+
+        try:
+            values.update(load_properties(settings.config_path))
+        except OSError as error:
+            raise NodeError(f"cannot read {settings.config_path}: {error.strerror}") from None
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+    values.update(settings.overrides)
+    if "node.id" not in values and "broker.id" in values:
+        values["node.id"] = values["broker.id"]
+    if settings.first_id is not None or "node.id" not in values:
+        values["node.id"] = str(1 if settings.first_id is None else settings.first_id)
+        values.pop("broker.id", None)
+    if "listeners" not in values or settings.host is not None or settings.port is not None:
+        host = DEFAULT_HOST if settings.host is None else settings.host
+        port = DEFAULT_PORT if settings.port is None else settings.port
+        values["listeners"] = f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"
+        values.pop("advertised.listeners", None)
+    if settings.advertise is not None:
+        names = [item.partition("://")[0].strip() for item in values["listeners"].split(",")]
+        controllers = values.get("controller.listener.names", "").split(",")
+        host = f"[{settings.advertise}]" if ":" in settings.advertise else settings.advertise
+        values["advertised.listeners"] = ",".join(
+            f"{name}://{host}:0" for name in names if name not in controllers
+        )
+    return values
+
+
+def data_dir_of(settings: UpSettings, values: dict[str, str]) -> tuple[str, bool]:
+    """The log directory's absolute path, and whether it is a temporary one."""
+    if settings.data_dir is not None:
+        return os.path.abspath(settings.data_dir), False
+    given = values.get("log.dirs") or values.get("log.dir")
+    if given is None:
+        root = os.environ.get("TMPDIR") or "/tmp"
+        return os.path.join(root, f"kwire-{os.getpid()}-{os.urandom(4).hex()}"), True
+    if "," in given:
+        raise SettingsError(
+            f"Invalid value {given} for configuration log.dirs: kwire keeps one log directory"
+        )
+    return os.path.abspath(given), False

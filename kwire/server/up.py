@@ -1,0 +1,137 @@
+"""What `kwire up` does once its options are read: one process, one node, from configuration to exit status.
+
+Exit status: 0 after SIGINT or SIGTERM with data flushed, 1 for a failure at run time (`NodeError`), 2 for a
+configuration that is refused (`SettingsError`). Each failure is one line; nothing here prints a traceback.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+
+from kwire.replication.config import BrokerConfig, ConfigError
+from kwire.server import logs
+from kwire.server.node import Node, new_event_loop, settle_garbage_collector
+from kwire.server.settings import NodeError, SettingsError, UpSettings, config_values, data_dir_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+
+    from kwire.broker import Broker
+
+_log = logging.getLogger(__name__)
+
+
+class _Process:
+    """One run of `kwire up`."""
+
+    def __init__(self, settings: UpSettings) -> None:
+        self.settings = settings
+        values = config_values(settings)
+        self.data_dir, self.temporary = data_dir_of(settings, values)
+        values["log.dirs"] = self.data_dir
+        values.pop("log.dir", None)
+        self.caps: dict[int, tuple[int, int]] | None = None
+        try:
+            self.config = BrokerConfig(values)
+            self.node = Node(self.config)
+            if settings.as_version is not None:
+                from kwire.apis.releases import release_ranges
+
+                self.caps = release_ranges(settings.as_version)
+        except ConfigError as error:
+            raise SettingsError(str(error)) from None
+        except ValueError as error:
+            raise SettingsError(f"--as-version: {error}") from None
+        for key in self.config.unknown_keys():
+            logs.event(_log, logging.WARNING, "unknown configuration key, ignored", key=key)
+
+    def run(self) -> None:
+        self.node.bind()
+        loop = new_event_loop()
+        try:
+            loop.run_until_complete(self._main(loop))
+        finally:
+            self.node.close_sockets()
+            loop.close()
+            self._clean_up()
+
+    async def _main(self, loop: asyncio.AbstractEventLoop) -> None:
+        import asyncio
+
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, _on_signal, stop)
+        broker = self._start_broker()
+        await self.node.serve(broker)
+        self._announce()
+        settle_garbage_collector()
+        await stop.wait()
+        await self.node.stop()
+
+    def _start_broker(self) -> Broker:
+        from kwire.broker import start_broker  # FIXME composed below
+
+        raise NotImplementedError(start_broker)
+
+    def _announce(self) -> None:
+        bootstrap = self.node.bootstrap_servers
+        if self.settings.ready_file is not None:
+            _write_ready_file(self.settings.ready_file, bootstrap)
+        sys.stdout.write(f"ready bootstrap={bootstrap}\n")
+        sys.stdout.flush()
+
+    def _clean_up(self) -> None:
+        if self.settings.ready_file is not None:
+            _remove(self.settings.ready_file)
+        if self.temporary:
+            import shutil
+
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+
+def _on_signal(stop: asyncio.Event) -> None:
+    if stop.is_set():
+        os._exit(1)  # a second signal: the user does not want to wait for the first
+    stop.set()
+
+
+def _write_ready_file(path: str, bootstrap: str) -> None:
+    """Atomically: a reader sees the whole file or none."""
+    import json
+
+    text = json.dumps({"bootstrap": bootstrap, "control": None, "pid": os.getpid()})
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+        os.replace(temporary, path)
+    except OSError as error:
+        _remove(temporary)
+        raise NodeError(f"cannot write the ready file {path}: {error.strerror}") from None
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def run_up(settings: UpSettings) -> int:
+    """Runs until a signal; returns the exit status and has printed its line when that is not 0."""
+    logs.configure(settings.log_level, settings.log_json)
+    try:
+        if settings.ready_file is not None:
+            _remove(settings.ready_file)  # of an earlier run: nobody shall wait for the wrong node
+        _Process(settings).run()
+    except SettingsError as error:
+        sys.stderr.write(f"kwire up: {error}\n")
+        return 2
+    except NodeError as error:
+        sys.stderr.write(f"kwire up: {error}\n")
+        return 1
+    return 0
