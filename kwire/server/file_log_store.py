@@ -1,0 +1,345 @@
+"""A log directory on a real disk: the LogStore whose bytes are files.
+
+Answers to Kafka's use of FileChannel, Utils.atomicMoveWithFallback and FileLock. At most `max_open_files` descriptors are
+open at a time: a LogFile opens when it is first used and may be closed behind its user's back (second-chance order), so that
+thousands of partitions do not meet the process's limit. `fsync=False` makes every flush a no-op: for temporary directories.
+
+Invariants: all paths stay below the root; a failed or short append leaves the file as it was; write_file is seen whole
+or not at all; one process at a time holds `.lock`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from errno import EAGAIN, EINVAL, ENOENT, ENOTEMPTY
+from typing import TYPE_CHECKING
+
+from kwire.replication.log_store import check_path
+from kwire.replication.outbox import Buffer
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+_IOV_MAX = 1024
+"""More parts than this in one writev are refused by Linux."""
+
+
+class FileLogFile:
+    """A file of a FileLogStore. The descriptor comes and goes; the object stays."""
+
+    __slots__ = ("_fd", "_flush_running", "_store", "flushed_size", "path", "size", "used")
+
+    def __init__(self, store: FileLogStore, path: str, fd: int, size: int) -> None:
+        self._store = store
+        self.path = path
+        self.size = size
+        self.flushed_size = (
+            0  # what is on the disk when a process starts is not known to have been flushed
+        )
+        self.used = True
+        self._fd = fd
+        self._flush_running: Future[None] | None = None
+
+    def append(self, parts: Iterable[Buffer]) -> None:
+        fd = self._fd
+        if fd < 0:
+            fd = self._reopen()
+        self.used = True
+        buffers = parts if isinstance(parts, list) else list(parts)
+        expected = 0
+        for buffer in buffers:
+            expected += len(buffer)
+        size = self.size
+        try:
+            written = os.pwritev(fd, buffers, size) if len(buffers) <= _IOV_MAX else 0
+            if written != expected:
+                _write_all(fd, b"".join(buffers)[written:], size + written)
+        except OSError:
+            os.ftruncate(fd, size)
+            raise
+        self.size = size + expected
+
+    def read(self, position: int, length: int) -> bytes:
+        fd = self._fd
+        if fd < 0:
+            fd = self._reopen()
+        self.used = True
+        data = os.pread(fd, length, position)
+        if len(data) == length or position + len(data) >= self.size:
+            return data
+        while len(data) < length and (
+            more := os.pread(fd, length - len(data), position + len(data))
+        ):
+            data += more  # one read gives at most 2 GiB, and fewer when a signal comes
+        return data
+
+    def overwrite(self, position: int, data: Buffer) -> None:
+        if position + len(data) > self.size:
+            raise OSError(EINVAL, "overwrite beyond the end of the file", self.path)
+        _write_all(self._descriptor(), bytes(data), position)
+        self.flushed_size = min(self.flushed_size, position)
+
+    def truncate(self, size: int) -> None:
+        if size < self.size:
+            os.ftruncate(self._descriptor(), size)
+            self.size = size
+            self.flushed_size = min(self.flushed_size, size)
+
+    def flush(self) -> None:
+        if self.flushed_size < self.size:
+            if self._store.fsync:
+                os.fsync(self._descriptor())
+            self.flushed_size = self.size
+
+    def start_flush(self) -> None:
+        """fsync on a thread of its own descriptor: the loop never waits for the disk (Kafka's "flush-log" task)."""
+        if not self._store.fsync:
+            self.flushed_size = self.size
+        elif self.flushed_size < self.size and self._flush_running is None:
+            self._flush_running = self._store.background().submit(
+                self._flush_in_background, os.dup(self._descriptor()), self.size
+            )
+
+    def _flush_in_background(self, fd: int, size: int) -> None:
+        try:
+            os.fsync(fd)
+            # A truncation meanwhile has lowered `size`: never claim more than there is.
+            self.flushed_size = max(self.flushed_size, min(size, self.size))
+        finally:
+            os.close(fd)
+            self._flush_running = None
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._store.forget(self)
+            self.release()
+
+    def release(self) -> None:
+        """Closes the descriptor; the next use opens it again."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _descriptor(self) -> int:
+        self.used = True
+        return self._fd if self._fd >= 0 else self._reopen()
+
+    def _reopen(self) -> int:
+        self._fd = os.open(self._store.full_path(self.path), os.O_RDWR | os.O_CLOEXEC)
+        self._store.remember(self)
+        return self._fd
+
+
+class FileLogStore:
+    """One log directory. OSError naming the directory when another process holds it; `close` lets it go."""
+
+    def __init__(self, root: str, *, fsync: bool = True, max_open_files: int | None = None) -> None:
+        self.root = os.path.abspath(root)
+        self.fsync = fsync
+        self._max_open_files = max_open_files or _default_max_open_files()
+        self._open: dict[FileLogFile, None] = {}
+        self._files: dict[str, dict[str, FileLogFile]] = {}  # directory → name → file
+        self._background: ThreadPoolExecutor | None = None
+        os.makedirs(self.root, exist_ok=True)
+        self._lock_fd = _lock(self.root)
+
+    def close(self) -> None:
+        """Ends the flushes under way, closes every file and gives up the lock."""
+        if self._background is not None:
+            self._background.shutdown()
+            self._background = None
+        for file in self._open:
+            file.release()
+        self._open.clear()
+        self._files.clear()
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def full_path(self, path: str) -> str:
+        return f"{self.root}/{path}"
+
+    def list_dir(self, path: str = "") -> list[str]:
+        try:
+            return sorted(os.listdir(self._checked(path) if path else self.root))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def make_dir(self, path: str) -> None:
+        full = self._checked(path)
+        try:
+            os.mkdir(full)
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            os.makedirs(full, exist_ok=True)
+
+    def open(self, path: str, *, create: bool = False) -> FileLogFile:
+        directory, _, name = path.rpartition("/")
+        in_directory = self._files.setdefault(directory, {})
+        file = in_directory.get(name)
+        if file is None:
+            flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+            fd = os.open(self._checked(path), flags, 0o644)
+            file = FileLogFile(self, path, fd, os.fstat(fd).st_size)
+            in_directory[name] = file
+            self.remember(file)
+        return file
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._checked(path))
+
+    def size(self, path: str) -> int:
+        return os.stat(self._checked(path)).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(self._checked(path)).st_mtime_ns // 1_000_000
+
+    def read_file(self, path: str) -> bytes:
+        fd = os.open(self._checked(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            chunks = []
+            while chunk := os.read(fd, 1 << 20):
+                chunks.append(chunk)
+            return b"".join(chunks)
+        finally:
+            os.close(fd)
+
+    def write_file(self, path: str, data: bytes, *, flush: bool = True) -> None:
+        full = self._checked(path)
+        temporary = f"{full}.tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            _write_all(fd, data, 0)
+            if flush and self.fsync:
+                os.fsync(fd)
+        except OSError:
+            os.close(fd)
+            os.unlink(temporary)
+            raise
+        os.close(fd)
+        os.rename(temporary, full)
+        self._drop(path)
+        if flush and self.fsync:
+            _fsync_dir(os.path.dirname(full))
+
+    def rename(self, old: str, new: str) -> None:
+        source, target = self._checked(old), self._checked(new)
+        if os.path.isdir(target):
+            raise OSError(ENOTEMPTY, "the target is a directory", new)
+        os.rename(source, target)
+        self._drop(new)
+        directory, _, name = old.rpartition("/")
+        file = self._files.get(directory, {}).pop(name, None)
+        if file is not None:
+            file.path = new
+            target_directory, _, target_name = new.rpartition("/")
+            self._files.setdefault(target_directory, {})[target_name] = file
+        elif old in self._files:
+            moved = self._files.pop(old)
+            for inner, file in moved.items():
+                file.path = f"{new}/{inner}"
+            self._files[new] = moved
+
+    def delete(self, path: str) -> None:
+        self._drop(path)
+        try:
+            os.unlink(self._checked(path))
+        except FileNotFoundError:
+            pass
+
+    def delete_dir(self, path: str) -> None:
+        for directory in [d for d in self._files if d == path or d.startswith(f"{path}/")]:
+            for file in self._files.pop(directory).values():
+                file.close()
+        _delete_tree(self._checked(path))
+
+    # Called by FileLogFile.
+
+    def remember(self, file: FileLogFile) -> None:
+        """Counts an open descriptor and closes the one that was longest unused when there are too many."""
+        opened = self._open
+        opened[file] = None
+        while len(opened) > self._max_open_files:
+            oldest = next(iter(opened))
+            del opened[oldest]
+            if oldest.used and oldest is not file:
+                oldest.used = False
+                opened[oldest] = None
+            elif oldest is file:
+                opened[file] = None
+            else:
+                oldest.release()
+
+    def forget(self, file: FileLogFile) -> None:
+        self._open.pop(file, None)
+
+    def background(self) -> ThreadPoolExecutor:
+        if self._background is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._background = ThreadPoolExecutor(1, "kwire-flush")
+        return self._background
+
+    def _checked(self, path: str) -> str:
+        check_path(path)
+        return f"{self.root}/{path}"
+
+    def _drop(self, path: str) -> None:
+        directory, _, name = path.rpartition("/")
+        file = self._files.get(directory, {}).pop(name, None)
+        if file is not None:
+            file.close()
+
+
+def _write_all(fd: int, data: bytes, position: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, position)
+        position += written
+        view = view[written:]
+
+
+def _lock(root: str) -> int:
+    import fcntl
+
+    fd = os.open(f"{root}/.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        raise OSError(
+            EAGAIN, f"the log directory {root} is in use: another broker holds {root}/.lock"
+        ) from error
+    return fd
+
+
+def _default_max_open_files() -> int:
+    """Half of what the process may open: the other half is for connections."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 4096 if soft == resource.RLIM_INFINITY else max(32, min(soft // 2, 4096))
+
+
+def _fsync_dir(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _delete_tree(path: str) -> None:
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    _delete_tree(entry.path)
+                else:
+                    os.unlink(entry.path)
+        os.rmdir(path)
+    except OSError as error:
+        if error.errno != ENOENT:
+            raise

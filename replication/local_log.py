@@ -1,0 +1,190 @@
+"""The segments of one log: which there are, the active one, rolling, cutting, deleting, flushing.
+
+Answers to kafka.log.LocalLog. Knows nothing of epochs, producers or high watermarks: that is log.py.
+
+Invariants: `segments` is never empty, in order of base offset; the last is the active one; `recovery_point` is an offset
+below which everything has been flushed; a deleted segment's files live on as `.deleted` for `file.delete.delay.ms`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from kwire.replication.log_config import LogConfig
+from kwire.replication.segment import LogSegment
+
+if TYPE_CHECKING:
+    from kwire.replication.clock import Clock, Timers
+    from kwire.replication.log_store import LogStore
+
+_REMEMBERED_POSITIONS = 32
+
+
+class LocalLog:
+    """The files of a log. OSError from all that touches the store."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        directory: str,
+        config: LogConfig,
+        clock: Clock,
+        timers: Timers,
+        segments: list[LogSegment],
+        log_end_offset: int,
+        recovery_point: int,
+        report: Callable[[str], None] | None,
+    ) -> None:
+        self.store = store
+        self.directory = directory
+        self.clock = clock
+        self.timers = timers
+        self.segments = segments
+        self.active = segments[-1]
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        self.report = report
+        self.closed = False
+        self._config = config
+        self._bases = [segment.base_offset for segment in segments]
+        self._unflushed_messages = 0
+        self._positions: dict[int, tuple[LogSegment, int]] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all `.log` files, as DescribeLogDirs reports it."""
+        return sum(segment.size for segment in self.segments)
+
+    def tell(self, message: str) -> None:
+        """Something an operator wants to know; the node logs it."""
+        if self.report is not None:
+            self.report(f"[{self.directory}] {message}")
+
+    def segment_number(self, offset: int) -> int:
+        """Index of the segment whose range holds `offset`; 0 when it is below all of them."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def position_of(self, segment: LogSegment, offset: int) -> int:
+        """Where the first batch that ends at or after `offset` begins; the segment's size when there is none.
+
+        A few answers are remembered: where readers stopped and where the high watermark is.
+        """
+        if offset <= segment.base_offset:
+            return 0
+        remembered = self._positions.get(offset)
+        if remembered is not None and remembered[0] is segment:
+            return remembered[1]
+        batch = segment.find_batch(offset)
+        position = batch.position if batch is not None else segment.size
+        self.remember_position(offset, segment, position)
+        return position
+
+    def remember_position(self, offset: int, segment: LogSegment, position: int) -> None:
+        positions = self._positions
+        positions[offset] = (segment, position)
+        if len(positions) > _REMEMBERED_POSITIONS:
+            del positions[next(iter(positions))]
+
+    def bytes_between(self, offset: int, end_offset: int) -> int:
+        """How many bytes of batches lie between two offsets: what a waiting fetch counts (DelayedFetch)."""
+        if offset >= end_offset:
+            return 0
+        first, last = self.segment_number(offset), self.segment_number(end_offset)
+        total = -self.position_of(self.segments[first], offset)
+        for number in range(first, last):
+            total += self.segments[number].size
+        if end_offset >= self.log_end_offset:
+            return total + self.segments[last].size
+        return total + self.position_of(self.segments[last], end_offset)
+
+    # ---- changing the list of segments
+
+    def _start_segment(self, base_offset: int) -> LogSegment:
+        """A new active segment. One of the same base (empty, or with a full index) makes room for it."""
+        if self.active.base_offset == base_offset:
+            self._remove([self.active])
+        else:
+            self.active.seal()
+        segment = LogSegment.create(self.store, self.directory, base_offset, self.clock.wall_ms)
+        self.segments.append(segment)
+        self._bases.append(base_offset)
+        self.active = segment
+        return segment
+
+    def _remove(self, segments: Iterable[LogSegment]) -> None:
+        """Takes segments out of the log; their files are renamed now and deleted after `file.delete.delay.ms`."""
+        doomed = list(segments)
+        if not doomed:
+            return
+        gone = {id(segment) for segment in doomed}
+        self.segments[:] = [segment for segment in self.segments if id(segment) not in gone]
+        self._bases[:] = [segment.base_offset for segment in self.segments]
+        self._positions.clear()
+        for segment in doomed:
+            segment.change_suffix("", ".deleted")
+            segment.release()
+        deadline = self.clock.now_ms + self._config.file_delete_delay_ms
+        key = ("delete-segments", self.directory, doomed[0].base_offset, id(doomed[0]))
+
+        def delete_files() -> None:
+            for segment in doomed:
+                segment.delete_files()
+
+        self.timers.schedule(key, deadline, delete_files)
+
+    def _cut_segments(self, offset: int) -> list[LogSegment]:
+        """Removes what is at or after `offset`; returns the segments that went as a whole (LocalLog.truncateTo)."""
+        keep = bisect_right(self._bases, offset)
+        doomed = self.segments[keep:]
+        self._remove(doomed)
+        self.active = self.segments[-1]
+        self.active.truncate_to(offset)
+        self._positions.clear()
+        self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        return doomed
+
+    def _restart_segments(self, offset: int) -> list[LogSegment]:
+        """Removes everything and begins again, empty, at `offset`."""
+        doomed = list(self.segments)
+        self._remove(doomed)
+        segment = LogSegment.create(self.store, self.directory, offset, self.clock.wall_ms)
+        self.segments.append(segment)
+        self._bases.append(offset)
+        self.active = segment
+        self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        return doomed
+
+    def replace_segments(self, old: list[LogSegment], new: LogSegment) -> None:
+        """Puts a cleaned segment (its files end in `.cleaned`) in the place of `old`, safe against a crash at any point.
+
+        Kafka's protocol: `.cleaned` → `.swap` makes the replacement final; then the old ones go, then `.swap` → "".
+        """
+        new.seal()
+        new.flush()
+        new.change_suffix(".cleaned", ".swap")
+        first = bisect_left(self._bases, old[0].base_offset)
+        self._remove(old)
+        new.change_suffix(".swap", "")
+        self.segments.insert(first, new)
+        self._bases.insert(first, new.base_offset)
+
+    # ---- flushing
+
+    def flush_files(self) -> None:
+        """Everything up to the log end reaches the disk; the recovery point follows."""
+        for number in range(self.segment_number(self.recovery_point), len(self.segments)):
+            self.segments[number].flush()
+        self.recovery_point = self.log_end_offset
+        self._unflushed_messages = 0
+
+    def advance_recovery_point(self) -> int:
+        """Moves the recovery point over the segments whose flush, begun when they were rolled, has ended."""
+        number = self.segment_number(self.recovery_point)
+        while number + 1 < len(self.segments) and self.segments[number].is_flushed:
+            self.recovery_point = max(self.recovery_point, self._bases[number + 1])
+            number += 1
+        return self.recovery_point

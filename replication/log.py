@@ -1,0 +1,684 @@
+"""One partition's log: append, read, look up, truncate, delete.
+
+Answers to kafka.log.{UnifiedLog,LocalLog} of Kafka 3.9 without tiered storage, future logs and formats before magic 2.
+The append path touches the 61 bytes of a batch's header and nothing else, unless the topic's configuration asks
+(log_validation.py); the record bytes go from the request's frame to the file without a copy. A read is one `pread`; where
+a sequential reader goes on is remembered, so that it costs no look-up.
+
+Invariants: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset; there is always an active
+segment, the last one; segments' base offsets increase and none is above the log end; every stored batch's epoch is in
+the leader-epoch cache; retention and a new log start never remove anything at or above the high watermark.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from struct import Struct
+from struct import error as StructError
+from typing import TYPE_CHECKING
+
+from fastcrc.crc32 import iscsi as crc32c
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.indexes import AbortedTxn
+from kwire.replication.leader_epochs import LeaderEpochCache
+from kwire.replication.local_log import LocalLog
+from kwire.replication.log_config import LogConfig
+from kwire.replication.log_types import (
+    AppendOrigin,
+    FetchedData,
+    LogAppendInfo,
+    TimestampAndOffset,
+    UnexpectedAppendOffset,
+)
+from kwire.replication.producer_state import ProducerStateManager
+from kwire.replication.segment import HEADER, OFFSET_AND_LENGTH, LogSegment
+
+if TYPE_CHECKING:
+    from kwire.protocol.records import BatchHeader
+    from kwire.replication.clock import Clock, Timers
+    from kwire.replication.log_store import LogStore
+    from kwire.replication.outbox import Buffer
+
+__all__ = [
+    "AbortedTxn",
+    "AppendOrigin",
+    "FetchedData",
+    "Log",
+    "LogAppendInfo",
+    "TimestampAndOffset",
+    "UnexpectedAppendOffset",
+]
+
+_PREFIX = Struct(">qii")
+_INT32_MAX = 0x7FFFFFFF
+_INT64_MAX = 0x7FFFFFFFFFFFFFFF
+_JUMP_BYTES = 1 << 16
+"""In more than this the end of the last whole batch is looked up in the index instead of walked to."""
+
+
+class Log(LocalLog):
+    """A partition's log, made by `log_loader.create_log` or `log_loader.load_log`.
+
+    Every method may raise KafkaError(KAFKA_STORAGE_ERROR) when the store fails; a failed append changed nothing.
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        directory: str,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: LogConfig,
+        clock: Clock,
+        timers: Timers,
+        segments: list[LogSegment],
+        leader_epochs: LeaderEpochCache,
+        producer_state: ProducerStateManager,
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(
+            store, directory, config, clock, timers, segments, log_end_offset, recovery_point, report
+        )
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.leader_epochs = leader_epochs
+        self.producer_state = producer_state
+        self.log_start_offset = log_start_offset
+        self.high_watermark = log_start_offset
+        self._appended_epoch = -1  # the last epoch known to be in the cache
+        self.config = config
+
+    @property
+    def name(self) -> str:
+        """Topic and partition as Kafka writes them: "orders-0"."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def config(self) -> LogConfig:
+        """Replaced as a whole when a topic's or broker's key changes; takes effect with the next append."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        # Whether an append must look at more than a batch's header: decided once here, not with every batch.
+        self._validates_records = (
+            config.compact
+            or config.compression_type != "producer"
+            or config.message_timestamp_type != "CreateTime"
+            or config.message_timestamp_before_max_ms != _INT64_MAX
+        )
+
+    # ---- appending
+
+    def append_as_leader(
+        self, records: Buffer, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> LogAppendInfo:
+        """Appends one batch, stamped with the next offset and `leader_epoch`.
+
+        KafkaError in Kafka's order: INVALID_RECORD (not exactly one batch of magic 2, base offset not 0),
+        MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, what log_validation refuses (INVALID_RECORD, INVALID_TIMESTAMP with
+        `record_errors`, compression), RECORD_LIST_TOO_LARGE, what ProducerStateManager refuses. Source: UnifiedLog.append.
+        """
+        view = records if type(records) is memoryview else memoryview(records)
+        try:
+            fields = HEADER.unpack_from(view)
+        except StructError:
+            fields = None
+        if fields is None or fields[1] + 12 != len(view) or fields[3] != 2 or fields[1] < 49:
+            from kwire.replication.log_validation import single_batch
+
+            view = single_batch(view)
+            fields = HEADER.unpack_from(view)
+        size, config = fields[1] + 12, self._config
+        from_client = origin is AppendOrigin.CLIENT
+        if from_client and fields[0] != 0:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"The baseOffset of the record batch in the append to {self.name} should be 0, but it is {fields[0]}",
+            )
+        if size > config.max_message_bytes:
+            raise self._too_large(size)
+        if crc32c(view[21:]) != fields[4]:
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"Record is corrupt (stored crc = {fields[4]}) in topic partition {self.name}.",
+            )
+        wall_ms, append_time_ms = self.clock.wall_ms, -1
+        if (
+            self._validates_records  # compacted, LogAppendTime, recompressed or with a lower bound of time
+            or fields[5] & 0x28  # claims LogAppendTime or control
+            or fields[8] - wall_ms > config.message_timestamp_after_max_ms
+            or (
+                from_client
+                and (
+                    fields[6] < 0
+                    or fields[12] != fields[6] + 1
+                    or fields[5] & 7 > 4
+                    or (fields[9] >= 0 and fields[11] < 0)
+                )
+            )
+        ):
+            from kwire.replication.log_validation import validate
+
+            view, append_time_ms = validate(view, config, wall_ms, origin, self.name)
+            fields = HEADER.unpack_from(view)
+            if (size := fields[1] + 12) > config.max_message_bytes:
+                raise self._too_large(size)
+        if size > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"Message batch size is {size} bytes in append to partition {self.name}, "
+                f"which exceeds the maximum configured segment size of {config.segment_bytes}.",
+            )
+        base_offset = self.log_end_offset
+        try:
+            if leader_epoch != self._appended_epoch:
+                self.leader_epochs.assign(leader_epoch, base_offset)
+                self._appended_epoch = leader_epoch
+            parts: list[Buffer] = [
+                _PREFIX.pack(base_offset, fields[1], leader_epoch),
+                view[16:],
+            ]
+            if fields[9] >= 0:
+                return self._append_of_producer(
+                    parts, view, fields, base_offset, origin, append_time_ms
+                )
+            last_offset = base_offset + fields[6]
+            self._write(parts, size, base_offset, last_offset, fields[8])
+        except OSError as error:
+            raise self._storage_error("append to", error) from error
+        return LogAppendInfo(
+            base_offset, last_offset, append_time_ms, self.log_start_offset, False, size
+        )
+
+    def append_as_follower(
+        self, records: Buffer, leader_epoch: int | None = None
+    ) -> LogAppendInfo:
+        """Appends batches as the leader has them; batches of an epoch above `leader_epoch` and a partial one are left out.
+
+        KafkaError: CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR when offsets do not increase; UnexpectedAppendOffset when the first
+        is below the log end. Nothing is written unless all of it is good. Source: UnifiedLog.appendAsFollower, KAFKA-18723.
+        """
+        from kwire.protocol.records import check_crc, iter_batches
+
+        view = memoryview(records)
+        headers: list[BatchHeader] = []
+        last_offset = -1
+        for header in iter_batches(view):
+            if leader_epoch is not None and header.partition_leader_epoch > leader_epoch:
+                break
+            if not check_crc(view, header):
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"Record is corrupt (stored crc = {header.crc}) in topic partition {self.name}.",
+                )
+            if header.last_offset <= last_offset or header.last_offset_delta < 0:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_SERVER_ERROR,
+                    f"Out of order offsets found in append to {self.name}",
+                )
+            last_offset = header.last_offset
+            headers.append(header)
+        log_end = self.log_end_offset
+        if headers and headers[0].base_offset < log_end:
+            raise UnexpectedAppendOffset(
+                f"Unexpected offset in append to {self.name}. First offset {headers[0].base_offset} "
+                f"is less than the next offset {log_end}.",
+                headers[0].base_offset,
+                last_offset,
+            )
+        size = 0
+        try:
+            for header in headers:
+                self._append_replicated(view, header)
+                size += header.size
+        except OSError as error:
+            raise self._storage_error("append to", error) from error
+        first_offset = headers[0].base_offset if headers else -1
+        return LogAppendInfo(first_offset, last_offset, -1, self.log_start_offset, False, size)
+
+    def _append_replicated(self, view: memoryview, header: BatchHeader) -> None:
+        epoch, base_offset = header.partition_leader_epoch, header.base_offset
+        if epoch != self._appended_epoch:
+            if epoch >= 0:
+                self.leader_epochs.assign(epoch, base_offset)
+            self._appended_epoch = epoch
+        part = view[header.position : header.position + header.size]
+        if header.producer_id >= 0:
+            fields = HEADER.unpack_from(part)
+            self._append_of_producer([part], part, fields, base_offset, AppendOrigin.REPLICATION, -1)
+        else:
+            self._write([part], header.size, base_offset, header.last_offset, header.max_timestamp)
+
+    def _write(
+        self,
+        parts: list[Buffer],
+        size: int,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+    ) -> LogSegment:
+        """Rolls when it is time, writes one batch, moves the log end. OSError: nothing was written."""
+        config, segment = self.config, self.active
+        first = segment._first_timestamp
+        if (
+            segment.size + size > config.segment_bytes
+            or last_offset - segment.base_offset > _INT32_MAX
+            or first is None
+            or max_timestamp - first > config.segment_ms
+            or first < 0
+            or config.segment_jitter_ms
+            or segment.offset_index.count + 1 >= config.segment_index_bytes // 12
+        ) and self._should_roll(segment, size, last_offset, max_timestamp):
+            segment = self._roll(base_offset)
+        segment.append(parts, size, last_offset, max_timestamp, config.index_interval_bytes)
+        self.log_end_offset = last_offset + 1
+        self._unflushed_messages += last_offset - base_offset + 1
+        if self._unflushed_messages >= config.flush_messages:
+            self.flush()
+        return segment
+
+    def _append_of_producer(
+        self,
+        parts: list[Buffer],
+        view: memoryview,
+        fields: tuple[int, ...],
+        base_offset: int,
+        origin: AppendOrigin,
+        append_time_ms: int,
+    ) -> LogAppendInfo:
+        """An idempotent or transactional batch, or a transaction marker: sequences first, the transaction after."""
+        from kwire.protocol.records import BatchHeader
+
+        header = BatchHeader(
+            0, base_offset, fields[1] + 12, *fields[2:]
+        )
+        producer_state = self.producer_state
+        duplicate = producer_state.check(header, origin)
+        if duplicate is not None:
+            return LogAppendInfo(
+                duplicate.first_offset,
+                duplicate.last_offset,
+                duplicate.timestamp,
+                self.log_start_offset,
+                True,
+                0,
+            )
+        segment = self._write(
+            parts, header.size, base_offset, header.last_offset, header.max_timestamp
+        )
+        completed = producer_state.append(header, base_offset, origin, view)
+        if completed is not None:
+            if completed.is_aborted:
+                segment.txn_index.append(
+                    AbortedTxn(
+                        completed.producer_id,
+                        completed.first_offset,
+                        completed.last_offset,
+                        producer_state.last_stable_offset(completed),
+                    )
+                )
+            producer_state.complete_txn(completed)
+        return LogAppendInfo(
+            base_offset,
+            header.last_offset,
+            append_time_ms,
+            self.log_start_offset,
+            False,
+            header.size,
+        )
+
+    def _should_roll(
+        self, segment: LogSegment, size: int, last_offset: int, max_timestamp: int
+    ) -> bool:
+        """LogSegment.shouldRoll: size, age by the first batch's timestamp, a full index, an offset that does not fit."""
+        config = self.config
+        if not segment.size:
+            return last_offset - segment.base_offset > _INT32_MAX
+        roll_ms = config.segment_ms - self._jitter_ms(segment)
+        index_entries_max = config.segment_index_bytes // 8
+        return (
+            segment.size > config.segment_bytes - size
+            or segment.waited_for_roll_ms(max_timestamp, self.clock.wall_ms) > roll_ms
+            or segment.offset_index.count >= index_entries_max
+            or segment.time_index.count >= config.segment_index_bytes // 12 - 1
+            or last_offset - segment.base_offset > _INT32_MAX
+        )
+
+    def _jitter_ms(self, segment: LogSegment) -> int:
+        """`segment.jitter.ms`: spread by partition and segment, and the same in every run (Kafka draws it)."""
+        jitter = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return crc32c(f"{self.name}/{segment.base_offset}".encode()) % jitter if jitter else 0
+
+    # ---- reading
+
+    def read(
+        self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool = True
+    ) -> FetchedData:
+        """Whole batches from the one that holds `offset`, all below `end_offset`, out of one segment, up to `max_bytes`.
+
+        The first batch is returned whatever its size if `min_one_batch`. KafkaError(OFFSET_OUT_OF_RANGE) below the log
+        start or above the log end; nothing at or above `end_offset`. Source: UnifiedLog.read, LogSegment.read.
+        """
+        log_end = self.log_end_offset
+        if offset < self.log_start_offset or offset > log_end:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Received request for offset {offset} for partition {self.name}, but we only have log segments "
+                f"from offset {self.log_start_offset} up to {log_end}.",
+            )
+        if end_offset > log_end:
+            end_offset = log_end
+        if offset >= end_offset:
+            return FetchedData(b"", offset, offset)
+        try:
+            index = len(self.segments) - 1
+            if offset < self.active.base_offset:
+                index = bisect_right(self._bases, offset) - 1
+            for number in range(index, len(self.segments)):
+                segment = self.segments[number]
+                position = self.position_of(segment, offset)
+                if position < segment.size:
+                    return self._read_segment(
+                        number, position, offset, max_bytes, end_offset, min_one_batch
+                    )
+        except OSError as error:
+            raise self._storage_error("read from", error) from error
+        return FetchedData(b"", offset, offset)  # what is left is a gap up to the log end
+
+    def _read_segment(
+        self,
+        number: int,
+        position: int,
+        offset: int,
+        max_bytes: int,
+        end_offset: int,
+        min_one_batch: bool,
+    ) -> FetchedData:
+        segment = self.segments[number]
+        segment_end = (
+            self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
+        )
+        if end_offset >= segment_end:
+            available, next_offset = segment.size - position, segment_end
+        else:
+            available, next_offset = self.position_of(segment, end_offset) - position, end_offset
+        if available <= 0:
+            return FetchedData(b"", offset, offset)
+        data = segment.file.read(position, min(max(max_bytes, 12), available))
+        first_offset, length = OFFSET_AND_LENGTH.unpack_from(data)
+        if length + 12 > max_bytes:
+            if not min_one_batch:
+                return FetchedData(b"", offset, offset, True)
+            data = segment.file.read(position, length + 12)
+            next_offset = first_offset + HEADER.unpack_from(data)[6] + 1
+            self.remember_position(next_offset, segment, position + len(data))
+            return FetchedData(data, first_offset, next_offset)
+        if len(data) == available:
+            self.remember_position(next_offset, segment, position + available)
+            return FetchedData(data, first_offset, next_offset)
+        end, next_offset = _last_whole_batch(data, segment, position)
+        self.remember_position(next_offset, segment, position + end)
+        records = data if end == len(data) else memoryview(data)[:end]
+        return FetchedData(records, first_offset, next_offset)
+
+    # ---- look-ups
+
+    def offset_by_timestamp(self, timestamp: int, end_offset: int) -> TimestampAndOffset | None:
+        """The first record below `end_offset` with at least this timestamp (UnifiedLog.fetchOffsetByTimestamp)."""
+        from kwire.replication.log_lookup import offset_by_timestamp
+
+        try:
+            return offset_by_timestamp(self, timestamp, end_offset)
+        except OSError as error:
+            raise self._storage_error("read from", error) from error
+
+    def max_timestamp_offset(self, end_offset: int) -> TimestampAndOffset | None:
+        """The first record with the largest timestamp of the log; None when it is not below `end_offset` (KIP-734)."""
+        from kwire.replication.log_lookup import max_timestamp_offset
+
+        try:
+            return max_timestamp_offset(self, end_offset)
+        except OSError as error:
+            raise self._storage_error("read from", error) from error
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch not above `epoch`, where it ends); (-1, -1) when unknown (LeaderEpochFileCache.endOffsetFor)."""
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
+        """The aborted transactions that overlap offsets [start, end) (UnifiedLog.collectAbortedTransactions)."""
+        found: list[AbortedTxn] = []
+        for number in range(self.segment_number(start), len(self.segments)):
+            some, complete = self.segments[number].txn_index.collect(start, end)
+            found += some
+            if complete:
+                break
+        return found
+
+    # ---- high watermark and log start
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where read_committed sees: the first offset of an undecided transaction, at most the high watermark."""
+        unstable = self.producer_state.first_unstable_offset
+        high_watermark = self.high_watermark
+        if unstable is None or unstable >= high_watermark:
+            return high_watermark
+        return max(unstable, self.log_start_offset)
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Sets the high watermark, kept between log start and log end; returns what it became."""
+        self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self.producer_state.on_high_watermark_updated(self.high_watermark)
+        return self.high_watermark
+
+    def maybe_increment_high_watermark(self, offset: int) -> bool:
+        """Raises it if `offset` is larger. Above the log end it would be a bug."""
+        assert offset <= self.log_end_offset, (offset, self.log_end_offset)
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        self.producer_state.on_high_watermark_updated(offset)
+        return True
+
+    def maybe_increment_log_start_offset(self, offset: int) -> bool:
+        """Moves the log start up (DeleteRecords, retention). OFFSET_OUT_OF_RANGE above the high watermark."""
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Cannot increment the log start offset to {offset} of partition {self.name} "
+                f"since it is larger than the high watermark {self.high_watermark}",
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        try:
+            self.leader_epochs.truncate_from_start(offset)
+        except OSError as error:
+            raise self._storage_error("move the start of", error) from error
+        self.producer_state.on_log_start_offset_incremented(offset)
+        return True
+
+    # ---- segments: roll, truncate, retention
+
+    def roll(self) -> None:
+        """Begins a new segment at the log end; an empty active segment stays."""
+        if self.active.size:
+            try:
+                self._roll(self.log_end_offset)
+            except OSError as error:
+                raise self._storage_error("roll", error) from error
+
+    def _roll(self, base_offset: int) -> LogSegment:
+        """A new active segment, with the producers' snapshot beside it; the old one begins to be flushed."""
+        old = self.active
+        segment = self._start_segment(max(base_offset, self.log_end_offset))
+        self.producer_state.map_end_offset = segment.base_offset
+        self.producer_state.take_snapshot()
+        if old is not segment and old.base_offset != segment.base_offset:
+            old.start_flush()
+        return segment
+
+    def truncate_to(self, offset: int) -> bool:
+        """Removes everything at or after `offset`; False when there was nothing (the epoch cache is cut all the same).
+
+        Log start and high watermark come down with the log end. Source: UnifiedLog.truncateTo.
+        """
+        assert offset >= 0, offset
+        try:
+            self._appended_epoch = -1
+            if offset >= self.log_end_offset:
+                self.leader_epochs.truncate_from_end(self.log_end_offset)
+                return False
+            if self.segments[0].base_offset > offset:
+                self._truncate_fully(offset, offset)
+                return True
+            for segment in self._cut_segments(offset):
+                self.producer_state.delete_snapshot(segment.base_offset)
+            self.leader_epochs.truncate_from_end(offset)
+            self.log_start_offset = min(self.log_start_offset, offset)
+            from kwire.replication.log_loader import rebuild_producer_state
+
+            rebuild_producer_state(self.producer_state, self.segments, self.log_start_offset, offset)
+        except OSError as error:
+            raise self._storage_error("truncate", error) from error
+        if self.high_watermark > offset:
+            self.update_high_watermark(offset)
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Drops everything: log start (unless given), high watermark and log end are `offset`, the epoch cache is empty."""
+        try:
+            self._truncate_fully(offset, offset if log_start_offset is None else log_start_offset)
+        except OSError as error:
+            raise self._storage_error("truncate", error) from error
+
+    def _truncate_fully(self, offset: int, log_start_offset: int) -> None:
+        self._appended_epoch = -1
+        for segment in self._restart_segments(offset):
+            self.producer_state.delete_snapshot(segment.base_offset)
+        self.leader_epochs.clear()
+        self.producer_state.truncate_fully_and_start_at(offset)
+        self.log_start_offset = log_start_offset
+        self.update_high_watermark(offset)
+
+    def delete_old_segments(self) -> int:
+        """Deletes from the oldest on what is below the log start, too much or too old; returns how many segments.
+
+        Only segments wholly below the high watermark go; log start follows. Source: UnifiedLog.deleteOldSegments.
+        """
+        config = self._config
+        try:
+            deleted = self._delete_while(
+                lambda number, segment: number + 1 < len(self._bases)
+                and self._bases[number + 1] <= self.log_start_offset,
+                "it is below the log start offset",
+            )
+            if config.delete and config.retention_bytes >= 0:
+                deleted += self._delete_excess(config.retention_bytes)
+            if config.delete and config.retention_ms >= 0:
+                oldest_ms = self.clock.wall_ms - config.retention_ms
+                deleted += self._delete_while(
+                    lambda _, segment: segment.largest_timestamp() < oldest_ms,
+                    f"it is older than retention.ms={config.retention_ms}",
+                )
+        except OSError as error:
+            raise self._storage_error("delete segments of", error) from error
+        return deleted
+
+    def _delete_excess(self, retention_bytes: int) -> int:
+        excess = self.size_bytes - retention_bytes
+
+        def is_excess(_: int, segment: LogSegment) -> bool:
+            nonlocal excess
+            if excess < segment.size:
+                return False
+            excess -= segment.size
+            return True
+
+        return self._delete_while(is_excess, f"the log exceeds retention.bytes={retention_bytes}")
+
+    def _delete_while(self, is_deletable: Callable[[int, LogSegment], bool], reason: str) -> int:
+        count = 0
+        for number, segment in enumerate(self.segments):
+            is_last = number + 1 == len(self.segments)
+            upper_bound = self.log_end_offset if is_last else self._bases[number + 1]
+            if self.high_watermark < upper_bound or (is_last and segment.size == 0):
+                break
+            if not is_deletable(number, segment):
+                break
+            count += 1
+        if not count:
+            return 0
+        if count == len(self.segments):
+            self._roll(self.log_end_offset)
+        doomed = self.segments[:count]
+        self.maybe_increment_log_start_offset(self._bases[count])
+        self._remove(doomed)
+        for segment in doomed:
+            self.producer_state.delete_snapshot(segment.base_offset)
+        self.tell(
+            f"deleted {count} segment(s) up to offset {self.segments[0].base_offset} because {reason}"
+        )
+        return count
+
+    # ---- flushing and closing
+
+    def flush(self) -> None:
+        """Returns when everything appended survives a power cut; the recovery point is then the log end."""
+        try:
+            self.flush_files()
+        except OSError as error:
+            raise self._storage_error("flush", error) from error
+
+    def close(self) -> None:
+        """Clean stop: producer snapshot, indexes complete, descriptors given back. Flushing is the caller's choice."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            self.producer_state.map_end_offset = self.log_end_offset
+            self.producer_state.take_snapshot()
+            self.active.seal()
+            for segment in self.segments:
+                segment.release()
+        except OSError as error:
+            raise self._storage_error("close", error) from error
+
+    def _storage_error(self, action: str, error: OSError) -> KafkaError:
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"Failed to {action} partition {self.name}: {error}"
+        )
+
+    def _too_large(self, size: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The record batch size in the append to {self.name} is {size} bytes "
+            f"which exceeds the maximum configured value of {self.config.max_message_bytes}.",
+        )
+
+
+def _last_whole_batch(data: bytes, segment: LogSegment, position: int) -> tuple[int, int]:
+    """Where the last whole batch of `data` (read at a batch's position) ends, and the offset after it."""
+    size = len(data)
+    at = 0
+    if size > _JUMP_BYTES:
+        at = max(segment.offset_index.position_before(position + size - 61) - position, 0)
+    last, unpack_from = at, OFFSET_AND_LENGTH.unpack_from
+    while size - at >= 61:
+        end = at + 12 + unpack_from(data, at)[1]
+        if end > size:
+            return at, unpack_from(data, at)[0]
+        last, at = at, end
+    fields = HEADER.unpack_from(data, last)
+    return at, fields[0] + fields[6] + 1
