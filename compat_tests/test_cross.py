@@ -1,0 +1,29 @@
+"""What one client writes with each codec, every other client reads."""
+
+from collections.abc import Callable
+
+import pytest
+
+from compat_tests.cases import varied_records
+from compat_tests.clients import ALL_CODECS, KINDS, Client
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.mark.parametrize("codec", ALL_CODECS)
+def test_every_client_reads_what_every_client_wrote(
+    client_pool: Callable[[str], Client], fresh: Callable[[str], str], codec: str
+) -> None:
+    topic = fresh(f"cross-{codec}")
+    kinds = [kind for kind in KINDS.values() if codec in kind.codecs]
+    client_pool(kinds[0].name).call("create", topic=topic, partitions=1, config={})
+
+    written = []
+    for kind in kinds:
+        records = varied_records(kind.name, kind.headers)
+        client_pool(kind.name).produce(topic, records, codec)
+        written += [record.content for record in records]
+
+    for kind in kinds:
+        read = client_pool(kind.name).fetch(topic, len(written))
+        assert [record.content for record in read] == written, f"{kind.name} reads something else"

