@@ -11,10 +11,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kwire.protocol.errors import ErrorCode
+
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
     from kwire.replication.clock import Clock, Timers
+    from kwire.replication.fetch_data import FetchParams, FetchPartition, FetchPartitionData
+    from kwire.replication.replica_manager import (
+        DeleteRecordsResult,
+        PartitionAppendResult,
+        ReplicaManager,
+        TopicPartition,
+    )
 
 
 class DelayedOperation:
@@ -145,3 +154,135 @@ def _expire(operation: DelayedOperation) -> None:
         operation._leave()
         operation.on_expiration()
         operation.on_complete()
+
+
+class DelayedProduce(DelayedOperation):
+    """Appends with acks=all that wait until their followers have them (kafka.server.DelayedProduce).
+
+    Each pending result ends with NONE, NOT_ENOUGH_REPLICAS_AFTER_APPEND (it is in the log), what the loss of the role
+    says, or, at last, REQUEST_TIMED_OUT (it may still be committed).
+    """
+
+    __slots__ = ("_answer", "_manager", "_pending")
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        pending: list[tuple[TopicPartition, PartitionAppendResult]],
+        answer: Callable[[], None],
+    ) -> None:
+        """`pending`: results whose `required_offset` is to be passed by the high watermark; `answer` is called last."""
+        super().__init__()
+        self._manager = manager
+        self._pending = pending
+        self._answer = answer
+
+    def is_satisfied(self) -> bool:
+        waiting: list[tuple[TopicPartition, PartitionAppendResult]] = []
+        for key, result in self._pending:
+            outcome = self._manager.replication_outcome(key, result.required_offset)
+            if outcome is None:
+                waiting.append((key, result))
+            else:
+                result.error = outcome
+        self._pending = waiting
+        return not waiting
+
+    def on_expiration(self) -> None:
+        for _, result in self._pending:
+            result.error = ErrorCode.REQUEST_TIMED_OUT
+
+    def on_complete(self) -> None:
+        self._answer()
+
+
+class DelayedFetch(DelayedOperation):
+    """A fetch that waits for min_bytes (kafka.server.DelayedFetch).
+
+    Done when a partition is gone, no longer led or fenced, was truncated below what had been readable, or when enough
+    bytes are there; then, or when time is out, everything is read again.
+    """
+
+    __slots__ = ("_answer", "_available_bytes", "_bounds", "_manager", "_params", "_partitions")
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        params: FetchParams,
+        partitions: list[tuple[TopicPartition, FetchPartition]],
+        first_read: list[FetchPartitionData],
+        answer: Callable[[list[FetchPartitionData]], None],
+    ) -> None:
+        super().__init__()
+        self._manager = manager
+        self._params = params
+        self._partitions = partitions
+        self._bounds = [data.bound for data in first_read]
+        self._available_bytes = [len(data.records) for data in first_read]
+        self._answer = answer
+
+    def is_satisfied(self) -> bool:
+        params, bounds, available = self._params, self._bounds, self._available_bytes
+        for number, (key, request) in enumerate(self._partitions):
+            partition = self._manager.hosted(key)
+            if partition is None:
+                return True
+            epoch = request.current_leader_epoch
+            if epoch >= 0 and epoch != partition.leader_epoch:
+                return True
+            if params.fetch_only_leader and not partition.is_leader:
+                return True
+            if request.last_fetched_epoch >= 0 and partition.diverges(request):
+                return True
+            bound = partition.read_bound(params)
+            if bound == bounds[number]:
+                continue
+            if bound < bounds[number]:
+                return True
+            if bound > request.fetch_offset:
+                if params.min_bytes <= 1:
+                    return True
+                # Each byte is looked at once: only what came since the last look is measured.
+                since = max(bounds[number], request.fetch_offset)
+                more = partition.readable_bytes(since, bound, params.min_bytes)
+                available[number] = min(available[number] + more, request.max_bytes)
+            bounds[number] = bound
+        return sum(available) >= params.min_bytes
+
+    def on_complete(self) -> None:
+        self._answer(self._manager.read_from_log(self._params, self._partitions))
+
+
+class DelayedDeleteRecords(DelayedOperation):
+    """DeleteRecords that waits until the live followers have moved their log start too (DelayedDeleteRecords)."""
+
+    __slots__ = ("_answer", "_manager", "_pending")
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        pending: list[tuple[TopicPartition, DeleteRecordsResult]],
+        answer: Callable[[], None],
+    ) -> None:
+        super().__init__()
+        self._manager = manager
+        self._pending = pending
+        self._answer = answer
+
+    def is_satisfied(self) -> bool:
+        waiting: list[tuple[TopicPartition, DeleteRecordsResult]] = []
+        for key, result in self._pending:
+            error, low_watermark = self._manager.low_watermark(key)
+            if error is ErrorCode.NONE and low_watermark < result.requested_offset:
+                waiting.append((key, result))
+            else:
+                result.error, result.low_watermark = error, low_watermark
+        self._pending = waiting
+        return not waiting
+
+    def on_expiration(self) -> None:
+        for _, result in self._pending:
+            result.error, result.low_watermark = ErrorCode.REQUEST_TIMED_OUT, -1
+
+    def on_complete(self) -> None:
+        self._answer()

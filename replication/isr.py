@@ -1,0 +1,144 @@
+"""What a leader knows of its followers, and the in-sync set with its pending changes.
+
+Answers to Kafka's Replica / ReplicaState and to CommittedPartitionState, PendingExpandIsr, PendingShrinkIsr of
+Partition.scala (KIP-497). Leaves out future (moving) replicas.
+
+Invariants: the caught-up time of a follower never goes back; `maximal_isr` contains the committed ISR always, and the
+candidate of an expansion already while it is only proposed (I: the high watermark waits for whoever may be a leader).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UNKNOWN_OFFSET = -1
+NEVER_MS = -(1 << 62)
+"""Kafka writes 0 and compares with Unix time; a monotonic clock may well stand near 0, so "never" is far below."""
+
+
+class RemoteReplica:
+    """One follower in the eyes of its leader. Times are milliseconds of Clock.now_ms."""
+
+    __slots__ = (
+        "broker_epoch",
+        "broker_id",
+        "last_caught_up_time_ms",
+        "last_fetch_leader_log_end_offset",
+        "last_fetch_time_ms",
+        "log_end_offset",
+        "log_start_offset",
+    )
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = -1
+        self.log_start_offset = UNKNOWN_OFFSET
+        self.log_end_offset = UNKNOWN_OFFSET
+        self.last_fetch_leader_log_end_offset = UNKNOWN_OFFSET
+        self.last_fetch_time_ms = NEVER_MS
+        self.last_caught_up_time_ms = NEVER_MS
+
+    def reset(
+        self, *, now_ms: int, leader_end_offset: int, is_new_leader: bool, in_isr: bool
+    ) -> None:
+        """A new leader epoch: a new leader knows nothing of its followers, one re-elected keeps the offsets."""
+        caught_up_time_ms = now_ms if in_isr else NEVER_MS
+        if is_new_leader:
+            self.log_start_offset = UNKNOWN_OFFSET
+            self.log_end_offset = UNKNOWN_OFFSET
+            self.last_fetch_leader_log_end_offset = UNKNOWN_OFFSET
+            self.last_fetch_time_ms = NEVER_MS
+            self.broker_epoch = -1
+        else:
+            self.last_fetch_leader_log_end_offset = leader_end_offset
+            self.last_fetch_time_ms = caught_up_time_ms
+        self.last_caught_up_time_ms = caught_up_time_ms
+
+    def update_fetch_state(
+        self,
+        *,
+        fetch_offset: int,
+        log_start_offset: int,
+        leader_end_offset: int,
+        now_ms: int,
+        broker_epoch: int,
+    ) -> None:
+        """A fetch of this follower was served: the caught-up rule (Replica.updateFetchStateOrThrow).
+
+        Having now reached the leader's end counts from now; having reached what was the end at its previous fetch
+        counts from then, so that a follower under constant load is not called late.
+        """
+        if fetch_offset >= leader_end_offset:
+            self.last_caught_up_time_ms = max(self.last_caught_up_time_ms, now_ms)
+        elif fetch_offset >= self.last_fetch_leader_log_end_offset:
+            self.last_caught_up_time_ms = max(self.last_caught_up_time_ms, self.last_fetch_time_ms)
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = fetch_offset
+        self.last_fetch_leader_log_end_offset = leader_end_offset
+        self.last_fetch_time_ms = now_ms
+        self.broker_epoch = max(self.broker_epoch, broker_epoch)
+
+    def is_in_sync(self, leader_end_offset: int, now_ms: int, lag_time_max_ms: int) -> bool:
+        """At the leader's end, however silent; or caught up not longer than replica.lag.time.max.ms ago."""
+        return (
+            self.log_end_offset == leader_end_offset
+            or now_ms - self.last_caught_up_time_ms <= lag_time_max_ms
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class CommittedIsr:
+    """The ISR as the controller has it; nothing is proposed."""
+
+    isr: frozenset[int]
+
+    @property
+    def maximal_isr(self) -> frozenset[int]:
+        return self.isr
+
+    @property
+    def in_flight(self) -> bool:
+        return False
+
+
+@dataclass(slots=True, frozen=True)
+class PendingExpandIsr:
+    """`joining` is proposed as a member: it counts for the high watermark from now on."""
+
+    isr: frozenset[int]
+    joining: int
+
+    @property
+    def maximal_isr(self) -> frozenset[int]:
+        return self.isr | {self.joining}
+
+    @property
+    def proposed(self) -> frozenset[int]:
+        return self.isr | {self.joining}
+
+    @property
+    def in_flight(self) -> bool:
+        return True
+
+
+@dataclass(slots=True, frozen=True)
+class PendingShrinkIsr:
+    """`leaving` are proposed for removal: they count until the controller has agreed."""
+
+    isr: frozenset[int]
+    leaving: frozenset[int]
+
+    @property
+    def maximal_isr(self) -> frozenset[int]:
+        return self.isr
+
+    @property
+    def proposed(self) -> frozenset[int]:
+        return self.isr - self.leaving
+
+    @property
+    def in_flight(self) -> bool:
+        return True
+
+
+IsrState = CommittedIsr | PendingExpandIsr | PendingShrinkIsr

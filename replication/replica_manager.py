@@ -1,0 +1,452 @@
+"""The replicas of this broker: appends, fetches, and what a controller orders.
+
+Answers to kafka.server.ReplicaManager in its ZooKeeper-era form (LeaderAndIsr, StopReplica, UpdateMetadata). Leaves out
+tiered storage, several log directories and, until brokers are many, the fetchers and AlterPartition (`propose_isr`).
+
+Every entry runs to completion on the caller's stack. An append or a fetch that need not wait is answered before the
+call returns; else it waits in a purgatory and is answered by the step that satisfies it, or by its timer.
+
+Invariants: a request with a smaller controller epoch or broker epoch changes nothing; a partition is either hosted
+(`by_key`), in `offline` (its log could not be opened) or unknown; whoever waits for a partition that is dropped or
+followed is answered in the same step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication import replica_control
+from kwire.replication.config import topic_log_config
+from kwire.replication.fetch_data import ZERO_UUID, FetchPartitionData
+from kwire.replication.log import AppendOrigin
+from kwire.replication.metadata import INTERNAL_TOPICS
+from kwire.replication.partition import Partition
+from kwire.replication.purgatory import (
+    DelayedDeleteRecords,
+    DelayedFetch,
+    DelayedProduce,
+    Purgatory,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kwire.replication.log_manager import LogManager
+
+    from kwire.protocol.schemas.control_plane import (
+        LeaderAndIsrRequest,
+        LeaderAndIsrResponse,
+        StopReplicaRequest,
+        StopReplicaResponse,
+        UpdateMetadataRequest,
+        UpdateMetadataResponse,
+    )
+    from kwire.replication.clock import Clock, Timers
+    from kwire.replication.config import BrokerConfig
+    from kwire.replication.fetch_data import FetchParams, FetchPartition
+    from kwire.replication.log import Log
+    from kwire.replication.log_config import LogConfig
+    from kwire.replication.metadata import MetadataCache
+    from kwire.replication.outbox import Buffer
+
+TopicPartition = tuple[str, int]
+
+
+class PartitionAppendResult:
+    """What became of one partition's records. `required_offset`: the high watermark that commits them, -1 none.
+
+    `record_errors`: (index in the batch, text), for INVALID_RECORD and INVALID_TIMESTAMP.
+    """
+
+    __slots__ = (
+        "base_offset",
+        "error",
+        "error_message",
+        "log_append_time_ms",
+        "log_start_offset",
+        "record_errors",
+        "required_offset",
+    )
+
+    def __init__(
+        self,
+        error: ErrorCode,
+        base_offset: int = -1,
+        log_append_time_ms: int = -1,
+        log_start_offset: int = -1,
+        required_offset: int = -1,
+    ) -> None:
+        self.error = error
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.required_offset = required_offset
+        self.record_errors: list[tuple[int, str]] = []
+        self.error_message: str | None = None
+
+
+class DeleteRecordsResult:
+    """What became of one partition's DeleteRecords; `low_watermark` is -1 with an error."""
+
+    __slots__ = ("error", "low_watermark", "requested_offset")
+
+    def __init__(self, error: ErrorCode, requested_offset: int, low_watermark: int) -> None:
+        self.error = error
+        self.requested_offset = requested_offset
+        self.low_watermark = low_watermark
+
+
+class ReplicaManager:
+    """See the module. `broker_epoch` is set by the broker when it is registered (-1: not yet)."""
+
+    __slots__ = (
+        "_config",
+        "broker_epoch",
+        "by_key",
+        "clock",
+        "controller_epoch",
+        "delete_records_purgatory",
+        "fetch_purgatory",
+        "isr_proposer",
+        "log_manager",
+        "metadata",
+        "node_id",
+        "offline",
+        "produce_purgatory",
+        "role_listeners",
+    )
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        clock: Clock,
+        timers: Timers,
+        config: BrokerConfig,
+        log_manager: LogManager,
+        metadata: MetadataCache,
+    ) -> None:
+        self.node_id = node_id
+        self.clock = clock
+        self.broker_epoch = -1
+        self.controller_epoch = 0
+        self.role_listeners: list[Callable[[Partition, bool], None]] = []
+        self.isr_proposer: Callable[[Partition], None] | None = None
+        self.produce_purgatory = Purgatory(clock, timers)
+        self.fetch_purgatory = Purgatory(clock, timers)
+        self.delete_records_purgatory = Purgatory(clock, timers)
+        self._config = config
+        self.log_manager = log_manager
+        self.metadata = metadata
+        self.by_key: dict[TopicPartition, Partition] = {}
+        self.offline: set[TopicPartition] = set()
+
+    # What partitions ask of their broker (PartitionHost)
+
+    @property
+    def replica_lag_time_max_ms(self) -> int:
+        return self._config.replica_lag_time_max_ms
+
+    def is_alive(self, broker_id: int) -> bool:
+        return self.metadata.is_alive(broker_id)
+
+    def open_log(self, topic: str, index: int, topic_id: bytes, is_new: bool) -> Log:
+        """With one log directory a log that is not there is made, new partition or not."""
+        return self.log_manager.get_or_create(topic, index, topic_id, self._log_config(topic))
+
+    def propose_isr(self, partition: Partition) -> None:
+        if self.isr_proposer is not None:
+            self.isr_proposer(partition)
+
+    # Partitions
+
+    def hosted(self, key: TopicPartition) -> Partition | None:
+        """The partition if it is here and its log is open; None otherwise, never an error."""
+        return self.by_key.get(key)
+
+    def partitions(self) -> Iterable[Partition]:
+        """All that are hosted; not to be kept while roles change."""
+        return self.by_key.values()
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """A hosted partition. KAFKA_STORAGE_ERROR when offline; NOT_LEADER_OR_FOLLOWER when others host it;
+        UNKNOWN_TOPIC_OR_PARTITION."""
+        partition = self.by_key.get((topic, index))
+        if partition is not None:
+            return partition
+        if (topic, index) in self.offline:
+            message = f"Partition {topic}-{index} is in an offline log directory"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
+        if self.metadata.partition(topic, index) is not None:
+            # The client's metadata is older than ours, or ours older than the controller's: both are cured by a retry.
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def current_leader(self, topic: str, index: int) -> tuple[int, int]:
+        """(leader id, leader epoch) as far as this broker knows; (-1, -1) if not at all (KIP-951)."""
+        partition = self.by_key.get((topic, index))
+        if partition is not None and partition.leader_epoch >= 0:
+            return partition.leader_id, partition.leader_epoch
+        state = self.metadata.partition(topic, index)
+        return (-1, -1) if state is None else (state.leader, state.leader_epoch)
+
+    def topic_config_changed(self, topic: str) -> None:
+        """The topic's overrides in the metadata cache are new: the logs obey them from now on."""
+        config = self._log_config(topic)
+        for partition in self.by_key.values():
+            if partition.topic == topic:
+                partition.log.config = config
+
+    def broker_config_changed(self) -> None:
+        """Broker-wide defaults are new: every log obeys them from now on."""
+        for topic in {partition.topic: None for partition in self.by_key.values()}:
+            self.topic_config_changed(topic)
+
+    def _log_config(self, topic: str) -> LogConfig:
+        overrides = self.metadata.topic_config(topic)
+        return topic_log_config(overrides, self._config)
+
+    # Append
+
+    def append_to_leader(
+        self,
+        topic: str,
+        index: int,
+        records: Buffer,
+        required_acks: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> PartitionAppendResult:
+        """Appends to one partition; refusals are in the result. The caller then calls `complete_waiting`.
+
+        With acks=all and followers `required_offset` is set: the caller waits by `await_replication`.
+        """
+        partition = self.by_key.get((topic, index))
+        try:
+            if partition is None:
+                partition = self.partition(topic, index)
+            info = partition.append_records_to_leader(records, required_acks, origin)
+        except KafkaError as error:
+            return _refused(error)
+        result = PartitionAppendResult(
+            ErrorCode.NONE, info.first_offset, info.log_append_time_ms, info.log_start_offset
+        )
+        if required_acks == -1 and partition.remote_replicas:
+            result.required_offset = info.last_offset + 1
+        return result
+
+    def append_records(
+        self,
+        *,
+        timeout_ms: int,
+        required_acks: int,
+        entries: Mapping[TopicPartition, Buffer],
+        origin: AppendOrigin,
+        on_complete: Callable[[dict[TopicPartition, PartitionAppendResult]], None],
+    ) -> None:
+        """Appends to several partitions and answers when `required_acks` (-1, 0, 1) is fulfilled, once.
+
+        At once (same step, same stack) when nothing is to be waited for.
+        """
+        results: dict[TopicPartition, PartitionAppendResult] = {}
+        if not -1 <= required_acks <= 1:
+            refusal = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+            on_complete({key: _refused(refusal) for key in entries})
+            return
+        pending: list[tuple[TopicPartition, PartitionAppendResult]] = []
+        for key, records in entries.items():
+            result = self.append_to_leader(key[0], key[1], records, required_acks, origin)
+            results[key] = result
+            if result.required_offset >= 0:
+                pending.append((key, result))
+        if pending:
+            self.await_replication(pending, timeout_ms, lambda: on_complete(results))
+        else:
+            on_complete(results)
+        for key in entries:
+            self.complete_waiting(key)
+
+    def await_replication(
+        self,
+        pending: list[tuple[TopicPartition, PartitionAppendResult]],
+        timeout_ms: int,
+        on_complete: Callable[[], None],
+    ) -> DelayedProduce:
+        """Calls `on_complete` once every pending result is decided: now, by a follower's fetch, or by time-out."""
+        operation = DelayedProduce(self, pending, on_complete)
+        keys = [key for key, _ in pending]
+        self.produce_purgatory.try_complete_else_watch(operation, keys, timeout_ms)
+        return operation
+
+    def replication_outcome(self, key: TopicPartition, required_offset: int) -> ErrorCode | None:
+        """How an append ended; None while it waits."""
+        partition = self.by_key.get(key)
+        if partition is not None:
+            return partition.replication_outcome(required_offset)
+        try:
+            self.partition(*key)
+        except KafkaError as error:
+            return error.code
+        return None
+
+    def complete_waiting(self, key: TopicPartition) -> None:
+        """Something moved in a partition (its end, its high watermark, its role): wakes who waits for it."""
+        if self.produce_purgatory.watched(key):
+            self.produce_purgatory.check_and_complete(key)
+        if self.fetch_purgatory.watched(key):
+            self.fetch_purgatory.check_and_complete(key)
+        if self.delete_records_purgatory.watched(key):
+            self.delete_records_purgatory.check_and_complete(key)
+
+    # Fetch
+
+    def fetch_records(
+        self,
+        params: FetchParams,
+        partitions: list[tuple[TopicPartition, FetchPartition]],
+        on_complete: Callable[[list[FetchPartitionData]], None],
+    ) -> DelayedFetch | None:
+        """Reads and answers with one result per partition, in order: at once, or when there is enough or time is out.
+
+        Returns the operation if it waits, for who may want to cancel it.
+        """
+        results = self.read_from_log(params, partitions)
+        if params.replica_id >= 0:
+            self._update_follower(params, partitions, results)
+        if params.max_wait_ms <= 0 or not partitions:
+            on_complete(results)
+            return None
+        size_bytes = 0
+        for data in results:
+            size_bytes += len(data.records)
+            if data.error or data.diverging_epoch is not None or data.preferred_read_replica >= 0:
+                on_complete(results)
+                return None
+        if size_bytes >= params.min_bytes:
+            on_complete(results)
+            return None
+        operation = DelayedFetch(self, params, partitions, results, on_complete)
+        self.fetch_purgatory.watch(operation, (key for key, _ in partitions), params.max_wait_ms)
+        return operation
+
+    def read_from_log(
+        self, params: FetchParams, partitions: list[tuple[TopicPartition, FetchPartition]]
+    ) -> list[FetchPartitionData]:
+        """Reads what is there, in the order asked, within `max_bytes`; the first batch of all may exceed it."""
+        results: list[FetchPartitionData] = []
+        left_bytes = params.max_bytes
+        min_one_batch = not params.hard_max_bytes
+        hosted = self.by_key
+        for key, request in partitions:
+            partition = hosted.get(key)
+            max_bytes = request.max_bytes
+            if max_bytes > left_bytes:
+                max_bytes = left_bytes
+            try:
+                if partition is None:
+                    partition = self.partition(*key)
+                if request.topic_id != partition.topic_id and request.topic_id != ZERO_UUID:
+                    raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+                data = partition.read(request, params, max_bytes, min_one_batch)
+            except KafkaError as error:
+                data = FetchPartitionData(error.code)
+            else:
+                size_bytes = len(data.records)
+                if size_bytes:
+                    min_one_batch = False
+                    left_bytes = left_bytes - size_bytes if size_bytes < left_bytes else 0
+            results.append(data)
+        return results
+
+    def _update_follower(
+        self,
+        params: FetchParams,
+        partitions: list[tuple[TopicPartition, FetchPartition]],
+        results: list[FetchPartitionData],
+    ) -> None:
+        """Notes how far a follower is. After the answers are made: they carry the high watermark from before."""
+        for number, (key, request) in enumerate(partitions):
+            data = results[number]
+            if data.error or data.diverging_epoch is not None:
+                continue
+            try:
+                self.by_key[key].update_follower_fetch_state(request, params)
+            except KafkaError as error:
+                results[number] = FetchPartitionData(error.code)
+            else:
+                self.complete_waiting(key)
+
+    # Deletion of records
+
+    def delete_records(
+        self,
+        *,
+        timeout_ms: int,
+        offsets: Mapping[TopicPartition, int],
+        on_complete: Callable[[dict[TopicPartition, DeleteRecordsResult]], None],
+    ) -> None:
+        """Moves log starts forward (-1: to the high watermark) and answers when the live replicas have followed."""
+        results: dict[TopicPartition, DeleteRecordsResult] = {}
+        pending: list[tuple[TopicPartition, DeleteRecordsResult]] = []
+        for key, offset in offsets.items():
+            try:
+                if key[0] in INTERNAL_TOPICS:
+                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+                target, low_watermark = self.partition(*key).delete_records(offset)
+            except KafkaError as error:
+                results[key] = DeleteRecordsResult(error.code, -1, -1)
+                continue
+            results[key] = result = DeleteRecordsResult(ErrorCode.NONE, target, low_watermark)
+            if low_watermark < target:
+                pending.append((key, result))
+        if pending:
+            operation = DelayedDeleteRecords(self, pending, lambda: on_complete(results))
+            keys = [key for key, _ in pending]
+            self.delete_records_purgatory.try_complete_else_watch(operation, keys, timeout_ms)
+        else:
+            on_complete(results)
+        for key in offsets:
+            self.complete_waiting(key)
+
+    def low_watermark(self, key: TopicPartition) -> tuple[ErrorCode, int]:
+        """The smallest log start of the live replicas, or why this broker cannot say (then -1)."""
+        try:
+            partition = self.partition(*key)
+        except KafkaError as error:
+            return error.code, -1
+        if not partition.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+        return ErrorCode.NONE, partition.low_watermark()
+
+    # What the controller orders (replica_control.py)
+
+    def become_leader_or_follower(
+        self, request: LeaderAndIsrRequest, version: int = 7
+    ) -> LeaderAndIsrResponse:
+        """Takes over roles. The answer has the shape of `version`."""
+        return replica_control.become_leader_or_follower(self, request, version)
+
+    def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stops, and deletes where asked, replicas of this broker."""
+        return replica_control.stop_replicas(self, request)
+
+    def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        """Takes over what the controller says of brokers, topics and leaders."""
+        return replica_control.update_metadata(self, request)
+
+    def check_epochs(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
+        """Fences old controllers and requests meant for an earlier incarnation of this broker (KIP-380)."""
+        if broker_epoch != -1 and broker_epoch < self.broker_epoch:
+            return ErrorCode.STALE_BROKER_EPOCH
+        if controller_epoch < self.controller_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        self.controller_epoch = controller_epoch
+        return ErrorCode.NONE
+
+
+def _refused(error: KafkaError) -> PartitionAppendResult:
+    result = PartitionAppendResult(error.code)
+    result.error_message = error.message
+    # Only what Log's validation raises knows which records were bad.
+    result.record_errors = getattr(error, "record_errors", None) or []
+    return result
