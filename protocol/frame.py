@@ -1,0 +1,111 @@
+"""Length-prefixed frames out of a byte stream.
+
+Answers to org.apache.kafka.common.network.NetworkReceive. The driver reads from its socket straight into `get_buffer()`
+and says how much came (`advance`); `next_frame` cuts off whole frames as writable views of the buffer, valid until
+the next `get_buffer`. No memory on the word of a length: the buffer grows by doubling, as bytes of a long frame really come.
+
+Invariants: a frame is handed out once, in order, without its length; a length below 0 or above the limit is
+MalformedMessage, and stays so.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from .errors import MalformedMessage
+
+INITIAL_BYTES = 64 * 1024
+KEPT_BYTES = 2 * 1024 * 1024
+"""A buffer that grew beyond this for one frame is let go with it."""
+_ROOM_BYTES = 4096
+"""With less room than this what is left moves to the front, so that reads do not become tiny."""
+
+_length = Struct(">i").unpack_from
+
+
+class FrameReader:
+    """The frames of one connection. Empty, it holds no buffer until `get_buffer` is called."""
+
+    __slots__ = ("_buffer", "_capacity", "_end", "_start", "max_frame_bytes")
+
+    def __init__(self, max_frame_bytes: int = 100 * 1024 * 1024) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._buffer = memoryview(b"")
+        self._capacity = 0
+        self._start = 0  # of the first byte not handed out
+        self._end = 0  # of what was received
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Received and not yet handed out."""
+        return self._end - self._start
+
+    def get_buffer(self) -> memoryview:
+        """Room to read into, never empty. Frames handed out before are not valid any longer."""
+        start, end = self._start, self._end
+        if start == end:
+            self._start = self._end = end = 0
+            if not 0 < self._capacity <= KEPT_BYTES:
+                self._resize(INITIAL_BYTES)
+        elif self._capacity - end < _ROOM_BYTES or self._needed() > self._capacity - start:
+            self._make_room()
+            end = self._end
+        return self._buffer[end:]
+
+    def advance(self, size: int) -> None:
+        """`size` bytes were read into the room of the last `get_buffer`."""
+        assert 0 <= size <= self._capacity - self._end, "more than there was room for"
+        self._end += size
+
+    def feed(self, data: bytes) -> None:
+        """Takes bytes that are somewhere else: `get_buffer` and `advance` in one, copying."""
+        while data:
+            room = self.get_buffer()
+            part = data[: len(room)]
+            room[: len(part)] = part
+            self._end += len(part)
+            data = data[len(part) :]
+
+    def next_frame(self) -> memoryview | None:
+        """The next whole frame, None when it has not come whole. MalformedMessage for a length that cannot be."""
+        start = self._start
+        if self._end - start < 4:
+            return None
+        size: int = _length(self._buffer, start)[0]
+        if not 0 <= size <= self.max_frame_bytes:
+            raise MalformedMessage(
+                f"a frame of {size} bytes; 0 to {self.max_frame_bytes} are allowed"
+            )
+        end = start + 4 + size
+        if end > self._end:
+            return None
+        self._start = end
+        return self._buffer[start + 4 : end]
+
+    def _needed(self) -> int:
+        """Bytes of the first frame with its length, as far as it is known."""
+        if self._end - self._start < 4:
+            return 4
+        size: int = _length(self._buffer, self._start)[0]
+        return size + 4 if 0 <= size <= self.max_frame_bytes else 4
+
+    def _make_room(self) -> None:
+        size = self._end - self._start
+        needed = self._needed()
+        if needed > self._capacity:
+            # At most twice what has come, so that a liar's price is his own bytes.
+            self._resize(min(needed, max(2 * self._capacity, INITIAL_BYTES)))
+        elif size > self._capacity - _ROOM_BYTES and needed <= size:
+            self._resize(
+                2 * self._capacity
+            )  # full of frames that nobody takes; the driver bounds it
+        else:
+            self._buffer[:size] = self._buffer[self._start : self._end]
+            self._start, self._end = 0, size
+
+    def _resize(self, capacity: int) -> None:
+        old, start, size = self._buffer, self._start, self._end - self._start
+        self._buffer = memoryview(bytearray(capacity))
+        self._buffer[:size] = old[start : start + size]
+        self._capacity = capacity
+        self._start, self._end = 0, size
