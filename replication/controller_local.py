@@ -1,0 +1,77 @@
+"""The controller's words applied to the broker in the same process, without a socket between.
+
+The requests are the very objects that cross a socket when brokers are many. Order of effects within a step: see
+`controller.py`. A configuration takes effect before `config_changed` returns: the next append obeys it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kwire.replication.config import topic_log_config
+from kwire.replication.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
+
+if TYPE_CHECKING:
+    from kwire.replication.log_manager import LogManager
+
+    from kwire.protocol.schema import Message
+    from kwire.replication.config import BrokerConfig
+    from kwire.replication.metadata import MetadataCache
+    from kwire.replication.replica_manager import ReplicaManager
+
+
+class LocalListener:
+    """A ControllerListener for the one broker of this process."""
+
+    def __init__(
+        self,
+        node_id: int,
+        replica_manager: ReplicaManager,
+        log_manager: LogManager,
+        metadata: MetadataCache,
+        config: BrokerConfig,
+    ) -> None:
+        self._node_id = node_id
+        self._replica_manager = replica_manager
+        self._log_manager = log_manager
+        self._metadata = metadata
+        self._config = config
+
+    def send(self, broker_id: int, request: Message) -> None:
+        from kwire.protocol.schemas.control_plane import LeaderAndIsrRequest, UpdateMetadataRequest
+
+        assert broker_id == self._node_id
+        if isinstance(request, LeaderAndIsrRequest):
+            self._replica_manager.become_leader_or_follower(request)
+        elif isinstance(request, UpdateMetadataRequest):
+            self._replica_manager.update_metadata(request)
+        else:
+            from kwire.protocol.schemas.control_plane import StopReplicaRequest
+
+            assert isinstance(request, StopReplicaRequest)
+            self._replica_manager.stop_replicas(request)
+
+    def config_changed(self, resource_type: int, name: str, overrides: Mapping[str, str]) -> None:
+        metadata = self._metadata
+        metadata.set_config(resource_type, name, overrides)
+        if resource_type == TOPIC_RESOURCE:
+            self._refresh_topic(name)
+        elif resource_type == BROKER_RESOURCE and name in ("", str(self._node_id)):
+            self._config.set_dynamic(
+                metadata.config(BROKER_RESOURCE, ""),
+                metadata.config(BROKER_RESOURCE, str(self._node_id)),
+            )
+            for topic in metadata.topics:
+                self._refresh_topic(topic)
+
+    def _refresh_topic(self, name: str) -> None:
+        """Gives the topic's logs the configuration they have now."""
+        topic = self._metadata.topic(name)
+        if topic is None:
+            return
+        log_config = topic_log_config(self._metadata.topic_config(name), self._config)
+        for index in topic.partitions:
+            log = self._log_manager.get(name, index)
+            if log is not None:
+                log.config = log_config

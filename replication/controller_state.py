@@ -1,0 +1,286 @@
+"""What the controller knows, as the outcome of its records; and the journal that keeps them.
+
+Answers to the images of KRaft's metadata log (TopicsImage, ClusterImage, ConfigurationsImage) and to the state table of
+kafka.controller.PartitionState. A record is (key, value): the value replaces what was known under the key, None
+removes it, so a journal that keeps the last record of each key (compaction) loses nothing. Keys:
+
+    cluster                       {"controller_epoch": 3}
+    broker/<id>                   {"epoch": 7}
+    topic/<name>                  {"id": "<hex>", "partitions": [<state>, …]}     as created
+    partition/<name>/<index>      {"id": "<hex>", "state": <state>}               each later change
+    config/<type>/<name>          {"<key>": "<text>", …}
+    <state> is [replicas, isr, leader, leader epoch, partition epoch, recovering]
+
+Invariants: only `replay` changes hard state, so a restart arrives where the last run stood; ISR ⊆ replicas and never
+empty; the leader, when there is one, is in the ISR; both epochs only rise.
+On disk a record is one record of an ordinary log, key in UTF-8 and value in JSON: `kafka-dump-log` shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.metadata import NO_LEADER, TOPIC_RESOURCE
+
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    from kwire.replication.clock import Clock
+    from kwire.replication.log import Log
+
+    class Journal(Protocol):
+        """Where the controller's records survive a restart."""
+
+        def append(self, records: list[Record]) -> None:
+            """Adds records, all or none. KafkaError(KAFKA_STORAGE_ERROR) when the disk refuses."""
+            ...
+
+        def replay(self) -> Iterator[Record]:
+            """Everything appended so far, oldest first."""
+            ...
+
+
+# A value is what json makes of the journal's text; `replay` is where it is checked.
+Record = tuple[str, "Any"]
+
+NON_EXISTENT, NEW, ONLINE, OFFLINE = (
+    "NonExistentPartition",
+    "NewPartition",
+    "OnlinePartition",
+    "OfflinePartition",
+)
+# Target state: the states from which it may be entered (kafka.controller.PartitionState).
+PARTITION_MOVES = {
+    NEW: (NON_EXISTENT,),
+    ONLINE: (NEW, ONLINE, OFFLINE),
+    OFFLINE: (NEW, ONLINE, OFFLINE),
+    NON_EXISTENT: (OFFLINE,),
+}
+
+
+class JournalError(Exception):
+    """The journal holds what no kwire of this version has written; the text says where."""
+
+
+class PartitionState:
+    """One partition as the controller has it; a value: changes make a new one."""
+
+    __slots__ = ("isr", "leader", "leader_epoch", "partition_epoch", "recovering", "replicas")
+
+    def __init__(
+        self,
+        replicas: list[int],
+        isr: list[int],
+        leader: int,
+        leader_epoch: int = 0,
+        partition_epoch: int = 0,
+        recovering: bool = False,
+    ) -> None:
+        self.replicas = replicas
+        self.isr = isr
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
+        self.recovering = recovering
+
+    @property
+    def phase(self) -> str:
+        """The state of Kafka's partition state machine."""
+        if self.leader >= 0:
+            return ONLINE
+        # A partition that never had a leader has made no log anywhere: any replica may be its first leader.
+        return NEW if self.leader_epoch == 0 and not self.isr else OFFLINE
+
+    def to_json(self) -> list[Any]:
+        return [
+            self.replicas,
+            self.isr,
+            self.leader,
+            self.leader_epoch,
+            self.partition_epoch,
+            self.recovering,
+        ]
+
+    def moved(
+        self, *, leader: int, isr: list[int], leader_epoch: int, recovering: bool | None = None
+    ) -> PartitionState:
+        """The state after a change of leader or ISR; the partition epoch rises by one."""
+        state = PartitionState(
+            self.replicas,
+            isr,
+            leader,
+            leader_epoch,
+            self.partition_epoch + 1,
+            self.recovering if recovering is None else recovering,
+        )
+        assert self.phase in PARTITION_MOVES[state.phase], f"{self.phase} -> {state.phase}"
+        assert leader == NO_LEADER or leader in isr, "the leader is in the ISR"
+        assert set(isr) <= set(self.replicas), "the ISR is part of the assignment"
+        assert leader_epoch >= self.leader_epoch, "leader epochs only rise"
+        return state
+
+
+class TopicState:
+    """A topic: its id and its partitions in index order."""
+
+    __slots__ = ("name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes, partitions: list[PartitionState]) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+
+def topic_record(name: str, topic_id: bytes, partitions: Iterable[PartitionState]) -> Record:
+    return (
+        f"topic/{name}",
+        {"id": topic_id.hex(), "partitions": [p.to_json() for p in partitions]},
+    )
+
+
+def partition_record(topic: TopicState, index: int, state: PartitionState) -> Record:
+    return f"partition/{topic.name}/{index}", {"id": topic.topic_id.hex(), "state": state.to_json()}
+
+
+def config_record(resource_type: int, name: str, overrides: Mapping[str, str]) -> Record:
+    return f"config/{resource_type}/{name}", dict(overrides) or None
+
+
+class ControllerState:
+    """The replayed records, indexed. Read freely; change only through `replay`."""
+
+    __slots__ = (
+        "broker_epochs",
+        "changed_partitions",
+        "collision_names",
+        "configs",
+        "controller_epoch",
+        "names_by_id",
+        "topics",
+    )
+
+    def __init__(self) -> None:
+        self.controller_epoch = 0
+        self.broker_epochs: dict[int, int] = {}  # of every broker that ever registered
+        self.topics: dict[str, TopicState] = {}
+        self.names_by_id: dict[bytes, str] = {}
+        self.collision_names: dict[str, str] = {}  # "." written as "_": the topic of that shape
+        self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        # Partitions with a record of their own: what a deletion has to remove from the journal.
+        self.changed_partitions: dict[str, set[int]] = {}
+
+    def replay(self, record: Record) -> None:
+        """Takes over one record. JournalError when it is not one of ours."""
+        key, value = record
+        kind, _, rest = key.partition("/")
+        try:
+            if kind == "topic":
+                self._replay_topic(rest, value)
+            elif kind == "partition":
+                self._replay_partition(rest, value)
+            elif kind == "config":
+                resource_type, _, name = rest.partition("/")
+                self._replay_config((int(resource_type), name), value)
+            elif kind == "broker":
+                self.broker_epochs[int(rest)] = value["epoch"]
+            elif kind == "cluster":
+                self.controller_epoch = value["controller_epoch"]
+            else:
+                raise JournalError(f"unknown record {key!r} in the controller's journal")
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            message = f"unreadable record {key!r} in the controller's journal: {error!r}"
+            raise JournalError(message) from error
+
+    def _replay_topic(self, name: str, value: Any) -> None:
+        old = self.topics.pop(name, None)
+        if old is not None:
+            self.names_by_id.pop(old.topic_id, None)
+            self.changed_partitions.pop(name, None)
+            self.collision_names.pop(name.replace(".", "_"), None)
+        if value is None:
+            return
+        partitions = [PartitionState(*state) for state in value["partitions"]]
+        topic = TopicState(name, bytes.fromhex(value["id"]), partitions)
+        self.topics[name] = topic
+        self.names_by_id[topic.topic_id] = name
+        self.collision_names[name.replace(".", "_")] = name
+
+    def _replay_partition(self, rest: str, value: Any) -> None:
+        name, _, number = rest.rpartition("/")
+        index = int(number)
+        topic = self.topics.get(name)
+        if value is None or topic is None or topic.topic_id.hex() != value["id"]:
+            return  # of a topic that was deleted
+        state = PartitionState(*value["state"])
+        if index == len(topic.partitions):
+            topic.partitions.append(state)
+        else:
+            topic.partitions[index] = state
+        self.changed_partitions.setdefault(name, set()).add(index)
+
+    def _replay_config(self, resource: tuple[int, str], value: dict[str, str] | None) -> None:
+        if value:
+            self.configs[resource] = dict(value)
+        else:
+            self.configs.pop(resource, None)
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        return self.configs.get((TOPIC_RESOURCE, name), {})
+
+
+JOURNAL_TOPIC = "__kwire_controller"
+
+
+class LogJournal:
+    """The journal in a Log: batches with CRC, so a torn tail is cut off by the log's own recovery."""
+
+    __slots__ = ("_clock", "_log")
+
+    def __init__(self, log: Log, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+
+    def append(self, records: list[Record]) -> None:
+        from json import dumps
+
+        from kwire.protocol import records as batches
+        from kwire.replication.log import AppendOrigin
+
+        now = self._clock.wall_ms
+        rows = [
+            batches.Record(
+                -1,
+                now,
+                key.encode(),
+                None if value is None else dumps(value, separators=(",", ":")).encode(),
+            )
+            for key, value in records
+        ]
+        try:
+            self._log.append_as_leader(
+                batches.build_batch(rows), 0, origin=AppendOrigin.COORDINATOR
+            )
+        except OSError as error:
+            message = f"the controller's journal cannot be written: {error}"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
+
+    def replay(self) -> Iterator[Record]:
+        from json import loads
+
+        from kwire.protocol.records import iter_batches, iter_records
+
+        log = self._log
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            data = log.read(offset, 1 << 20, log.log_end_offset)
+            start = offset
+            for header in iter_batches(data.records):
+                for record in iter_records(data.records, header):
+                    assert record.key is not None
+                    value = None if record.value is None else loads(bytes(record.value))
+                    yield bytes(record.key).decode(), value
+                offset = header.next_offset
+            if offset == start:
+                raise JournalError(f"the controller's journal ends in the middle, at {offset}")
