@@ -258,6 +258,12 @@ class ShareGroupMetadataKey(Message, versions="0", record_type=11):
     group_id: str = field(STRING)
 
 
+class UnstableShareGroupMetadataValue(Message, versions="0", flexible="0+", record_type=11):
+    """Version 0 as the unstable share groups of Kafka 3.9 had it; 4.x has another layout."""
+
+    epoch: int = field(INT32)
+
+
 class ShareGroupMetadataValue(Message, versions="0", flexible="0+", record_type=11):
     """A share group's epoch."""
 
