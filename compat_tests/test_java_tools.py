@@ -1,0 +1,190 @@
+"""Apache Kafka's own command line tools of three releases: old, the judged one, and newest."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from compat_tests import tooling
+from compat_tests.brokers import Broker
+from compat_tests.clients import ALL_CODECS, Client
+
+pytestmark = pytest.mark.timeout(280)
+
+TOOLS = "org.apache.kafka.tools"
+CLASSES = {
+    "kafka-topics": f"{TOOLS}.TopicCommand",
+    "kafka-console-producer": f"{TOOLS}.ConsoleProducer",
+    "kafka-console-consumer": f"{TOOLS}.consumer.ConsoleConsumer",
+    "kafka-consumer-groups": f"{TOOLS}.consumer.group.ConsumerGroupCommand",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-get-offsets": f"{TOOLS}.GetOffsetShell",
+    "kafka-delete-records": f"{TOOLS}.DeleteRecordsCommand",
+    "kafka-producer-perf-test": f"{TOOLS}.ProducerPerformance",
+}
+OLD_CLASSES = {
+    "kafka-topics": "kafka.admin.TopicCommand",
+    "kafka-console-producer": "kafka.tools.ConsoleProducer",
+    "kafka-console-consumer": "kafka.tools.ConsoleConsumer",
+    "kafka-consumer-groups": "kafka.admin.ConsumerGroupCommand",
+    "kafka-get-offsets": "kafka.tools.GetOffsetShell",
+    "kafka-delete-records": "kafka.admin.DeleteRecordsCommand",
+}
+BY_VERSION = {
+    "2.8.2": {**CLASSES, **OLD_CLASSES},
+    "3.9.1": {**CLASSES, "kafka-console-producer": "kafka.tools.ConsoleProducer"},
+    "4.3.1": CLASSES,
+}
+
+
+class Tools:
+    """The tools of one release against one broker; `tools("kafka-topics", …)` gives what it printed."""
+
+    def __init__(self, version: str, bootstrap: str) -> None:
+        self.version = version
+        self.bootstrap = bootstrap
+        tooling.kafka_jars(version)
+        tooling.java()
+
+    def __call__(self, tool: str, *arguments: str, stdin: str = "") -> str:
+        if tool != "kafka-producer-perf-test":
+            arguments = ("--bootstrap-server", self.bootstrap, *arguments)
+        if tool == "kafka-get-offsets" and self.version == "2.8.2":
+            arguments = ("--broker-list", *arguments[1:])
+        argv = tooling.java_argv(self.version, BY_VERSION[self.version][tool], *arguments)
+        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, f"{tool} {arguments}:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    @property
+    def knows_headers(self) -> bool:
+        return self.version != "2.8.2"
+
+
+def at_once(*works: Callable[[], str]) -> list[str]:
+    """Runs a few tools side by side: most of a tool's time is the start of its Java."""
+    with ThreadPoolExecutor(2) as pool:
+        return [future.result() for future in [pool.submit(work) for work in works]]
+
+
+@pytest.fixture(params=BY_VERSION)
+def tools(request: pytest.FixtureRequest, broker: Broker) -> Tools:
+    return Tools(request.param, broker.bootstrap_servers)
+
+
+def test_the_tools_of_a_release(tools: Tools, fresh: Callable[[str], str], tmp_path: Path) -> None:
+    topic, group = fresh("java"), fresh("java-group")
+
+    # kafka-topics: create with a configuration
+    tools("kafka-topics", "--create", "--topic", topic, "--partitions", "1", "--replication-factor", "1",
+          "--config", "max.message.bytes=1000000")  # fmt: skip
+
+    # kafka-console-producer: keys, headers where the tool has them, a codec
+    lines = [f"key-{n}:value {n}" for n in range(20)]
+    sent, extra = lines, ["--property", "parse.key=true", "--property", "key.separator=:"]
+    if tools.knows_headers:
+        sent = [f"trace#{n}\t{line}" for n, line in enumerate(lines)]
+        extra += ["--property", "parse.headers=true", "--property", "headers.key.separator=#"]
+    produce = ("--topic", topic, *extra, "--compression-codec", "lz4")
+    tools("kafka-console-producer", *produce, stdin="\n".join(sent) + "\n")
+
+    # kafka-console-consumer in a group, then what the group committed
+    show = ["--property", "print.key=true", "--property", "key.separator=:"]
+    if tools.knows_headers:
+        show += ["--property", "print.headers=true"]
+    read = tools("kafka-console-consumer", "--topic", topic, "--group", group, "--from-beginning",
+                 "--max-messages", "20", *show)  # fmt: skip
+    shown = [f"trace:{n}:{line}" for n, line in enumerate(lines)] if tools.knows_headers else lines
+    printed = [line for line in read.splitlines() if not line.startswith("Option --property is")]
+    assert [line.replace("\t", ":") for line in printed] == shown
+
+    described, groups, altered = at_once(
+        lambda: tools("kafka-consumer-groups", "--describe", "--group", group),
+        lambda: tools("kafka-consumer-groups", "--list"),
+        lambda: tools("kafka-configs", "--alter", "--entity-type", "topics", "--entity-name", topic,
+                      "--add-config", "retention.ms=3600000"),
+    )  # fmt: skip
+    row = next(line.split() for line in described.splitlines() if topic in line)
+    assert row[:6] == [group, topic, "0", "20", "20", "0"]
+    assert group in groups.split()
+    assert "Completed updating config" in altered
+
+    # kafka-configs, kafka-get-offsets, kafka-producer-perf-test
+    configs, offsets, performance = at_once(
+        lambda: tools("kafka-configs", "--describe", "--entity-type", "topics", "--entity-name", topic),
+        lambda: tools("kafka-get-offsets", "--topic", topic),
+        lambda: tools("kafka-producer-perf-test", "--topic", topic, "--num-records", "5000",
+                      "--record-size", "200", "--throughput", "-1", "--producer-props",
+                      f"bootstrap.servers={tools.bootstrap}", "compression.type=snappy"),
+    )  # fmt: skip
+    assert "retention.ms=3600000" in configs
+    assert "max.message.bytes=1000000" in configs
+    assert offsets.strip().startswith(f"{topic}:0:")
+    assert "5000 records sent" in performance
+
+    # kafka-delete-records, more partitions, the reset of a group
+    wanted = tmp_path / "delete.json"
+    partition = {"topic": topic, "partition": 0, "offset": 5015}
+    wanted.write_text(json.dumps({"partitions": [partition], "version": 1}))
+    deleted, _grown = at_once(
+        lambda: tools("kafka-delete-records", "--offset-json-file", str(wanted)),
+        lambda: tools("kafka-topics", "--alter", "--topic", topic, "--partitions", "3"),
+    )
+    assert "low_watermark: 5015" in deleted
+    reset, shape, earliest = at_once(
+        lambda: tools("kafka-consumer-groups", "--group", group, "--topic", f"{topic}:0",
+                      "--reset-offsets", "--to-earliest", "--execute"),
+        lambda: tools("kafka-topics", "--describe", "--topic", topic),
+        lambda: tools("kafka-get-offsets", "--topic", topic, "--time", "-2"),
+    )  # fmt: skip
+    assert reset.split()[-1] == "5015"
+    assert "PartitionCount: 3" in shape
+    assert f"{topic}:0:5015" in earliest.split()
+
+    # the reset group reads from there; then everything goes
+    rest = tools(
+        "kafka-console-consumer", "--topic", topic, "--group", group, "--max-messages", "5"
+    )
+    assert [len(line) for line in rest.splitlines()] == [200] * 5
+    at_once(
+        lambda: tools("kafka-consumer-groups", "--delete", "--group", group),
+        lambda: tools("kafka-topics", "--delete", "--topic", topic),
+    )
+    groups, topics = at_once(
+        lambda: tools("kafka-consumer-groups", "--list"), lambda: tools("kafka-topics", "--list")
+    )
+    assert group not in groups.split()
+    assert topic not in topics.split()
+
+
+@pytest.mark.parametrize("codec", ALL_CODECS)
+def test_java_and_a_library_read_each_other(
+    broker: Broker, client_pool: Callable[[str], Client], fresh: Callable[[str], str], codec: str
+) -> None:
+    java, client, topic = (
+        Tools("3.9.1", broker.bootstrap_servers),
+        client_pool("confluent-kafka"),
+        fresh("java-x"),
+    )
+    client.call("create", topic=topic, partitions=1, config={})
+    lines = [f"line {n} of {codec}" for n in range(50)]
+
+    java(
+        "kafka-console-producer",
+        "--topic",
+        topic,
+        "--compression-codec",
+        codec,
+        stdin="\n".join(lines) + "\n",
+    )
+    read = client.fetch(topic, len(lines))
+    assert [(r.value or b"").decode() for r in read] == lines
+
+    client.produce(topic, read, codec)
+    printed = java(
+        "kafka-console-consumer", "--topic", topic, "--from-beginning", "--max-messages", "100"
+    )
+    assert printed.splitlines() == lines * 2
