@@ -1,8 +1,8 @@
-"""`python -m kwire.protocol.check FILE.jsonl.gz…`: check golden files against kwire's codecs, in both directions.
+"""`python -m kwire.protocol.check FILE.jsonl.gz…`: check golden files against kwire's codecs, both directions.
 
-Three kinds of line are known (tests/data/README.md): messages `{"name", "v", "hex", "json"}`, whose bytes must decode to
-the JSON and whose JSON must encode to the bytes; record batches `{"case", "hex", "valid_bytes", "batches"}`; and captured
-requests `{"api", "v", "request_frame_hex"}`, which must come out of a decode and an encode unchanged.
+Three kinds of line are known (tests/data/README.md): messages `{"name", "v", "hex", "json"}`, whose bytes must decode
+to the JSON and whose JSON must encode to the bytes; record batches `{"case", "hex", "valid_bytes", "batches"}`; and
+captured requests `{"api", "v", "request_frame_hex"}`, which must come out of a decode and an encode unchanged.
 Each failure is a line; the last line is `N passed, N failed`; the exit status is 1 if anything failed.
 """
 
@@ -142,10 +142,9 @@ def main(paths: list[str]) -> int:
 def _open(path: str) -> IO[bytes]:
     import gzip
 
-    file = open(path, "rb")
-    zipped = file.read(2) == b"\x1f\x8b"
-    file.seek(0)
-    return gzip.open(file) if zipped else file  # type: ignore[return-value]
+    with open(path, "rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path) if zipped else open(path, "rb")  # type: ignore[return-value]
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ fields of fixed size, with the length or count that follows them, are read by on
 `pack`; structures are inlined; arrays of numbers are read at once. What is rare is left to functions of
 `kwire.protocol.wire`.
 
-Decoding trusts nothing. A position only moves forward, a slice past the end is short without harm, every number read past
-the end raises, and a function ends by comparing its position with the end: so lengths need no check of their own.
+Decoding trusts nothing. A position only moves forward, a slice past the end is short without harm, every number read
+past the end raises, and a function ends by comparing its position with the end: so lengths need no check of their own.
 Counts are compared with the bytes that remain before anything loops. One `try` turns all that Python raises into
 MalformedMessage. Encoding has one `try` too: whatever Python raises for a null or an unfitting number is looked into by
 `wire.refused`, which names the field.
@@ -235,7 +235,6 @@ class _DecodeWriter(_Writer):
     def array(self, field: Field, kind: ArrayKind, target: str) -> None:
         compact, nullable = self.compact(field), self.nullable(field)
         count = self.length(compact, "continue_uvarint", "i")
-        number = f"{count} - 1" if compact else count
         if nullable:
             self.line(f"if {count} == {0 if compact else -1}:")
             self.line(f"    {target} = None")
@@ -247,7 +246,6 @@ class _DecodeWriter(_Writer):
         least = max(1, smallest_size(element, self.version, self.flexible))
         self.line(f"if {count} < 0 or {count} * {least} > end - p:")
         self.line(f"    raise MalformedMessage(f'{field.name} of {{{count}}} elements')")
-        del number
         if isinstance(element, Kind) and element.format and element.name != "uuid":
             self.numbers(element, count, target)
         else:
@@ -585,10 +583,8 @@ def compile_encoder(cls: type[Message], version: int) -> Any:
 def compile_constructor(cls: StructType) -> None:
     """Give the class an `__init__` with one keyword per field."""
     names: dict[str, Any] = {"FRESH": _FRESH}
-    parameters = ["self"]
-    if cls.fields:
-        parameters.append("*")
-    body = ["self.unknown_tags = None"]
+    parameters = ["self", "*", "unknown_tags=None"]
+    body = ["self.unknown_tags = unknown_tags"]
     for name, field in cls.fields.items():
         if field.default_is_fresh:
             make = "[]"

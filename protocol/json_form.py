@@ -1,7 +1,7 @@
 """Messages as the JSON that Kafka's own converters write, for golden files and for people.
 
-Answers to the generated `…JsonConverter` classes: names in camel case, bytes and records in base64, uuids as 22 characters
-of base64url, tagged fields left out at their default, and what is not known as `_unknownTaggedFields: [[tag, base64], …]`.
+Answers to the generated `…JsonConverter` classes: names in camel case, bytes and records in base64, uuids as 22
+characters of base64url, tagged fields left out at their default, unknown ones as `_unknownTaggedFields`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def parse_uuid(text: str) -> bytes:
 
 
 def from_json(cls: type[AnyStruct], value: dict[str, Any]) -> AnyStruct:
-    """The structure that the JSON stands for; what is absent is at its default. ValueError for a name that is not a field's."""
+    """The structure that the JSON stands for; what is absent is at its default. ValueError for an unknown name."""
     result = cls()
     left = dict(value)
     for name, field in cls.fields.items():

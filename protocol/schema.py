@@ -158,7 +158,7 @@ class StructType(type):
         flexible: str | None = None,
         record_type: int | None = None,
         former: str | None = None,
-    ) -> Self:
+    ) -> StructType:
         fields = {key: value for key, value in namespace.items() if type(value) is Field}
         for key, value in fields.items():
             value.name = key
@@ -196,7 +196,8 @@ class Struct(metaclass=StructType):
 
     __slots__ = ("unknown_tags",)
 
-    unknown_tags: list[tuple[int, bytes]] | None
+    if TYPE_CHECKING:  # a slot cannot have a value in the class
+        unknown_tags: list[tuple[int, bytes]] | None = None
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, **values: Any) -> None:
@@ -204,7 +205,7 @@ class Struct(metaclass=StructType):
 
         cls = type(self)
         compile_constructor(cls)  # replaces this very method
-        cls.__init__(self, **values)  # type: ignore[misc]
+        cls.__init__(self, **values)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Struct) or type(other).fields is not type(self).fields:
@@ -287,8 +288,8 @@ class Message(Struct):
             raise MalformedMessage(f"{cls.__name__} has versions {first}-{last}, not {version}")
         from .compiler import compile_decoder
 
-        decoder = cls._decoders[version] = compile_decoder(cls, version)
-        return decoder
+        cls._decoders[version] = compile_decoder(cls, version)
+        return cls._decoders[version]
 
     @classmethod
     def _encoder(cls, version: int) -> Callable[[Any, list[Buffer], list[int]], None]:
@@ -300,8 +301,8 @@ class Message(Struct):
             )
         from .compiler import compile_encoder
 
-        encoder = cls._encoders[version] = compile_encoder(cls, version)
-        return encoder
+        cls._encoders[version] = compile_encoder(cls, version)
+        return cls._encoders[version]
 
 
 def join_pieces(pieces: list[Buffer], records: list[int]) -> list[Buffer]:
@@ -338,7 +339,7 @@ def _refuse_change(self: Any, name: str, value: object) -> NoReturn:
 def _frozen(cls: StructType) -> Any:
     """An instance of `cls` at its defaults whose attributes can be read but not set."""
     namespace: dict[str, Any] = {"__slots__": (), "__setattr__": _refuse_change}
-    frozen = type.__new__(StructType, cls.__name__, (cls,), namespace)
+    frozen: Any = type.__new__(StructType, cls.__name__, (cls,), namespace)
     instance = object.__new__(frozen)
     write = object.__setattr__
     for name, one in cls.fields.items():
