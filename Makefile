@@ -1,0 +1,50 @@
+# kwire: `make up` runs a broker on localhost:9092, `make test` checks everything that fits in
+# a quarter of an hour. Both set up what they need first. `make help` lists the rest.
+# ARGS="…" goes to `kwire up`, or to pytest; REAL=1 points the compat tests at Apache Kafka.
+
+PY := .venv/bin/python
+PYTEST := $(PY) -m pytest
+CODE := kwire protocol replication tests compat_tests bench
+export REAL
+
+.DEFAULT_GOAL := help
+.PHONY: help setup up lint unit golden compat test test-all demo bench clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup:  ## make .venv with kwire and the development tools (does nothing the second time)
+	@bash tools/setup.sh
+
+up: setup  ## a broker on localhost:9092 until Ctrl-C; ARGS="--port 9093 -c key=value"
+	@$(PY) -m kwire up $(ARGS)
+
+lint: setup  ## format, lint, strict types, layer contracts
+	.venv/bin/ruff format --check $(CODE)
+	.venv/bin/ruff check $(CODE)
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+unit: setup  ## unit tests
+	$(PYTEST) tests $(ARGS)
+
+golden: setup  ## byte equality with Kafka's own bytes (tests/data)
+	$(PY) -m kwire.protocol.check tests/data/golden-*.jsonl.gz
+
+compat: setup  ## stock clients against kwire; REAL=1: against Apache Kafka
+	$(PYTEST) compat_tests -m "not slow" $(ARGS)
+
+test: lint golden setup  ## all checks that fit in a quarter of an hour
+	$(PYTEST) tests compat_tests -m "not slow" $(ARGS)
+
+test-all: lint golden setup  ## everything, and missing tools are failures
+	COMPAT_STRICT=1 $(PYTEST) tests compat_tests $(ARGS)
+
+demo: setup  ## a real text, a word count, kill -9 in the middle, nothing lost
+	@$(PY) -m compat_tests.demo $(ARGS)
+
+bench: setup  ## kwire, kfake and Apache Kafka side by side, one table
+	@$(PY) -m bench.run $(ARGS)
+
+clean:  ## remove what was built (not .venv)
+	rm -rf compat_tests/.build bench/.build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
