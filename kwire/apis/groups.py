@@ -1,0 +1,213 @@
+"""Groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups, DeleteGroups.
+
+Answers to the group part of kafka.server.KafkaApis. What versions differ in is settled here; the rules are in
+kwire.coordinator. Offsets are in `group_offsets`.
+Left out: transaction coordinators. FindCoordinator names this broker for them, so that InitProducerId can say the rest.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from kwire.apis.context import PARKED
+from kwire.coordinator.config import OFFSETS_TOPIC
+from kwire.coordinator.result import MemberContext
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.schemas.groups import (
+    Coordinator,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kwire.apis.context import Parked, RequestContext
+    from kwire.protocol.schema import Message
+    from kwire.replication.metadata import Endpoint
+
+GROUP_KEY: Final = 0
+TRANSACTION_KEY: Final = 1
+
+GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
+"""READ, DELETE and DESCRIBE: all operations on a group, as a broker without an authorizer reports them."""
+
+
+T = TypeVar("T", bound="Message")
+
+
+def answer_or_park(ctx: RequestContext, start: Callable[[Callable[[T], None]], None]) -> T | Parked:
+    """Starts something that calls back once: the response if it did so at once, else PARKED."""
+    at_once: list[T] = []
+    returned = False
+
+    def reply(response: T) -> None:
+        if returned:
+            ctx.reply(response)
+        else:
+            at_once.append(response)
+
+    start(reply)
+    returned = True
+    return at_once[0] if at_once else PARKED
+
+
+# ---- FindCoordinator
+
+
+def handle_find_coordinator(
+    ctx: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    """One key before version 4, several from then on. The offsets topic is made here when it is first needed."""
+    if ctx.api_version >= 4:
+        return FindCoordinatorResponse(
+            coordinators=[
+                _coordinator(ctx, request.key_type, key) for key in request.coordinator_keys
+            ]
+        )
+    found = _coordinator(ctx, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=ErrorCode(found.error_code).name,  # Kafka says "NONE" here
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _coordinator(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
+    services = ctx.services
+    listener = ctx.session.listener_name
+    try:
+        if key_type == GROUP_KEY:
+            node_id, endpoint = _group_coordinator(ctx, key)
+        elif key_type == TRANSACTION_KEY:
+            node_id = services.node_id
+            endpoint = services.metadata.endpoint(node_id, listener)
+        else:
+            # Share coordinators (type 2) are refused so by a Kafka without share groups.
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if endpoint is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    except KafkaError as error:
+        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=int(error.code))
+    return Coordinator(key=key, node_id=node_id, host=endpoint.host, port=endpoint.port)
+
+
+def _group_coordinator(ctx: RequestContext, group_id: str) -> tuple[int, Endpoint | None]:
+    services = ctx.services
+    metadata = services.metadata
+    if not metadata.contains(OFFSETS_TOPIC):
+        try:
+            services.controller.topics.create_auto(OFFSETS_TOPIC)
+        except KafkaError as error:
+            # Too few brokers for its replication factor, say: clients ask again.
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from None
+    index = services.group_coordinator.partition_for(group_id)
+    state = metadata.partition(OFFSETS_TOPIC, index)
+    if state is None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return state.leader, metadata.endpoint(state.leader, ctx.session.listener_name)
+
+
+# ---- membership
+
+
+def handle_join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | Parked:
+    """Parked until the group's join phase is over."""
+    if ctx.api_version == 0:
+        request.rebalance_timeout_ms = request.session_timeout_ms
+    member = MemberContext(ctx.api_version, ctx.client_id or "", "/" + ctx.session.peer_host)
+    old_protocol_name = ctx.api_version < 7
+
+    def start(reply: Callable[[JoinGroupResponse], None]) -> None:
+        def respond(response: JoinGroupResponse) -> None:
+            if old_protocol_name and response.protocol_name is None:
+                response.protocol_name = ""
+            reply(response)
+
+        ctx.services.group_coordinator.join_group(member, request, respond)
+
+    return answer_or_park(ctx, start)
+
+
+def handle_sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse | Parked:
+    """Parked until the leader's assignment is committed."""
+    if ctx.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        return SyncGroupResponse(error_code=int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    coordinator = ctx.services.group_coordinator
+    return answer_or_park(ctx, partial(coordinator.sync_group, request))
+
+
+def handle_heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse | Parked:
+    coordinator = ctx.services.group_coordinator
+    return answer_or_park(ctx, partial(coordinator.heartbeat, request))
+
+
+def handle_leave_group(
+    ctx: RequestContext, request: LeaveGroupRequest
+) -> LeaveGroupResponse | Parked:
+    """Before version 3 one member leaves, and its error is the response's."""
+    coordinator = ctx.services.group_coordinator
+    if ctx.api_version >= 3:
+        return answer_or_park(ctx, partial(coordinator.leave_group, request))
+    request.members = [MemberIdentity(member_id=request.member_id)]
+
+    def start(reply: Callable[[LeaveGroupResponse], None]) -> None:
+        def respond(response: LeaveGroupResponse) -> None:
+            if not response.error_code and response.members:
+                response.error_code = response.members[0].error_code
+            response.members = []
+            reply(response)
+
+        coordinator.leave_group(request, respond)
+
+    return answer_or_park(ctx, start)
+
+
+# ---- groups
+
+
+def handle_describe_groups(
+    ctx: RequestContext, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse:
+    groups = []
+    for group_id in request.groups:
+        group = ctx.services.group_coordinator.describe_group(group_id, ctx.api_version)
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = GROUP_OPERATIONS
+        groups.append(group)
+    return DescribeGroupsResponse(groups=groups)
+
+
+def handle_list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    """The groups that this broker coordinates: clients ask every broker."""
+    groups = ctx.services.group_coordinator.list_groups(request.states_filter, request.types_filter)
+    return ListGroupsResponse(groups=groups)
+
+
+def handle_delete_groups(
+    ctx: RequestContext, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse | Parked:
+    def start(reply: Callable[[DeleteGroupsResponse], None]) -> None:
+        ctx.services.group_coordinator.delete_groups(
+            request.groups_names, lambda results: reply(DeleteGroupsResponse(results=results))
+        )
+
+    return answer_or_park(ctx, start)

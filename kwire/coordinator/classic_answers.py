@@ -1,0 +1,66 @@
+"""Answers to JoinGroup, and member ids."""
+
+from __future__ import annotations
+
+from kwire.protocol.errors import ErrorCode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from random import Random
+
+    from kwire.coordinator.classic_group import ClassicGroup
+    from kwire.coordinator.result import Deferred
+    from kwire.protocol.schemas.groups import JoinGroupResponse, JoinGroupResponseMember
+
+
+def generation(
+    group: ClassicGroup,
+    member_id: str,
+    *,
+    with_members: bool = True,
+    leader: str | None = None,
+    error: ErrorCode = ErrorCode.NONE,
+) -> JoinGroupResponse:
+    """The current generation as a join's answer: with all members for the leader, unless `with_members` is False."""
+    from kwire.protocol.schemas.groups import JoinGroupResponse, JoinGroupResponseMember
+
+    members: list[JoinGroupResponseMember] = []
+    if with_members and group.leader_id == member_id:
+        members = [
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata(group.protocol_name),
+            )
+            for member in group.members.values()
+        ]
+    return JoinGroupResponse(
+        error_code=int(error),
+        generation_id=group.generation_id,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=(group.leader_id if leader is None else leader) or "",
+        member_id=member_id,
+        members=members,
+    )
+
+
+def join_error(member_id: str, error: ErrorCode) -> JoinGroupResponse:
+    """A refused join. `member_id` empty: the client starts over as a new member."""
+    from kwire.protocol.schemas.groups import JoinGroupResponse
+
+    return JoinGroupResponse(error_code=int(error), member_id=member_id, protocol_name="")
+
+
+def refuse_join(answer: Deferred[JoinGroupResponse], member_id: str, error: ErrorCode) -> None:
+    """Gives a join its error, unless it was answered before."""
+    answer.complete(join_error(member_id, error))
+
+
+def random_uuid(random: Random) -> str:
+    """A version 4 UUID, drawn from `random` so that a seed repeats it."""
+    bits = random.getrandbits(128)
+    bits = bits & ~(0xF << 76) | 4 << 76
+    bits = bits & ~(0x3 << 62) | 2 << 62
+    digits = f"{bits:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -1,0 +1,336 @@
+"""The group coordinator: which partition a group belongs to, and its requests from door to shard.
+
+Answers to org.apache.kafka.coordinator.group.GroupCoordinatorService. Requests of the classic protocol refuse an empty
+group id; commits and fetches of offsets, describe and delete accept it, as Kafka does for old clients' sake.
+`reply` callbacks are called once each, at once or in a later step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from kwire.coordinator.config import OFFSETS_TOPIC, GroupConfig
+from kwire.coordinator.result import nothing
+from kwire.coordinator.runtime import CoordinatorRuntime
+from kwire.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from random import Random
+
+    from kwire.coordinator.group_shard import GroupShard
+    from kwire.coordinator.offsets import FetchedTopic
+    from kwire.coordinator.result import Deferred, MemberContext, Result
+    from kwire.protocol.schemas.groups import (
+        DeletableGroupResult,
+        DescribedGroup,
+        HeartbeatRequest,
+        HeartbeatResponse,
+        JoinGroupRequest,
+        JoinGroupResponse,
+        LeaveGroupRequest,
+        LeaveGroupResponse,
+        ListedGroup,
+        SyncGroupRequest,
+        SyncGroupResponse,
+    )
+    from kwire.protocol.schemas.offsets import (
+        OffsetCommitRequest,
+        OffsetCommitResponse,
+        OffsetDeleteRequest,
+        OffsetDeleteResponse,
+    )
+    from kwire.replication.clock import Clock, Timers
+    from kwire.replication.config import BrokerConfig
+    from kwire.replication.metadata import MetadataCache
+    from kwire.replication.partition import Partition
+    from kwire.replication.replica_manager import ReplicaManager
+
+T = TypeVar("T")
+
+
+def java_hash_code(text: str) -> int:
+    """String.hashCode of Java, over UTF-16 units, as a signed 32-bit number."""
+    value = 0
+    if text.isascii():
+        for unit in text.encode():
+            value = (value * 31 + unit) & 0xFFFFFFFF
+    else:
+        data = text.encode("utf-16-be", "surrogatepass")
+        for position in range(0, len(data), 2):
+            unit = data[position] << 8 | data[position + 1]
+            value = (value * 31 + unit) & 0xFFFFFFFF
+    return value - 0x100000000 if value & 0x80000000 else value
+
+
+def partition_for(group_id: str, partition_count: int) -> int:
+    """The partition of `__consumer_offsets` that keeps the group (Utils.abs: the smallest int counts as 0)."""
+    code = java_hash_code(group_id)
+    return (0 if code == -0x80000000 else abs(code)) % partition_count
+
+
+class GroupCoordinator:
+    """One broker's. Listens to the ReplicaManager for the partitions it leads."""
+
+    __slots__ = ("_metadata", "config", "runtime")
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        timers: Timers,
+        random: Random,
+        metadata: MetadataCache,
+        replica_manager: ReplicaManager,
+    ) -> None:
+        self.config = GroupConfig.from_broker(config)
+        self._metadata = metadata
+        self.runtime = CoordinatorRuntime(self.config, clock, timers, random, replica_manager)
+        replica_manager.role_listeners.append(self.role_changed)
+
+    def role_changed(self, partition: Partition, leads: bool) -> None:
+        """A ReplicaManager.role_listeners callback."""
+        if partition.topic == OFFSETS_TOPIC:
+            self.runtime.role_changed(partition, leads)
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that keeps the group."""
+        count = self._metadata.partition_count(OFFSETS_TOPIC)
+        return partition_for(group_id, count or self.config.offsets_topic_num_partitions)
+
+    # ---- membership
+
+    def join_group(
+        self,
+        context: MemberContext,
+        request: JoinGroupRequest,
+        reply: Callable[[JoinGroupResponse], None],
+    ) -> None:
+        from kwire.protocol.schemas.groups import JoinGroupResponse
+
+        error = ErrorCode.NONE
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif not (
+            self.config.group_min_session_timeout_ms
+            <= request.session_timeout_ms
+            <= self.config.group_max_session_timeout_ms
+        ):
+            error = ErrorCode.INVALID_SESSION_TIMEOUT
+        if error is not ErrorCode.NONE:
+            reply(JoinGroupResponse(member_id=request.member_id, error_code=int(error)))
+            return
+        answer = self.runtime.deferred(reply)
+        self.runtime.write(
+            self.partition_for(request.group_id),
+            lambda shard: shard.join_group(context, request, answer),
+            _done,
+            lambda error: _give(answer, JoinGroupResponse(error_code=int(error))),
+        )
+
+    def sync_group(
+        self, request: SyncGroupRequest, reply: Callable[[SyncGroupResponse], None]
+    ) -> None:
+        from kwire.protocol.schemas.groups import SyncGroupResponse
+
+        if not request.group_id:
+            reply(SyncGroupResponse(error_code=int(ErrorCode.INVALID_GROUP_ID)))
+            return
+        answer = self.runtime.deferred(reply)
+        self.runtime.write(
+            self.partition_for(request.group_id),
+            lambda shard: shard.sync_group(request, answer),
+            _done,
+            lambda error: _give(answer, SyncGroupResponse(error_code=int(error))),
+        )
+
+    def heartbeat(
+        self, request: HeartbeatRequest, reply: Callable[[HeartbeatResponse], None]
+    ) -> None:
+        from kwire.protocol.schemas.groups import HeartbeatResponse
+
+        self._write(
+            request.group_id,
+            lambda shard: shard.heartbeat(request),
+            reply,
+            lambda error: HeartbeatResponse(error_code=int(error)),
+        )
+
+    def leave_group(
+        self, request: LeaveGroupRequest, reply: Callable[[LeaveGroupResponse], None]
+    ) -> None:
+        """`request.members` as from version 3 on."""
+        from kwire.protocol.schemas.groups import LeaveGroupResponse, MemberResponse
+
+        def failed(error: ErrorCode) -> LeaveGroupResponse:
+            if error is not ErrorCode.UNKNOWN_MEMBER_ID:
+                return LeaveGroupResponse(error_code=int(error))
+            # The group is unknown: so is every one of its members.
+            return LeaveGroupResponse(
+                members=[
+                    MemberResponse(
+                        member_id=member.member_id,
+                        group_instance_id=member.group_instance_id,
+                        error_code=int(error),
+                    )
+                    for member in request.members
+                ]
+            )
+
+        self._write(request.group_id, lambda shard: shard.leave_group(request), reply, failed)
+
+    # ---- offsets
+
+    def commit_offsets(
+        self,
+        request: OffsetCommitRequest,
+        api_version: int,
+        reply: Callable[[OffsetCommitResponse], None],
+        fail: Callable[[ErrorCode], None],
+    ) -> None:
+        """`request` names topics that exist, by name. `fail`: the error of every partition."""
+        self.runtime.write(
+            self.partition_for(request.group_id),
+            lambda shard: shard.commit_offsets(request, api_version),
+            reply,
+            fail,
+        )
+
+    def fetch_offsets(
+        self,
+        group_id: str,
+        topics: Iterable[tuple[str, Iterable[int]]] | None,
+        require_stable: bool,
+        reply: Callable[[list[FetchedTopic]], None],
+        fail: Callable[[ErrorCode], None],
+    ) -> None:
+        """Committed offsets; `topics` None: all of the group's. Stable ones wait for writes under way (KIP-447)."""
+        index = self.partition_for(group_id)
+
+        def read(shard: GroupShard) -> list[FetchedTopic]:
+            return shard.fetch_offsets(group_id, topics, require_stable)
+
+        if require_stable:
+            self.runtime.write(
+                index,
+                lambda shard: nothing(),
+                lambda _: self._read(index, read, reply, fail),
+                fail,
+            )
+        else:
+            self._read(index, read, reply, fail)
+
+    def _read(
+        self,
+        index: int,
+        read: Callable[[GroupShard], list[FetchedTopic]],
+        reply: Callable[[list[FetchedTopic]], None],
+        fail: Callable[[ErrorCode], None],
+    ) -> None:
+        try:
+            topics = self.runtime.read(index, read)
+        except KafkaError as error:
+            fail(error.code)
+        else:
+            reply(topics)
+
+    def delete_offsets(
+        self, request: OffsetDeleteRequest, reply: Callable[[OffsetDeleteResponse], None]
+    ) -> None:
+        from kwire.protocol.schemas.offsets import OffsetDeleteResponse
+
+        self._write(
+            request.group_id,
+            lambda shard: shard.delete_offsets(request),
+            reply,
+            lambda error: OffsetDeleteResponse(error_code=int(error)),
+        )
+
+    # ---- groups
+
+    def list_groups(
+        self, states_filter: Iterable[str], types_filter: Iterable[str]
+    ) -> list[ListedGroup]:
+        """The groups that this broker coordinates; filters ignore case."""
+        states = {name.strip().lower() for name in states_filter}
+        types = {name.strip().lower() for name in types_filter}
+        return [
+            group
+            for index in sorted(self.runtime.contexts)
+            for group in self.runtime.read(index, lambda shard: shard.list_groups(states, types))
+        ]
+
+    def describe_group(self, group_id: str, api_version: int) -> DescribedGroup:
+        """With an error code where this broker is not the group's coordinator."""
+        from kwire.protocol.schemas.groups import DescribedGroup
+
+        try:
+            return self.runtime.read(
+                self.partition_for(group_id),
+                lambda shard: shard.describe_group(group_id, api_version),
+            )
+        except KafkaError as error:
+            return DescribedGroup(group_id=group_id, error_code=int(error.code))
+
+    def delete_groups(
+        self, group_ids: Iterable[str], reply: Callable[[list[DeletableGroupResult]], None]
+    ) -> None:
+        """One result a group, those of a partition in one write."""
+        from kwire.protocol.schemas.groups import DeletableGroupResult
+
+        by_partition: dict[int, list[str]] = {}
+        for group_id in dict.fromkeys(group_ids):
+            by_partition.setdefault(self.partition_for(group_id), []).append(group_id)
+        if not by_partition:
+            reply([])
+            return
+        results: list[DeletableGroupResult] = []
+        waiting = len(by_partition)
+
+        def one_done(more: list[DeletableGroupResult]) -> None:
+            nonlocal waiting
+            results.extend(more)
+            waiting -= 1
+            if not waiting:
+                reply(results)
+
+        def delete(index: int, ids: list[str]) -> None:
+            self.runtime.write(
+                index,
+                lambda shard: shard.delete_groups(ids),
+                one_done,
+                lambda error: one_done(
+                    [DeletableGroupResult(group_id=each, error_code=int(error)) for each in ids]
+                ),
+            )
+
+        for index, ids in by_partition.items():
+            delete(index, ids)
+
+    def on_partitions_deleted(self, deleted: Iterable[tuple[str, int]]) -> None:
+        """Topics were deleted: their committed offsets go too."""
+        gone = list(deleted)
+        if gone and self.runtime.contexts:
+            self.runtime.write_all(lambda shard: shard.on_partitions_deleted(gone))
+
+    def _write(
+        self,
+        group_id: str,
+        operation: Callable[[GroupShard], Result[T]],
+        reply: Callable[[T], None],
+        failed: Callable[[ErrorCode], T],
+    ) -> None:
+        if not group_id:
+            reply(failed(ErrorCode.INVALID_GROUP_ID))
+            return
+        self.runtime.write(
+            self.partition_for(group_id), operation, reply, lambda error: reply(failed(error))
+        )
+
+
+def _done(_: None) -> None:
+    """The response has been given, or will be, by the member's own answer."""
+
+
+def _give(answer: Deferred[T], response: T) -> None:
+    answer.complete(response)

@@ -1,0 +1,391 @@
+"""Committed offsets: kept by group, topic and partition; committed, fetched, deleted, expired.
+
+Answers to org.apache.kafka.coordinator.group.OffsetMetadataManager, OffsetAndMetadata and
+OffsetExpirationConditionImpl (KIP-211 expiry, KIP-447 stable offsets).
+
+A write is seen by the next write at once, by a read only when its record lies below the high watermark: where Kafka
+keeps snapshots, an entry here keeps the value before it until its own record is committed.
+Offsets of open transactions wait in `_pending`, by producer id, until the transaction's marker is replayed; commits
+inside a transaction (TxnOffsetCommit) will make such records here.
+"""
+
+from __future__ import annotations
+
+from kwire.coordinator.group_records import offset_commit_record, offset_commit_tombstone
+from kwire.coordinator.result import Result
+from kwire.protocol.errors import ErrorCode, KafkaError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from kwire.coordinator.classic_group import ClassicGroup
+    from kwire.coordinator.config import GroupConfig
+    from kwire.coordinator.group_records import CoordinatorRecord
+    from kwire.protocol.schemas.offsets import (
+        OffsetCommitRequest,
+        OffsetCommitRequestPartition,
+        OffsetCommitResponse,
+        OffsetDeleteRequest,
+        OffsetDeleteResponse,
+    )
+    from kwire.protocol.schemas.records_group import OffsetCommitKey, OffsetCommitValue
+    from kwire.replication.clock import Clock
+
+NO_OFFSET = -1
+
+
+class OffsetAndMetadata:
+    """A committed offset. `record_offset`: where its record stands in the log; -1 before it is appended."""
+
+    __slots__ = (
+        "commit_timestamp_ms",
+        "committed_offset",
+        "deleted",
+        "expire_timestamp_ms",
+        "leader_epoch",
+        "metadata",
+        "previous",
+        "record_offset",
+    )
+
+    def __init__(
+        self,
+        committed_offset: int,
+        *,
+        leader_epoch: int = -1,
+        metadata: str = "",
+        commit_timestamp_ms: int = 0,
+        expire_timestamp_ms: int | None = None,
+        record_offset: int = -1,
+        deleted: bool = False,
+    ) -> None:
+        self.committed_offset = committed_offset
+        self.leader_epoch = leader_epoch
+        self.metadata = metadata
+        self.commit_timestamp_ms = commit_timestamp_ms
+        self.expire_timestamp_ms = expire_timestamp_ms
+        self.record_offset = record_offset
+        self.deleted = deleted
+        self.previous: OffsetAndMetadata | None = None
+
+    def is_expired(self, base_timestamp_ms: int, now_ms: int, retention_ms: int) -> bool:
+        """A commit that named its own retention keeps to it; others live `retention_ms` from the base timestamp."""
+        if self.expire_timestamp_ms is not None:
+            return now_ms >= self.expire_timestamp_ms
+        return now_ms - base_timestamp_ms >= retention_ms
+
+
+PartitionOffsets = dict[int, OffsetAndMetadata]
+TopicOffsets = dict[str, PartitionOffsets]
+
+FetchedTopic = tuple[str, list[tuple[int, ErrorCode, OffsetAndMetadata | None]]]
+"""Topic, then partition, error and the offset if there is one."""
+
+
+class OffsetStore:
+    """All offsets of a shard, each with the values that the high watermark has not yet overtaken."""
+
+    __slots__ = ("_deletions", "committed", "groups")
+
+    def __init__(self) -> None:
+        self.groups: dict[str, TopicOffsets] = {}
+        self.committed = 0  # the high watermark
+        self._deletions: list[tuple[OffsetAndMetadata, str, str, int]] = []
+
+    def newest(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
+        """What the next write builds on."""
+        entry = self.groups.get(group_id, {}).get(topic, {}).get(partition)
+        return None if entry is None or entry.deleted else entry
+
+    def committed_value(self, entry: OffsetAndMetadata | None) -> OffsetAndMetadata | None:
+        """What a read may see of `entry`."""
+        while entry is not None and entry.record_offset >= self.committed:
+            entry = entry.previous
+        return None if entry is None or entry.deleted else entry
+
+    def put(self, group_id: str, topic: str, partition: int, value: OffsetAndMetadata) -> None:
+        partitions = self.groups.setdefault(group_id, {}).setdefault(topic, {})
+        value.previous = None
+        if value.record_offset >= self.committed:
+            old = value.previous = partitions.get(partition)
+            if old is not None and old.record_offset < self.committed:
+                old.previous = None  # nobody will read behind a committed value
+        partitions[partition] = value
+
+    def remove(self, group_id: str, topic: str, partition: int, record_offset: int) -> None:
+        old = self.groups.get(group_id, {}).get(topic, {}).get(partition)
+        if old is None:
+            return
+        if record_offset < self.committed:
+            self._drop(group_id, topic, partition)
+            return
+        marker = OffsetAndMetadata(NO_OFFSET, record_offset=record_offset, deleted=True)
+        self.put(group_id, topic, partition, marker)
+        self._deletions.append((marker, group_id, topic, partition))
+
+    def advance(self, committed: int) -> None:
+        """The high watermark moved."""
+        self.committed = max(self.committed, committed)
+        while self._deletions and self._deletions[0][0].record_offset < self.committed:
+            marker, group_id, topic, partition = self._deletions.pop(0)
+            if self.groups.get(group_id, {}).get(topic, {}).get(partition) is marker:
+                self._drop(group_id, topic, partition)
+
+    def _drop(self, group_id: str, topic: str, partition: int) -> None:
+        topics = self.groups[group_id]
+        partitions = topics[topic]
+        del partitions[partition]
+        if not partitions:
+            del topics[topic]
+        if not topics:
+            del self.groups[group_id]
+
+    def iterate(self, group_id: str) -> Iterator[tuple[str, int, OffsetAndMetadata]]:
+        """Every (topic, partition, newest value) of a group."""
+        for topic, partitions in self.groups.get(group_id, {}).items():
+            for partition, entry in partitions.items():
+                if not entry.deleted:
+                    yield topic, partition, entry
+
+
+class OffsetManager:
+    """The offsets' part of a group shard. `find_group` gives a classic group or None."""
+
+    __slots__ = ("_clock", "_config", "_open_transactions", "_pending", "find_group", "store")
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        clock: Clock,
+        find_group: Callable[[str], ClassicGroup | None],
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self.find_group = find_group
+        self.store = OffsetStore()
+        self._pending: dict[int, dict[str, TopicOffsets]] = {}  # producer id → group → offsets
+        self._open_transactions: dict[str, dict[int, None]] = {}  # group → producer ids
+
+    # ---- requests
+
+    def commit(self, request: OffsetCommitRequest) -> Result[OffsetCommitResponse]:
+        """One record a partition. Whose commit it may be was checked before."""
+        from kwire.protocol.schemas.offsets import (
+            OffsetCommitResponse,
+            OffsetCommitResponsePartition,
+            OffsetCommitResponseTopic,
+        )
+
+        now_ms = self._clock.wall_ms
+        retention_ms = request.retention_time_ms
+        expire_ms = None if retention_ms == -1 else now_ms + retention_ms
+        records: list[CoordinatorRecord] = []
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for partition in topic.partitions:
+                error = ErrorCode.NONE
+                if self._is_too_large(partition.committed_metadata):
+                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    value = _from_request(partition, now_ms, expire_ms)
+                    records.append(
+                        offset_commit_record(
+                            request.group_id, topic.name, partition.partition_index, value
+                        )
+                    )
+                partitions.append(
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=int(error)
+                    )
+                )
+            topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+        return Result(records, OffsetCommitResponse(topics=topics))
+
+    def _is_too_large(self, metadata: str | None) -> bool:
+        limit = self._config.offset_metadata_max_bytes
+        if metadata is None or len(metadata) * 2 <= limit:
+            return False
+        # Kafka compares the length of a Java string, in UTF-16 units, with the limit in "bytes".
+        return len(metadata.encode("utf-16-be", "surrogatepass")) // 2 > limit
+
+    def fetch(
+        self,
+        group_id: str,
+        topics: Iterable[tuple[str, Iterable[int]]] | None,
+        require_stable: bool,
+    ) -> list[FetchedTopic]:
+        """The committed offsets of `topics`, or of all that the group has (None)."""
+        group = self.find_group(group_id)
+        # A dead group has none; Kafka answers as if the group were unknown.
+        stored = (
+            {} if group is None or group.state == "Dead" else self.store.groups.get(group_id, {})
+        )
+        answer: list[FetchedTopic] = []
+        if topics is None:
+            topics = [(topic, list(partitions)) for topic, partitions in stored.items()]
+            skip_absent = True
+        else:
+            skip_absent = False
+        for topic, indexes in topics:
+            partitions: list[tuple[int, ErrorCode, OffsetAndMetadata | None]] = []
+            entries = stored.get(topic, {})
+            for index in indexes:
+                value = self.store.committed_value(entries.get(index))
+                if require_stable and self._has_pending(group_id, topic, index):
+                    partitions.append((index, ErrorCode.UNSTABLE_OFFSET_COMMIT, None))
+                elif value is not None or not skip_absent:
+                    partitions.append((index, ErrorCode.NONE, value))
+            if partitions or not skip_absent:
+                answer.append((topic, partitions))
+        return answer
+
+    def delete(
+        self, group: ClassicGroup, request: OffsetDeleteRequest
+    ) -> Result[OffsetDeleteResponse]:
+        """KIP-496. Partitions without an offset are answered as deleted."""
+        from kwire.protocol.schemas.offsets import (
+            OffsetDeleteResponse,
+            OffsetDeleteResponsePartition,
+            OffsetDeleteResponseTopic,
+        )
+
+        records: list[CoordinatorRecord] = []
+        topics = []
+        for topic in request.topics:
+            subscribed = group.is_subscribed_to_topic(topic.name)
+            error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+            partitions = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                partitions.append(
+                    OffsetDeleteResponsePartition(partition_index=index, error_code=int(error))
+                )
+                if not subscribed and self._has_any(group.group_id, topic.name, index):
+                    records.append(offset_commit_tombstone(group.group_id, topic.name, index))
+            topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+        return Result(records, OffsetDeleteResponse(topics=topics))
+
+    def delete_all(self, group_id: str) -> list[CoordinatorRecord]:
+        """Tombstones for every offset of a group, those in open transactions included."""
+        keys = {(topic, index): None for topic, index, _ in self.store.iterate(group_id)}
+        for producer_id in self._open_transactions.get(group_id, ()):
+            for topic, partitions in self._pending[producer_id].get(group_id, {}).items():
+                keys.update(((topic, index), None) for index in partitions)
+        return [offset_commit_tombstone(group_id, topic, index) for topic, index in keys]
+
+    def on_partitions_deleted(self, deleted: Iterable[tuple[str, int]]) -> list[CoordinatorRecord]:
+        """Tombstones for every offset of partitions that are no more."""
+        gone = set(deleted)
+        stores = [self.store.groups, *self._pending.values()]
+        keys: dict[tuple[str, str, int], None] = {}
+        for groups in stores:
+            for group_id, topics in groups.items():
+                for topic, partitions in topics.items():
+                    keys.update(
+                        ((group_id, topic, index), None)
+                        for index, entry in partitions.items()
+                        if (topic, index) in gone and not entry.deleted
+                    )
+        return [offset_commit_tombstone(*key) for key in keys]
+
+    def cleanup_expired(self, group: ClassicGroup, records: list[CoordinatorRecord]) -> bool:
+        """Appends tombstones for what has expired; True when nothing of the group's is left."""
+        group_id = group.group_id
+        now_ms = self._clock.wall_ms
+        all_expired = True
+        for topic, index, value in self.store.iterate(group_id):
+            base_ms = group.expiry_base_timestamp_ms(value)
+            if (
+                base_ms is None
+                or group.is_subscribed_to_topic(topic)
+                or self._has_pending(group_id, topic, index)
+                or not value.is_expired(base_ms, now_ms, self._config.offsets_retention_ms)
+            ):
+                all_expired = False
+            else:
+                records.append(offset_commit_tombstone(group_id, topic, index))
+        return all_expired and group_id not in self._open_transactions
+
+    # ---- hard state
+
+    def replay(
+        self,
+        record_offset: int,
+        producer_id: int,
+        key: OffsetCommitKey,
+        value: OffsetCommitValue | None,
+    ) -> None:
+        """A record of the log, or one just appended. `producer_id` -1: not part of a transaction."""
+        if value is None:
+            self.store.remove(key.group, key.topic, key.partition, record_offset)
+            for open_id in self._open_transactions.get(key.group, ()):
+                pending = self._pending[open_id].get(key.group, {}).get(key.topic, {})
+                pending.pop(key.partition, None)
+            return
+        expire_ms = value.expire_timestamp
+        offset = OffsetAndMetadata(
+            value.offset,
+            leader_epoch=value.leader_epoch,
+            metadata=value.metadata,
+            commit_timestamp_ms=value.commit_timestamp,
+            expire_timestamp_ms=None if expire_ms == -1 else expire_ms,
+            record_offset=record_offset,
+        )
+        if producer_id == -1:
+            self.store.put(key.group, key.topic, key.partition, offset)
+            return
+        topics = self._pending.setdefault(producer_id, {}).setdefault(key.group, {})
+        topics.setdefault(key.topic, {})[key.partition] = offset
+        self._open_transactions.setdefault(key.group, {})[producer_id] = None
+
+    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
+        """The transaction's marker: its offsets count from now on, or never did."""
+        for group_id, topics in self._pending.pop(producer_id, {}).items():
+            open_ids = self._open_transactions.get(group_id, {})
+            open_ids.pop(producer_id, None)
+            if not open_ids:
+                self._open_transactions.pop(group_id, None)
+            if not committed:
+                continue
+            for topic, partitions in topics.items():
+                for index, offset in partitions.items():
+                    existing = self.store.newest(group_id, topic, index)
+                    # A plain commit may have come after this one: the later record wins, not the later marker.
+                    if existing is None or offset.record_offset > existing.record_offset:
+                        self.store.put(group_id, topic, index, offset)
+
+    def has_offsets(self, group_id: str) -> bool:
+        return group_id in self.store.groups or group_id in self._open_transactions
+
+    def _has_any(self, group_id: str, topic: str, index: int) -> bool:
+        if self.store.newest(group_id, topic, index) is not None:
+            return True
+        return self._has_pending(group_id, topic, index)
+
+    def _has_pending(self, group_id: str, topic: str, index: int) -> bool:
+        return any(
+            index in self._pending[producer_id].get(group_id, {}).get(topic, {})
+            for producer_id in self._open_transactions.get(group_id, ())
+        )
+
+
+def _from_request(
+    partition: OffsetCommitRequestPartition, now_ms: int, expire_ms: int | None
+) -> OffsetAndMetadata:
+    timestamp_ms = partition.commit_timestamp  # version 1 only
+    return OffsetAndMetadata(
+        partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp_ms=now_ms if timestamp_ms == -1 else timestamp_ms,
+        expire_timestamp_ms=expire_ms,
+    )
+
+
+def require_group(group: ClassicGroup | None, group_id: str) -> ClassicGroup:
+    """The group, or GROUP_ID_NOT_FOUND."""
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    return group

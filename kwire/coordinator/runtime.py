@@ -1,0 +1,367 @@
+"""Between the pure shards and the log: loading, appending, answering when committed, timers, unloading.
+
+Answers to org.apache.kafka.coordinator.group.runtime.CoordinatorRuntime and Kafka's CoordinatorLoaderImpl. A shard
+lives while this broker leads its partition of `__consumer_offsets`. Loading is synchronous: it is over before the next
+request, so COORDINATOR_LOAD_IN_PROGRESS is never answered.
+
+Invariants: records are replayed in the order of their offsets, right after their append and before anybody hears of
+it; a response leaves when the records it depends on lie below the high watermark; answers leave after the operation
+that gave them is over, so a client's next request never meets a group half changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from kwire.coordinator.group_records import decode_record
+from kwire.coordinator.group_shard import GroupShard
+from kwire.coordinator.result import Deferred, Result
+from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+    from typing import Any
+
+    from kwire.coordinator.config import GroupConfig
+    from kwire.coordinator.group_records import CoordinatorRecord
+    from kwire.protocol.records import BatchHeader
+    from kwire.replication.clock import Clock, Timers
+    from kwire.replication.outbox import Buffer
+    from kwire.replication.partition import Partition
+    from kwire.replication.replica_manager import PartitionAppendResult, ReplicaManager
+
+T = TypeVar("T")
+
+LOAD_BUFFER_BYTES = 1024 * 1024
+BATCH_BYTES_MAX = 512 * 1024
+"""Where records that need not stay together are cut into batches; well under any max.message.bytes in use."""
+
+_RECORD_OVERHEAD_BYTES = 32  # lengths, deltas and attributes of a record, generously
+
+
+def response_error(error: ErrorCode) -> ErrorCode:
+    """What a client of the coordinator hears when an append failed with `error`."""
+    if error in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+        return ErrorCode.NOT_COORDINATOR
+    if error in (
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_FETCH_SIZE,
+    ):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return error
+
+
+class _Append:
+    """One batch on its way below the high watermark, and those who wait for it."""
+
+    __slots__ = ("outcome", "waiters")
+
+    def __init__(self) -> None:
+        self.outcome: ErrorCode | None = None
+        self.waiters: list[Callable[[ErrorCode], None]] = []
+
+    def finish(self, error: ErrorCode) -> None:
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            waiter(error)
+
+
+class ShardContext:
+    """A shard, its partition, its timers and its appends. The shard's CoordinatorTimer."""
+
+    __slots__ = ("_appends", "_runtime", "_timer_keys", "partition", "shard", "unreadable_records")
+
+    def __init__(self, runtime: CoordinatorRuntime, partition: Partition) -> None:
+        self._runtime = runtime
+        self.partition = partition
+        self._appends: list[_Append] = []
+        self._timer_keys: dict[tuple[str, ...], None] = {}
+        self.unreadable_records = 0
+        self.shard = GroupShard(runtime.config, runtime.clock, self, runtime.random)
+
+    # ---- timers
+
+    def schedule(
+        self, key: tuple[str, ...], delay_ms: int, operation: Callable[[], Result[None]]
+    ) -> None:
+        self._timer_keys[key] = None
+        runtime = self._runtime
+
+        def fire() -> None:
+            self._timer_keys.pop(key, None)
+            runtime.run(lambda: self.append(operation(), _ignore))
+
+        runtime.timers.schedule(self._timer_id(key), runtime.clock.now_ms + max(delay_ms, 0), fire)
+
+    def cancel(self, key: tuple[str, ...]) -> None:
+        if key in self._timer_keys:
+            del self._timer_keys[key]
+            self._runtime.timers.cancel(self._timer_id(key))
+
+    def _timer_id(self, key: tuple[str, ...]) -> tuple[object, ...]:
+        return ("group-coordinator", self.partition.index, key)
+
+    # ---- appends
+
+    def append(self, result: Result[Any], done: Callable[[ErrorCode], None]) -> None:
+        """Appends and replays the result's records; `done` hears NONE when they are committed, or the error."""
+
+        def finished(error: ErrorCode) -> None:
+            error = response_error(error)
+            if result.on_append is not None:
+                result.on_append(error)
+            done(error)
+
+        if result.records:
+            self._append_records(result, finished)
+        elif self._appends:
+            # Nothing to write, but what was read may not be committed yet: wait for the last write.
+            self._appends[-1].waiters.append(done)
+        else:
+            done(ErrorCode.NONE)
+
+    def _append_records(self, result: Result[Any], finished: Callable[[ErrorCode], None]) -> None:
+        batches: list[list[CoordinatorRecord]] = [[]]
+        encoded: list[list[tuple[bytes, bytes | None]]] = [[]]
+        size = 0
+        for record in result.records:
+            key, value = record.encode()
+            size += len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES
+            if not result.atomic and size > BATCH_BYTES_MAX and batches[-1]:
+                batches.append([])
+                encoded.append([])
+                size = 0
+            batches[-1].append(record)
+            encoded[-1].append((key, value))
+        for index, batch in enumerate(batches):
+            last = index == len(batches) - 1
+            self._append_batch(batch, encoded[index], result.replay, finished if last else _ignore)
+
+    def _append_batch(
+        self,
+        records: Sequence[CoordinatorRecord],
+        encoded: Sequence[tuple[bytes, bytes | None]],
+        replay: bool,
+        finished: Callable[[ErrorCode], None],
+    ) -> None:
+        from kwire.protocol.records import Record, build_batch
+        from kwire.replication.log import AppendOrigin
+
+        runtime, partition = self._runtime, self.partition
+        now_ms = runtime.clock.wall_ms
+        batch = build_batch(
+            [Record(-1, now_ms, key, value) for key, value in encoded],
+            compression=runtime.config.offsets_topic_compression,
+        )
+        append = _Append()
+        append.waiters.append(finished)
+        key = (partition.topic, partition.index)
+
+        def complete(results: dict[tuple[str, int], PartitionAppendResult]) -> None:
+            append.outcome = ErrorCode(results[key].error)
+            if append in self._appends:
+                self._appends.remove(append)
+                self.shard.advance(partition.log.high_watermark)
+                runtime.run(lambda: append.finish(append.outcome or ErrorCode.NONE))
+
+        base_offset = partition.log.log_end_offset
+        runtime.replica_manager.append_records(
+            timeout_ms=runtime.config.offsets_commit_timeout_ms,
+            required_acks=-1,
+            entries={key: batch},
+            origin=AppendOrigin.COORDINATOR,
+            on_complete=complete,
+        )
+        if partition.log.log_end_offset > base_offset:
+            self.shard.advance(partition.log.high_watermark)
+            if replay:
+                for index, record in enumerate(records):
+                    self.shard.replay(base_offset + index, -1, record)
+        # Only now may it be found waiting: with one replica `complete` has been called before append_records returned.
+        if append.outcome is None:
+            self._appends.append(append)
+        else:
+            append.finish(append.outcome)
+
+    # ---- load and unload
+
+    def load(self) -> None:
+        """Replays the whole log, then lets the shard start its timers."""
+        log = self.partition.log
+        self.shard.advance(log.high_watermark)
+        offset, end = log.log_start_offset, log.log_end_offset
+        while offset < end:
+            next_offset = self._load_chunk(log.read(offset, LOAD_BUFFER_BYTES, end).records, offset)
+            if next_offset == offset:
+                break  # compaction may have left nothing at the end
+            offset = next_offset
+        for result in self.shard.on_loaded():
+            self.append(result, _ignore)
+
+    def _load_chunk(self, records: Buffer, offset: int) -> int:
+        from kwire.protocol.records import iter_batches
+
+        for header in iter_batches(records):
+            try:
+                self._load_batch(records, header)
+            except (KafkaError, MalformedMessage):
+                self.unreadable_records += 1
+            offset = max(offset, header.next_offset)
+        return offset
+
+    def _load_batch(self, records: Buffer, header: BatchHeader) -> None:
+        from kwire.protocol.records import (
+            CONTROL_ABORT,
+            CONTROL_COMMIT,
+            iter_records,
+            parse_control_record,
+        )
+
+        shard = self.shard
+        producer_id = header.producer_id if header.is_transactional else -1
+        for record in iter_records(records, header):
+            if header.is_control:
+                marker = parse_control_record(record)
+                if marker.type in (CONTROL_COMMIT, CONTROL_ABORT):
+                    shard.replay_end_transaction(producer_id, marker.type == CONTROL_COMMIT)
+            elif record.key is not None:
+                decoded = decode_record(record.key, record.value)
+                if decoded is not None:
+                    shard.replay(record.offset, producer_id, decoded)
+
+    def unload(self) -> None:
+        """Cancels the timers and sends everybody who waits to the new coordinator."""
+        for key in list(self._timer_keys):
+            self.cancel(key)
+        self.shard.on_unloaded()
+        appends, self._appends = self._appends, []
+        for append in appends:
+            append.finish(ErrorCode.NOT_COORDINATOR)
+
+
+class CoordinatorRuntime:
+    """The shards of the partitions that this broker leads, by partition index."""
+
+    __slots__ = (
+        "_answers",
+        "_depth",
+        "clock",
+        "config",
+        "contexts",
+        "random",
+        "replica_manager",
+        "timers",
+    )
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        clock: Clock,
+        timers: Timers,
+        random: Random,
+        replica_manager: ReplicaManager,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.timers = timers
+        self.random = random
+        self.replica_manager = replica_manager
+        self.contexts: dict[int, ShardContext] = {}
+        self._depth = 0
+        self._answers: list[Callable[[], None]] = []
+
+    def role_changed(self, partition: Partition, leads: bool) -> None:
+        """This broker leads `partition` now, or no longer."""
+        context = self.contexts.get(partition.index)
+        if leads and context is not None and context.partition is partition:
+            return  # a new epoch of the same leader: its state is what the log says already
+        if context is not None:
+            del self.contexts[partition.index]
+            self.run(context.unload)
+        if leads:
+            context = ShardContext(self, partition)
+            self.contexts[partition.index] = context
+            self.run(context.load)
+
+    def _context(self, index: int) -> ShardContext:
+        context = self.contexts.get(index)
+        if context is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return context
+
+    def read(self, index: int, operation: Callable[[GroupShard], T]) -> T:
+        """An operation that changes nothing; KafkaError(NOT_COORDINATOR) when the partition is led elsewhere."""
+        context = self._context(index)
+        context.shard.advance(context.partition.log.high_watermark)
+        return operation(context.shard)
+
+    def write(
+        self,
+        index: int,
+        operation: Callable[[GroupShard], Result[T]],
+        respond: Callable[[T], None],
+        fail: Callable[[ErrorCode], None],
+    ) -> None:
+        """Runs `operation`; then `respond` once what it wrote is committed, or `fail`. Exactly one of them."""
+
+        def run() -> None:
+            try:
+                context = self._context(index)
+                result = operation(context.shard)
+            except KafkaError as error:
+                refusal = error.code
+                self.later(lambda: fail(refusal))
+                return
+
+            def done(error: ErrorCode) -> None:
+                if error is ErrorCode.NONE:
+                    self.later(lambda: respond(result.response))
+                else:
+                    self.later(lambda: fail(error))
+
+            context.append(result, done)
+
+        self.run(run)
+
+    def write_all(self, operation: Callable[[GroupShard], Result[None]]) -> None:
+        """Runs `operation` on every shard; failures are the next occasion's."""
+
+        def run() -> None:
+            for context in list(self.contexts.values()):
+                context.append(operation(context.shard), _ignore)
+
+        self.run(run)
+
+    def deferred(self, deliver: Callable[[T], None]) -> Deferred[T]:
+        """An answer that a shard may give in the middle of an operation; it leaves after it."""
+        return Deferred(lambda value: self.later(lambda: deliver(value)))
+
+    def later(self, answer: Callable[[], None]) -> None:
+        self._answers.append(answer)
+
+    def run(self, operation: Callable[[], None]) -> None:
+        """Runs an operation on shards, then gives the answers that came of it, in order."""
+        self._depth += 1
+        try:
+            operation()
+        finally:
+            self._depth -= 1
+        if self._depth:
+            return
+        while self._answers:
+            answers, self._answers = self._answers, []
+            for answer in answers:
+                answer()
+
+
+def _ignore(error: ErrorCode) -> None:
+    """Nobody waits for this append."""
