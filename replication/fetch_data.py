@@ -24,7 +24,6 @@ class FetchParams:
 
     __slots__ = (
         "fetch_only_leader",
-        "hard_max_bytes",
         "isolation_level",
         "max_bytes",
         "max_wait_ms",
@@ -44,11 +43,9 @@ class FetchParams:
         max_bytes: int = 0x7FFFFFFF,
         isolation_level: int = READ_UNCOMMITTED,
         fetch_only_leader: bool = False,
-        hard_max_bytes: bool = False,
         rack_id: str = "",
     ) -> None:
-        """`fetch_only_leader`: a follower or a consumer before v11 asks. `hard_max_bytes`: v0-2, where the limits hold
-        even for the first batch, which is then cut."""
+        """`fetch_only_leader`: a follower or a consumer before v11 asks."""
         self.replica_id = replica_id
         self.replica_epoch = replica_epoch
         self.max_wait_ms = max_wait_ms
@@ -56,7 +53,6 @@ class FetchParams:
         self.max_bytes = max_bytes
         self.isolation_level = isolation_level
         self.fetch_only_leader = fetch_only_leader
-        self.hard_max_bytes = hard_max_bytes
         self.rack_id = rack_id
 
 

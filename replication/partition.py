@@ -394,10 +394,32 @@ class Partition:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return None
 
+    def segment_offsets(self, timestamp: int, count: int, for_consumer: bool) -> list[int]:
+        """Up to `count` offsets at which segments begin, and the end, latest first: ListOffsets v0.
+
+        Those up to a time in Unix ms, or by -1 and -2 from the latest or the earliest on. Kafka goes by the time a
+        segment's file was written, this by its largest timestamp.
+        """
+        log = self.log
+        limit = log.high_watermark if for_consumer else log.log_end_offset
+        marks = [
+            (max(segment.base_offset, log.log_start_offset), segment.largest_timestamp())
+            for segment in log.segments
+        ]
+        if log.segments[-1].size:
+            marks.append((log.log_end_offset, self._host.clock.wall_ms))
+        if timestamp == EARLIEST_TIMESTAMP:
+            marks = marks[:1]
+        elif timestamp != LATEST_TIMESTAMP:
+            marks = [mark for mark in marks if mark[1] <= timestamp]
+        offsets = [mark[0] for mark in reversed(marks)]
+        if any(offset > limit for offset in offsets):
+            offsets = [limit, *(offset for offset in offsets if offset <= limit)]
+        return list(dict.fromkeys(offsets))[: max(count, 0)]
+
     def _epoch_at(self, offset: int) -> int:
         """The epoch in which `offset` was written, -1 if the cache does not know."""
-        epoch = self.log.leader_epochs.epoch_for_offset(offset)
-        return -1 if epoch is None else epoch
+        return self.log.leader_epochs.epoch_for_offset(offset)
 
     # Deletion of a prefix
 

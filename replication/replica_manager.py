@@ -193,9 +193,13 @@ class ReplicaManager:
 
     def topic_config_changed(self, topic: str) -> None:
         """The topic's overrides in the metadata cache are new: the logs obey them from now on."""
+        known = self.metadata.topic(topic)
+        if known is None:
+            return
         config = self._log_config(topic)
-        for partition in self.by_key.values():
-            if partition.topic == topic:
+        for index in known.partitions:
+            partition = self.by_key.get((topic, index))
+            if partition is not None:
                 partition.log.config = config
 
     def broker_config_changed(self) -> None:
@@ -227,7 +231,7 @@ class ReplicaManager:
                 partition = self.partition(topic, index)
             info = partition.append_records_to_leader(records, required_acks, origin)
         except KafkaError as error:
-            return _refused(error)
+            return refused(error)
         result = PartitionAppendResult(
             ErrorCode.NONE, info.first_offset, info.log_append_time_ms, info.log_start_offset
         )
@@ -251,7 +255,7 @@ class ReplicaManager:
         results: dict[TopicPartition, PartitionAppendResult] = {}
         if not -1 <= required_acks <= 1:
             refusal = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-            on_complete({key: _refused(refusal) for key in entries})
+            on_complete({key: refused(refusal) for key in entries})
             return
         pending: list[tuple[TopicPartition, PartitionAppendResult]] = []
         for key, records in entries.items():
@@ -335,7 +339,7 @@ class ReplicaManager:
         """Reads what is there, in the order asked, within `max_bytes`; the first batch of all may exceed it."""
         results: list[FetchPartitionData] = []
         left_bytes = params.max_bytes
-        min_one_batch = not params.hard_max_bytes
+        min_one_batch = True
         hosted = self.by_key
         for key, request in partitions:
             partition = hosted.get(key)
@@ -444,7 +448,8 @@ class ReplicaManager:
         return ErrorCode.NONE
 
 
-def _refused(error: KafkaError) -> PartitionAppendResult:
+def refused(error: KafkaError) -> PartitionAppendResult:
+    """The result of an append that did not happen."""
     result = PartitionAppendResult(error.code)
     result.error_message = error.message
     # Only what Log's validation raises knows which records were bad.

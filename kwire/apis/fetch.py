@@ -1,0 +1,236 @@
+"""Fetch (1): record batches out, by long poll, in sessions or not.
+
+v3 a limit for the whole answer, the first batch may exceed it (KIP-74) · v4 isolation level, record batches · v5 log
+start offset · v7 sessions (KIP-227) · v9 leader epoch (KIP-320) · v10 zstd · v11 rack · v12 flexible, diverging epoch
+(KIP-595) · v13 topic ids (KIP-516) · v15 replica state with broker epoch (KIP-903) · v16 who leads now (KIP-951) ·
+v17 directory id · v18 the follower's high watermark (not used).
+
+Answers to handleFetchRequest of Kafka 3.9; sessions are in kwire.replication.fetch_session, reading in Partition and
+ReplicaManager. v0 to v3 get message sets, converted from what is stored. Deliberate difference: v0 to v2 get the first
+batch whole, even above their limit, where Kafka cuts it and the client fails.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.apis.context import PARKED
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.schemas.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from kwire.replication.fetch_data import ZERO_UUID, FetchParams, FetchPartitionData
+from kwire.replication.fetch_session import CachedPartition
+
+if TYPE_CHECKING:
+    from kwire.apis.context import Parked, RequestContext, Services
+    from kwire.protocol.schemas.fetch import FetchRequest
+    from kwire.replication.fetch_data import FetchPartition
+    from kwire.replication.fetch_session import FetchContext, SessionKey
+    from kwire.replication.replica_manager import TopicPartition
+
+_HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def handle_fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked:
+    """Answers at once when there is enough to read, else when there is or when max_wait_ms is over."""
+    version = ctx.api_version
+    services = ctx.services
+    if version >= 15:
+        replica_id, replica_epoch = (
+            request.replica_state.replica_id,
+            request.replica_state.replica_epoch,
+        )
+    else:
+        replica_id, replica_epoch = request.replica_id, -1
+    try:
+        context = services.fetch_sessions.begin(
+            request.session_id,
+            request.session_epoch,
+            _asked(services, request, version),
+            _forgotten(request, version),
+            uses_topic_ids=version >= 13,
+            is_follower=replica_id >= 0,
+        )
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    max_bytes = max(min(request.max_bytes, services.config.fetch_max_bytes), 0)
+    params = FetchParams(
+        replica_id=replica_id,
+        replica_epoch=replica_epoch,
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=min(request.min_bytes, max_bytes),
+        max_bytes=max_bytes,
+        isolation_level=request.isolation_level,
+        fetch_only_leader=replica_id >= 0 or (replica_id == -1 and version < 11),
+        rack_id=request.rack_id,
+    )
+    answer = _Answer(ctx, context)
+    operation = services.replica_manager.fetch_records(params, answer.readable, answer.complete)
+    if operation is None:
+        assert answer.response is not None
+        return answer.response
+    answer.parked = True
+    ctx.on_disconnect = operation.cancel
+    return PARKED
+
+
+def _asked(
+    services: Services, request: FetchRequest, version: int
+) -> dict[SessionKey, CachedPartition]:
+    asked: dict[SessionKey, CachedPartition] = {}
+    for topic in request.topics:
+        name: str | None
+        if version >= 13:
+            topic_id = topic.topic_id
+            name = services.metadata.topic_name(topic_id)
+        else:
+            topic_id, name = ZERO_UUID, topic.topic
+        for p in topic.partitions:
+            partition = CachedPartition(
+                name,
+                topic_id,
+                p.partition,
+                p.fetch_offset,
+                p.partition_max_bytes,
+                p.log_start_offset,
+                p.current_leader_epoch,
+                p.last_fetched_epoch,
+            )
+            asked[partition.session_key] = partition
+    return asked
+
+
+def _forgotten(request: FetchRequest, version: int) -> list[SessionKey]:
+    if version >= 13:
+        return [(t.topic_id, p) for t in request.forgotten_topics_data for p in t.partitions]
+    return [(t.topic, p) for t in request.forgotten_topics_data for p in t.partitions]
+
+
+class _Answer:
+    """The answer in the making: what is read, what could not be, and, when all is there, the response."""
+
+    __slots__ = ("_context", "_ctx", "_failed", "_partitions", "parked", "readable", "response")
+
+    def __init__(self, ctx: RequestContext, context: FetchContext) -> None:
+        self._ctx = ctx
+        self._context = context
+        self._partitions: list[CachedPartition] = []
+        self._failed: list[tuple[CachedPartition, FetchPartitionData]] = []
+        self.readable: list[tuple[TopicPartition, FetchPartition]] = []
+        self.response: FetchResponse | None = None
+        self.parked = False
+        hosted = ctx.services.replica_manager.by_key
+        metadata = ctx.services.metadata
+        for partition in context.asked.values():
+            if partition.key not in hosted or partition.topic is None:
+                # As in Kafka what does not exist is left out of the reading and does not cut the waiting short.
+                if partition.topic is None:
+                    name = metadata.topic_name(partition.topic_id)
+                    if name is None:
+                        data = FetchPartitionData(ErrorCode.UNKNOWN_TOPIC_ID)
+                        self._failed.append((partition, data))
+                        continue
+                    partition.resolve(name)
+                if metadata.partition(*partition.key) is None and partition.key not in hosted:
+                    data = FetchPartitionData(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    self._failed.append((partition, data))
+                    continue
+            self._partitions.append(partition)
+            self.readable.append((partition.key, partition))
+
+    def complete(self, results: list[FetchPartitionData]) -> None:
+        """Called once, by ReplicaManager.fetch_records: within the call, or later."""
+        pairs = list(zip(self._partitions, results, strict=True))
+        version = self._ctx.api_version
+        if version < 10:
+            for partition, data in pairs:
+                if len(data.records):
+                    _suit(self._ctx.services, partition, data, version)
+        try:
+            session_id, answered = self._context.finish(self._failed + pairs)
+        except KafkaError as error:
+            response = FetchResponse(error_code=error.code)
+        else:
+            response = FetchResponse(session_id=session_id)
+            _fill(self._ctx, response, answered)
+        if self.parked:
+            self._ctx.reply(response)
+        else:
+            self.response = response
+
+
+def _suit(
+    services: Services, partition: CachedPartition, data: FetchPartitionData, version: int
+) -> None:
+    """Gives an old client what it can read, or the error that says it cannot."""
+    hosted = services.replica_manager.hosted(partition.key)
+    if hosted is not None and hosted.log.config.compression_type == "zstd":
+        data.records, data.error = b"", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    elif version < 4:
+        from kwire.protocol.message_set import downconvert
+
+        try:
+            data.records = downconvert(
+                data.records, 0 if version < 2 else 1, partition.fetch_offset
+            )
+        except KafkaError as error:
+            data.records, data.error = b"", error.code
+    if data.error:
+        data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
+
+
+def _fill(
+    ctx: RequestContext,
+    response: FetchResponse,
+    answered: list[tuple[CachedPartition, FetchPartitionData]],
+) -> None:
+    """Partitions of one topic that follow each other share an entry; the order is the order of serving."""
+    version = ctx.api_version
+    previous: FetchableTopicResponse | None = None
+    for partition, data in answered:
+        topic = partition.topic or ""
+        if previous is None or previous.topic_id != partition.topic_id or previous.topic != topic:
+            previous = FetchableTopicResponse(topic=topic, topic_id=partition.topic_id)
+            response.responses.append(previous)
+        entry = PartitionData(
+            partition_index=partition.partition,
+            error_code=data.error,
+            high_watermark=data.high_watermark,
+            last_stable_offset=data.last_stable_offset,
+            log_start_offset=data.log_start_offset,
+            records=data.records,
+            aborted_transactions=None,
+        )
+        if data.aborted_transactions is not None:
+            entry.aborted_transactions = [
+                AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
+                for a in data.aborted_transactions
+            ]
+        if data.diverging_epoch is not None:
+            epoch, end_offset = data.diverging_epoch
+            entry.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        if data.error and version >= 16 and data.error in _HINTED:
+            _hint_leader(ctx, response, entry, topic)
+        previous.partitions.append(entry)
+
+
+def _hint_leader(
+    ctx: RequestContext, response: FetchResponse, entry: PartitionData, topic: str
+) -> None:
+    """Says who leads instead, so that the client need not ask (KIP-951)."""
+    services = ctx.services
+    leader_id, leader_epoch = services.replica_manager.current_leader(topic, entry.partition_index)
+    entry.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+    endpoint = services.metadata.endpoint(leader_id, ctx.session.listener_name)
+    if endpoint is not None and all(n.node_id != leader_id for n in response.node_endpoints):
+        rack = services.metadata.brokers[leader_id].rack
+        response.node_endpoints.append(
+            NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port, rack=rack)
+        )

@@ -1,0 +1,228 @@
+"""Produce (0) and InitProducerId (22).
+
+Produce: v3 takes record batches (KIP-98), before it message sets, which become one batch · v5 log start offset ·
+v7 zstd (KIP-110) · v8 which records were bad (KIP-467) · v9 flexible · v10 who leads now (KIP-951) · v12 transactions
+without AddPartitionsToTxn (KIP-890) · v13 topic ids (KIP-516).
+InitProducerId: v2 flexible · v3 id and epoch of a producer that recovers (KIP-360) · v4 PRODUCER_FENCED · v5 KIP-890.
+
+Answers to handleProduceRequest, ProduceRequest.validateRecords and handleInitProducerIdRequest of Kafka. Topics are not
+created here (a client does that by Metadata). There is no transaction coordinator yet: a transactional id is answered
+as by a broker that does not coordinate it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.apis.context import ADMIN_CLIENT_ID, NO_RESPONSE, PARKED
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.schemas.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kwire.replication.metadata import INTERNAL_TOPICS
+from kwire.replication.replica_manager import PartitionAppendResult, refused
+
+if TYPE_CHECKING:
+    from kwire.apis.context import NoResponse, Parked, RequestContext
+    from kwire.protocol.schemas.produce import ProduceRequest
+    from kwire.protocol.schemas.transactions import InitProducerIdRequest, InitProducerIdResponse
+    from kwire.replication.outbox import Buffer
+    from kwire.replication.replica_manager import TopicPartition
+
+_NONE = ErrorCode.NONE
+_ZSTD = 4
+
+
+def handle_produce(
+    ctx: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Parked | NoResponse:
+    """Appends. acks=0 has no answer, but an error ends the connection; acks=all with followers waits for them."""
+    version, acks = ctx.api_version, request.acks
+    manager = ctx.services.replica_manager
+    metadata = ctx.services.metadata
+    response = ProduceResponse()
+    pending: list[tuple[TopicPartition, PartitionAppendResult, PartitionProduceResponse]] = []
+    touched: list[TopicPartition] = []
+    failed = False
+    for topic in request.topic_data:
+        name: str | None = topic.name if version < 13 else metadata.topic_name(topic.topic_id)
+        answers: list[PartitionProduceResponse] = []
+        for data in topic.partition_data:
+            index = data.index
+            result = _append(ctx, name, index, data.records, acks)
+            answer = PartitionProduceResponse(
+                index=index,
+                error_code=result.error,
+                base_offset=result.base_offset,
+                log_append_time_ms=result.log_append_time_ms,
+                log_start_offset=result.log_start_offset,
+            )
+            answers.append(answer)
+            if result.error is not _NONE or name is None:
+                failed = True
+                _explain(ctx, response, answer, name, result)
+                continue
+            touched.append((name, index))
+            if result.required_offset >= 0:
+                pending.append(((name, index), result, answer))
+        if version < 13:
+            answered = TopicProduceResponse(name=topic.name, partition_responses=answers)
+        else:
+            answered = TopicProduceResponse(topic_id=topic.topic_id, partition_responses=answers)
+        response.responses.append(answered)
+    if pending:
+        _await_followers(ctx, request.timeout_ms, response, pending)
+    for key in touched:
+        manager.complete_waiting(key)
+    if acks == 0:
+        if failed:
+            ctx.close("a Produce request with acks=0 failed: " + _failures(response))
+        return NO_RESPONSE
+    return PARKED if pending else response
+
+
+def _append(
+    ctx: RequestContext, topic: str | None, index: int, records: Buffer | None, acks: int
+) -> PartitionAppendResult:
+    """One partition. What every present-day client sends passes a few comparisons on its way to the log."""
+    services, version = ctx.services, ctx.api_version
+    if topic is None:
+        return refused(KafkaError(ErrorCode.UNKNOWN_TOPIC_ID))
+    if topic in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT_ID:
+        return refused(KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION))
+    if not -1 <= acks <= 1:
+        return refused(KafkaError(ErrorCode.INVALID_REQUIRED_ACKS))
+    if version < 7 or records is None or len(records) < 17 or records[16] != 2:
+        if services.metadata.partition(topic, index) is None:
+            return refused(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        try:
+            records = _acceptable(records, version)
+        except KafkaError as error:
+            return refused(error)
+        if not len(records):
+            # An empty message set of an old client: nothing to do, and no error.
+            return PartitionAppendResult(_NONE)
+    return services.replica_manager.append_to_leader(topic, index, records, acks)
+
+
+def _acceptable(records: Buffer | None, version: int) -> Buffer:
+    """What a version may carry, as one record batch (or nothing): ProduceRequest.validateRecords."""
+    if version < 3:
+        if records is None or len(records) == 0:
+            return b""
+        if len(records) > 16 and records[16] == 2:
+            return records
+        from kwire.protocol.message_set import upconvert
+
+        return upconvert(records)
+    if records is None or len(records) < 17:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {version} must have at least one record batch per partition",
+        )
+    if records[16] != 2:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {version} are only allowed to contain record batches "
+            "with magic version 2",
+        )
+    if len(records) > 22 and records[22] & 0x07 == _ZSTD and version < 7:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {version} are not allowed to use ZStandard compression",
+        )
+    return records
+
+
+def _explain(
+    ctx: RequestContext,
+    response: ProduceResponse,
+    answer: PartitionProduceResponse,
+    topic: str | None,
+    result: PartitionAppendResult,
+) -> None:
+    """Fills what an error brings along: texts from v8, the new leader from v10."""
+    if ctx.api_version >= 8:
+        answer.error_message = result.error_message
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in result.record_errors
+        ]
+    if ctx.api_version >= 10 and topic is not None:
+        _hint_leader(ctx, response, answer, topic)
+
+
+def _hint_leader(
+    ctx: RequestContext, response: ProduceResponse, answer: PartitionProduceResponse, topic: str
+) -> None:
+    """Says who leads instead, so that the client need not ask (KIP-951)."""
+    if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return
+    services = ctx.services
+    leader_id, leader_epoch = services.replica_manager.current_leader(topic, answer.index)
+    answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+    endpoint = services.metadata.endpoint(leader_id, ctx.session.listener_name)
+    if endpoint is not None and all(n.node_id != leader_id for n in response.node_endpoints):
+        rack = services.metadata.brokers[leader_id].rack
+        response.node_endpoints.append(
+            NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port, rack=rack)
+        )
+
+
+def _failures(response: ProduceResponse) -> str:
+    return ", ".join(
+        f"{topic.name}-{answer.index}: {ErrorCode(answer.error_code).name}"
+        for topic in response.responses
+        for answer in topic.partition_responses
+        if answer.error_code
+    )
+
+
+def _await_followers(
+    ctx: RequestContext,
+    timeout_ms: int,
+    response: ProduceResponse,
+    pending: list[tuple[TopicPartition, PartitionAppendResult, PartitionProduceResponse]],
+) -> None:
+    def replicated() -> None:
+        for (topic, _), result, answer in pending:
+            answer.error_code = result.error
+            if result.error is not _NONE and ctx.api_version >= 10:
+                _hint_leader(ctx, response, answer, topic)
+        ctx.reply(response)
+
+    operation = ctx.services.replica_manager.await_replication(
+        [(key, result) for key, result, _ in pending], timeout_ms, replicated
+    )
+    if not operation.completed:
+        ctx.on_disconnect = operation.cancel
+
+
+def handle_init_producer_id(
+    ctx: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    """A new producer id with epoch 0 for an idempotent producer, whatever id and epoch it had before, as in Kafka."""
+    from kwire.protocol.schemas.transactions import InitProducerIdResponse
+
+    transactional_id = request.transactional_id
+    error = _NONE
+    if transactional_id == "" or (request.producer_id == -1) != (request.producer_epoch == -1):
+        error = ErrorCode.INVALID_REQUEST
+    elif transactional_id is not None:
+        longest_ms = ctx.services.config.transaction_max_timeout_ms
+        if not 0 < request.transaction_timeout_ms <= longest_ms:
+            error = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+        else:
+            error = ErrorCode.NOT_COORDINATOR
+    if error is not _NONE:
+        return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
+    try:
+        producer_id = ctx.services.producer_ids.generate()
+    except KafkaError as refusal:
+        return InitProducerIdResponse(error_code=refusal.code, producer_id=-1, producer_epoch=-1)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
