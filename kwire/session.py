@@ -18,7 +18,7 @@ from collections import deque
 
 from kwire.apis import BY_KEY
 from kwire.apis.context import NO_RESPONSE, PARKED, RequestContext
-from kwire.protocol import api
+from kwire.protocol.api import encode_response, parse_request_header, request_class
 from kwire.protocol.errors import ErrorCode, MalformedMessage
 
 TYPE_CHECKING = False
@@ -158,7 +158,7 @@ class Sessions:
 
     def _handle(self, session: Session, frame: memoryview | bytes) -> None:
         try:
-            header = api.parse_request_header(frame)
+            header = parse_request_header(frame)
             api_key, api_version = header.api_key, header.api_version
             route = self._routes.get(api_key << 16 | api_version) or self._route(
                 api_key, api_version
@@ -195,7 +195,7 @@ class Sessions:
         session: Session = context.session  # type: ignore[assignment]  # made above
         if session.closed:
             return
-        parts = api.encode_response(
+        parts = encode_response(
             context.api_key, context.api_version, context.correlation_id, response
         )
         self._outbox.reply(session.connection, parts)
@@ -211,7 +211,7 @@ class Sessions:
         lowest, highest = self._ranges.get(api_key, (0, -1))
         if not lowest <= api_version <= highest:
             return None
-        route = _Route(api.request_class(api_key).decode_from, BY_KEY[api_key].handler)
+        route = _Route(request_class(api_key).decode_from, BY_KEY[api_key].handler)
         self._routes[api_key << 16 | api_version] = route
         return route
 
@@ -229,5 +229,5 @@ class Sessions:
         response = ApiVersionsResponse(
             error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=[own]
         )
-        parts = api.encode_response(API_VERSIONS, 0, correlation_id, response)
+        parts = encode_response(API_VERSIONS, 0, correlation_id, response)
         self._outbox.reply(session.connection, parts)

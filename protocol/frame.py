@@ -2,7 +2,8 @@
 
 Answers to org.apache.kafka.common.network.NetworkReceive. The driver reads from its socket straight into `get_buffer()`
 and says how much came (`advance`); `next_frame` cuts off whole frames as writable views of the buffer, valid until
-the next `get_buffer`. No memory on the word of a length: the buffer grows by doubling, as bytes of a long frame really come.
+the next `get_buffer`. No memory on the word of a length: the buffer grows by doubling, as the bytes of a long frame
+really come.
 
 Invariants: a frame is handed out once, in order, without its length; a length below 0 or above the limit is
 MalformedMessage, and stays so.

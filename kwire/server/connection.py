@@ -62,8 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close_reason: str | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = transport  # type: ignore[assignment]  # uvloop's do not derive from asyncio's
         peer = transport.get_extra_info("peername")
         if peer:
             self.peer_host, self.peer_port = peer[0].removeprefix("::ffff:"), peer[1]

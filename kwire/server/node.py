@@ -372,7 +372,7 @@ def _bind(listener: Listener, backlog: int) -> socket.socket:
             key=lambda entry: entry[0] != socket.AF_INET
         )  # localhost: what Kafka's clients try first
         family, _, _, _, target = found[0]
-        return socket.create_server(target[:2], family=family, backlog=backlog)  # type: ignore[arg-type]
+        return socket.create_server(target[:2], family=family, backlog=backlog)
     except OSError as error:
         if error.errno == EADDRINUSE:
             reason = "the port is taken by another process"

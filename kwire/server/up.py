@@ -13,6 +13,7 @@ import sys
 
 from kwire.replication.config import BrokerConfig, ConfigError
 from kwire.server import logs
+from kwire.server.listeners import SECURITY_PROTOCOLS
 from kwire.server.node import Node, new_event_loop, settle_garbage_collector
 from kwire.server.settings import NodeError, SettingsError, UpSettings, config_values, data_dir_of
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     import asyncio
 
     from kwire.broker import Broker
+    from kwire.replication.metadata import Endpoint
+    from kwire.server.file_log_store import FileLogStore
+    from kwire.server.listeners import Listener
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +38,7 @@ class _Process:
         self.data_dir, self.temporary = data_dir_of(settings, values)
         values["log.dirs"] = self.data_dir
         values.pop("log.dir", None)
+        self.store: FileLogStore | None = None
         self.caps: dict[int, tuple[int, int]] | None = None
         try:
             self.config = BrokerConfig(values)
@@ -57,6 +62,8 @@ class _Process:
         finally:
             self.node.close_sockets()
             loop.close()
+            if self.store is not None:
+                self.store.close()
             self._clean_up()
 
     async def _main(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -73,9 +80,53 @@ class _Process:
         await self.node.stop()
 
     def _start_broker(self) -> Broker:
-        from kwire.broker import start_broker  # FIXME composed below
+        """Everything that can fail because of the data directory, with one line for each way to fail."""
+        from random import Random
 
-        raise NotImplementedError(start_broker)
+        from kwire.broker import Broker
+        from kwire.server.file_log_store import FileLogStore
+
+        node, config = self.node, self.config
+        try:
+            # What is thrown away at exit need not survive a power cut.
+            self.store = store = FileLogStore(self.data_dir, fsync=not self.temporary)
+            broker = Broker(
+                config,
+                store,
+                node.clock,
+                node.outbox,
+                Random(int.from_bytes(os.urandom(8), "big")),
+                log_dir=self.data_dir,
+                disk_space=self._disk_space,
+                api_caps=self.caps,
+            )
+            broker.start([_endpoint(listener) for listener in node.listeners])
+        except OSError as error:
+            raise NodeError(f"data directory {self.data_dir}: {error.strerror or error}") from None
+        self._create_topics(broker)
+        return broker
+
+    def _create_topics(self, broker: Broker) -> None:
+        if not self.settings.topics:
+            return
+        from kwire.protocol.errors import ErrorCode
+        from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
+
+        topics = [
+            CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication)
+            for name, partitions, replication in self.settings.topics
+        ]
+        response = broker.services.controller.handle(CreateTopicsRequest(topics=topics), 7)
+        for result in response.topics:  # type: ignore[attr-defined]  # a CreateTopicsResponse
+            code = ErrorCode(result.error_code)
+            if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                reason = result.error_message or code.name
+                raise SettingsError(f"--topic {result.name}: {reason}")
+
+    def _disk_space(self) -> tuple[int, int]:
+        """(total, usable) bytes of the file system that the log directory is on."""
+        stat = os.statvfs(self.data_dir)
+        return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
 
     def _announce(self) -> None:
         bootstrap = self.node.bootstrap_servers
@@ -91,6 +142,17 @@ class _Process:
             import shutil
 
             shutil.rmtree(self.data_dir, ignore_errors=True)
+
+
+def _endpoint(listener: Listener) -> Endpoint:
+    from kwire.replication.metadata import Endpoint
+
+    return Endpoint(
+        listener.name,
+        listener.advertised_host,
+        listener.advertised_port,
+        SECURITY_PROTOCOLS.index(listener.security_protocol),
+    )
 
 
 def _on_signal(stop: asyncio.Event) -> None:

@@ -1,0 +1,147 @@
+"""Broker: the parts of one broker put together, and the steps a driver turns it with.
+
+Answers to kafka.server.BrokerServer. A driver (kwire/server/node.py, a simulator) owns clock and outbox: it sets the
+clock, calls one of `connection_opened`, `receive_frame`, `connection_closed`, `tick`, and drains the outbox. What a
+step raises is a bug; the driver hands it to `step_failed`, which keeps it and ends the connection at most.
+
+One node in this release: the controller sits here, too, and what it orders (LeaderAndIsr, UpdateMetadata, StopReplica,
+configurations) is applied at once, in the same step, by `LocalListener`.
+"""
+
+from __future__ import annotations
+
+from kwire.apis import served_ranges
+from kwire.apis.context import Services
+from kwire.replication.clock import Timers
+from kwire.session import Session, Sessions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from kwire.replication.clock import Clock
+    from kwire.replication.config import BrokerConfig
+    from kwire.replication.log_store import LogStore
+    from kwire.replication.metadata import Endpoint
+    from kwire.replication.outbox import Outbox
+
+_FAILURES_KEPT = 100
+
+
+class Broker:
+    """One broker. `start` before anything else, `close` last."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: LogStore,
+        clock: Clock,
+        outbox: Outbox,
+        random: Random,
+        *,
+        log_dir: str = "",
+        disk_space: Callable[[], tuple[int, int]] | None = None,
+        api_caps: dict[int, tuple[int, int]] | None = None,
+    ) -> None:
+        """`api_caps`: the API versions of the release to pass for (kwire.apis.releases), None for all that are served.
+
+        Nothing is read or written before `start`."""
+        from kwire.coordinator.group_coordinator import GroupCoordinator
+        from kwire.replication.controller import Controller
+        from kwire.replication.controller_journal import StoreJournal
+        from kwire.replication.controller_local import LocalListener
+        from kwire.replication.fetch_session import FetchSessionCache
+        from kwire.replication.log_manager import LogManager
+        from kwire.replication.metadata import MetadataCache
+        from kwire.replication.producer_ids import ProducerIdBlocks, ProducerIds
+        from kwire.replication.replica_manager import ReplicaManager
+
+        self.config = config
+        self.clock = clock
+        self.outbox = outbox
+        self.timers = timers = Timers()
+        self.failed: list[BaseException] = []
+        metadata = MetadataCache()
+        log_manager = LogManager(store, clock, timers, config)
+        replica_manager = ReplicaManager(
+            node_id=config.node_id,
+            clock=clock,
+            timers=timers,
+            config=config,
+            log_manager=log_manager,
+            metadata=metadata,
+        )
+        listener = LocalListener(config.node_id, replica_manager, log_manager, metadata, config)
+        controller = Controller(config.node_id, config, StoreJournal(store), listener, random)
+        self.services = Services(
+            node_id=config.node_id,
+            cluster_id="",
+            clock=clock,
+            timers=timers,
+            random=random,
+            config=config,
+            metadata=metadata,
+            replica_manager=replica_manager,
+            log_manager=log_manager,
+            controller=controller,
+            group_coordinator=GroupCoordinator(
+                config, clock, timers, random, metadata, replica_manager
+            ),
+            producer_ids=ProducerIds(ProducerIdBlocks(store)),
+            fetch_sessions=FetchSessionCache(
+                clock, random, config.max_incremental_fetch_session_cache_slots
+            ),
+            log_dir=log_dir,
+            disk_space=disk_space,
+            api_ranges=served_ranges(api_caps),
+        )
+        self.sessions = Sessions(self.services, outbox, self.services.api_ranges)
+        self.receive_frame = self.sessions.receive_frame
+
+    def start(self, endpoints: list[Endpoint]) -> None:
+        """Loads the logs, recovers what needs it, replays the controller's journal, takes up the roles it orders."""
+        services = self.services
+        services.log_manager.load()
+        services.controller.start()
+        epoch = services.controller.register_broker(
+            self.config.node_id, self.config.broker_rack, endpoints
+        )
+        services.replica_manager.broker_epoch = epoch
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def connection_opened(self, connection: int, listener_name: str, peer_host: str) -> Session:
+        """A client has connected. The session's `busy` tells whether another frame would have to wait."""
+        return self.sessions.opened(connection, listener_name, peer_host)
+
+    def connection_closed(self, connection: int) -> None:
+        """The client is gone. No error when the connection was closed from this side before."""
+        self.sessions.closed(connection)
+        self.sessions.run_waiting()
+
+    def close_connection(self, connection: int, reason: str) -> None:
+        """Ends a connection from this side; the outbox gets a Close."""
+        session = self.sessions.by_connection.get(connection)
+        if session is not None:
+            self.sessions.close(session, reason)
+
+    def tick(self) -> None:
+        """Runs the timers that are due."""
+        self.timers.fire(self.clock.now_ms)
+        self.sessions.run_waiting()
+
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` is next needed, on the scale of clock.now_ms."""
+        return self.timers.next_deadline_ms()
+
+    def step_failed(self, connection: int | None, error: BaseException) -> None:
+        """A step raised what it must not raise: it is kept for whoever asks, the connection ends."""
+        if len(self.failed) < _FAILURES_KEPT:
+            self.failed.append(error)
+        if connection is not None:
+            self.close_connection(connection, f"internal error: {type(error).__name__}")
+
+    def close(self) -> None:
+        """A clean stop: logs flushed, checkpoints and the clean marker written."""
+        self.services.log_manager.close()
