@@ -1,9 +1,9 @@
 """The three files beside a segment that find things in it: `.index`, `.timeindex`, `.txnindex`.
 
-Answers to org.apache.kafka.storage.internals.log.{OffsetIndex,TimeIndex,TransactionIndex}. Look-ups read the file (binary
-search over one page at a time); of each index at most one page and a few dozen entries not yet written are in memory, so
-memory does not grow with the data stored. Kafka preallocates the active segment's indexes and trims them later; here files
-always have their exact size, which is what Kafka's trimmed files look like.
+Answers to org.apache.kafka.storage.internals.log.{OffsetIndex,TimeIndex,TransactionIndex}. Look-ups read the file
+(binary search over one page at a time); of each index at most one page and a few dozen entries not yet written are in
+memory, so memory does not grow with the data stored. Kafka preallocates the active segment's indexes and trims them
+later; here files always have their exact size, which is what Kafka's trimmed files look like.
 
 Invariants: entries strictly increase in offset (.index) and timestamp (.timeindex); an index never lacks what a look-up
 needs, because entries wait in memory until they are written; all of it can be rebuilt from the `.log` file.
@@ -11,6 +11,7 @@ needs, because entries wait in memory until they are written; all of it can be r
 
 from __future__ import annotations
 
+from contextlib import suppress
 from struct import Struct
 
 from kwire.replication.log_store import LogFile, LogStore
@@ -49,8 +50,8 @@ class _Index:
         """The fields of an entry, counted from 0."""
         size = self._entry.size
         if number >= self._stored:
-            return self._entry.unpack_from(self._pending, (number - self._stored) * size)  # type: ignore[return-value]
-        return self._entry.unpack(self._opened().read(number * size, size))  # type: ignore[return-value]
+            return self._entry.unpack_from(self._pending, (number - self._stored) * size)
+        return self._entry.unpack(self._opened().read(number * size, size))
 
     def floor(self, target: int, field: int = 0) -> tuple[int, int] | None:
         """The last entry whose `field` is at most `target`, or None."""
@@ -91,17 +92,15 @@ class _Index:
                 low = middle + 1
             else:
                 high = middle
-        return unpack_from(page, (low - 1) * size) if low else None  # type: ignore[return-value]
+        return unpack_from(page, (low - 1) * size) if low else None
 
     def _append(self, entry: bytes) -> None:
         if self._stored < 0:
             self._open_existing()
         self._pending += entry
         if len(self._pending) >= _PENDING_BYTES_MAX:
-            try:
+            with suppress(OSError):  # entries stay in memory; the next flush or close reports it
                 self.write_out()
-            except OSError:
-                pass  # the entries stay in memory; the next flush or close reports the disk
 
     def write_out(self) -> None:
         """Makes the file hold every entry; creates it when there is none. OSError as the store's."""
@@ -249,7 +248,7 @@ class AbortedTxn:
         return hash(self._values())
 
     def __repr__(self) -> str:
-        return "AbortedTxn(producer_id=%d, first_offset=%d, last_offset=%d, last_stable_offset=%d)" % self._values()
+        return f"AbortedTxn{self._values()}"
 
 
 class TransactionIndex:

@@ -2,8 +2,9 @@
 
 Answers to kafka.log.LocalLog. Knows nothing of epochs, producers or high watermarks: that is log.py.
 
-Invariants: `segments` is never empty, in order of base offset; the last is the active one; `recovery_point` is an offset
-below which everything has been flushed; a deleted segment's files live on as `.deleted` for `file.delete.delay.ms`.
+Invariants: `segments` is never empty, in order of base offset; the last is the active one; `recovery_point` is an
+offset below which everything has been flushed; a deleted segment's files live on as `.deleted` for
+`file.delete.delay.ms`.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class LocalLog:
         self._config = config
         self._bases = [segment.base_offset for segment in segments]
         self._unflushed_messages = 0
+        self._last_flush_ms = clock.now_ms
         self._positions: dict[int, tuple[LogSegment, int]] = {}
 
     @property
@@ -159,7 +161,8 @@ class LocalLog:
         return doomed
 
     def replace_segments(self, old: list[LogSegment], new: LogSegment) -> None:
-        """Puts a cleaned segment (its files end in `.cleaned`) in the place of `old`, safe against a crash at any point.
+        """Puts a cleaned segment (its files end in `.cleaned`) in the place of `old`, safe against a crash at any
+        point.
 
         Kafka's protocol: `.cleaned` → `.swap` makes the replacement final; then the old ones go, then `.swap` → "".
         """
@@ -180,11 +183,16 @@ class LocalLog:
             self.segments[number].flush()
         self.recovery_point = self.log_end_offset
         self._unflushed_messages = 0
+        self._last_flush_ms = self.clock.now_ms
 
     def advance_recovery_point(self) -> int:
         """Moves the recovery point over the segments whose flush, begun when they were rolled, has ended."""
         number = self.segment_number(self.recovery_point)
-        while number + 1 < len(self.segments) and self.segments[number].is_flushed:
+        while number + 1 < len(self.segments):
+            segment = self.segments[number]
+            if not segment.is_flushed:
+                segment.start_flush()
+                break
             self.recovery_point = max(self.recovery_point, self._bases[number + 1])
             number += 1
         return self.recovery_point

@@ -2,8 +2,8 @@
 
 Answers to kafka.log.{UnifiedLog,LocalLog} of Kafka 3.9 without tiered storage, future logs and formats before magic 2.
 The append path touches the 61 bytes of a batch's header and nothing else, unless the topic's configuration asks
-(log_validation.py); the record bytes go from the request's frame to the file without a copy. A read is one `pread`; where
-a sequential reader goes on is remembered, so that it costs no look-up.
+(log_validation.py); the record bytes go from the request's frame to the file without a copy. A read is one `pread`;
+where a sequential reader goes on is remembered, so that it costs no look-up.
 
 Invariants: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset; there is always an active
 segment, the last one; segments' base offsets increase and none is above the log end; every stored batch's epoch is in
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from fastcrc.crc32 import iscsi as crc32c
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.records import BatchHeader
 from kwire.replication.indexes import AbortedTxn
 from kwire.replication.leader_epochs import LeaderEpochCache
 from kwire.replication.local_log import LocalLog
@@ -36,7 +37,6 @@ from kwire.replication.producer_state import ProducerStateManager
 from kwire.replication.segment import HEADER, OFFSET_AND_LENGTH, LogSegment
 
 if TYPE_CHECKING:
-    from kwire.protocol.records import BatchHeader
     from kwire.replication.clock import Clock, Timers
     from kwire.replication.log_store import LogStore
     from kwire.replication.outbox import Buffer
@@ -84,7 +84,15 @@ class Log(LocalLog):
         report: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(
-            store, directory, config, clock, timers, segments, log_end_offset, recovery_point, report
+            store,
+            directory,
+            config,
+            clock,
+            timers,
+            segments,
+            log_end_offset,
+            recovery_point,
+            report,
         )
         self.topic = topic
         self.partition = partition
@@ -126,7 +134,8 @@ class Log(LocalLog):
 
         KafkaError in Kafka's order: INVALID_RECORD (not exactly one batch of magic 2, base offset not 0),
         MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, what log_validation refuses (INVALID_RECORD, INVALID_TIMESTAMP with
-        `record_errors`, compression), RECORD_LIST_TOO_LARGE, what ProducerStateManager refuses. Source: UnifiedLog.append.
+        `record_errors`, compression), RECORD_LIST_TOO_LARGE, what ProducerStateManager refuses. Source:
+        UnifiedLog.append.
         """
         view = records if type(records) is memoryview else memoryview(records)
         try:
@@ -200,13 +209,13 @@ class Log(LocalLog):
             base_offset, last_offset, append_time_ms, self.log_start_offset, False, size
         )
 
-    def append_as_follower(
-        self, records: Buffer, leader_epoch: int | None = None
-    ) -> LogAppendInfo:
-        """Appends batches as the leader has them; batches of an epoch above `leader_epoch` and a partial one are left out.
+    def append_as_follower(self, records: Buffer, leader_epoch: int | None = None) -> LogAppendInfo:
+        """Appends batches as the leader has them; batches of an epoch above `leader_epoch` and a partial one are left
+        out.
 
-        KafkaError: CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR when offsets do not increase; UnexpectedAppendOffset when the first
-        is below the log end. Nothing is written unless all of it is good. Source: UnifiedLog.appendAsFollower, KAFKA-18723.
+        KafkaError: CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR when offsets do not increase; UnexpectedAppendOffset when
+        the first is below the log end. Nothing is written unless all of it is good. Source:
+        UnifiedLog.appendAsFollower, KAFKA-18723.
         """
         from kwire.protocol.records import check_crc, iter_batches
 
@@ -255,7 +264,9 @@ class Log(LocalLog):
         part = view[header.position : header.position + header.size]
         if header.producer_id >= 0:
             fields = HEADER.unpack_from(part)
-            self._append_of_producer([part], part, fields, base_offset, AppendOrigin.REPLICATION, -1)
+            self._append_of_producer(
+                [part], part, fields, base_offset, AppendOrigin.REPLICATION, -1
+            )
         else:
             self._write([part], header.size, base_offset, header.last_offset, header.max_timestamp)
 
@@ -297,13 +308,12 @@ class Log(LocalLog):
         append_time_ms: int,
     ) -> LogAppendInfo:
         """An idempotent or transactional batch, or a transaction marker: sequences first, the transaction after."""
-        from kwire.protocol.records import BatchHeader
+        from kwire.replication.log_loader import marker_of
 
-        header = BatchHeader(
-            0, base_offset, fields[1] + 12, *fields[2:]
-        )
+        header = BatchHeader(0, base_offset, fields[1] + 12, *fields[2:])
+        marker = marker_of(view, header) if header.is_control else None
         producer_state = self.producer_state
-        duplicate = producer_state.check(header, origin)
+        duplicate = producer_state.check(header, origin, marker)
         if duplicate is not None:
             return LogAppendInfo(
                 duplicate.first_offset,
@@ -316,18 +326,9 @@ class Log(LocalLog):
         segment = self._write(
             parts, header.size, base_offset, header.last_offset, header.max_timestamp
         )
-        completed = producer_state.append(header, base_offset, origin, view)
+        completed = producer_state.append(header, base_offset, origin, marker)
         if completed is not None:
-            if completed.is_aborted:
-                segment.txn_index.append(
-                    AbortedTxn(
-                        completed.producer_id,
-                        completed.first_offset,
-                        completed.last_offset,
-                        producer_state.last_stable_offset(completed),
-                    )
-                )
-            producer_state.complete_txn(completed)
+            segment.note_completed(completed, producer_state)
         return LogAppendInfo(
             base_offset,
             header.last_offset,
@@ -340,7 +341,9 @@ class Log(LocalLog):
     def _should_roll(
         self, segment: LogSegment, size: int, last_offset: int, max_timestamp: int
     ) -> bool:
-        """LogSegment.shouldRoll: size, age by the first batch's timestamp, a full index, an offset that does not fit."""
+        """LogSegment.shouldRoll: size, age by the first batch's timestamp, a full index, an offset that does not
+        fit.
+        """
         config = self.config
         if not segment.size:
             return last_offset - segment.base_offset > _INT32_MAX
@@ -364,7 +367,8 @@ class Log(LocalLog):
     def read(
         self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool = True
     ) -> FetchedData:
-        """Whole batches from the one that holds `offset`, all below `end_offset`, out of one segment, up to `max_bytes`.
+        """Whole batches from the one that holds `offset`, all below `end_offset`, out of one segment, up to
+        `max_bytes`.
 
         The first batch is returned whatever its size if `min_one_batch`. KafkaError(OFFSET_OUT_OF_RANGE) below the log
         start or above the log end; nothing at or above `end_offset`. Source: UnifiedLog.read, LogSegment.read.
@@ -452,7 +456,9 @@ class Log(LocalLog):
             raise self._storage_error("read from", error) from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch not above `epoch`, where it ends); (-1, -1) when unknown (LeaderEpochFileCache.endOffsetFor)."""
+        """(largest epoch not above `epoch`, where it ends); (-1, -1) when unknown
+        (LeaderEpochFileCache.endOffsetFor).
+        """
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
@@ -524,7 +530,9 @@ class Log(LocalLog):
         old = self.active
         segment = self._start_segment(max(base_offset, self.log_end_offset))
         self.producer_state.map_end_offset = segment.base_offset
-        self.producer_state.take_snapshot()
+        self.producer_state.take_snapshot(
+            flush=False
+        )  # lost in a power cut, it is rebuilt from the log
         if old is not segment and old.base_offset != segment.base_offset:
             old.start_flush()
         return segment
@@ -549,7 +557,13 @@ class Log(LocalLog):
             self.log_start_offset = min(self.log_start_offset, offset)
             from kwire.replication.log_loader import rebuild_producer_state
 
-            rebuild_producer_state(self.producer_state, self.segments, self.log_start_offset, offset)
+            rebuild_producer_state(
+                self.producer_state,
+                self.segments,
+                self.log_start_offset,
+                offset,
+                wall_ms=self.clock.wall_ms,
+            )
         except OSError as error:
             raise self._storage_error("truncate", error) from error
         if self.high_watermark > offset:
@@ -557,7 +571,9 @@ class Log(LocalLog):
         return True
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Drops everything: log start (unless given), high watermark and log end are `offset`, the epoch cache is empty."""
+        """Drops everything: log start (unless given), high watermark and log end are `offset`, the epoch cache is
+        empty.
+        """
         try:
             self._truncate_fully(offset, offset if log_start_offset is None else log_start_offset)
         except OSError as error:
@@ -580,8 +596,10 @@ class Log(LocalLog):
         config = self._config
         try:
             deleted = self._delete_while(
-                lambda number, segment: number + 1 < len(self._bases)
-                and self._bases[number + 1] <= self.log_start_offset,
+                lambda number, segment: (
+                    number + 1 < len(self._bases)
+                    and self._bases[number + 1] <= self.log_start_offset
+                ),
                 "it is below the log start offset",
             )
             if config.delete and config.retention_bytes >= 0:
@@ -648,12 +666,24 @@ class Log(LocalLog):
         self.closed = True
         try:
             self.producer_state.map_end_offset = self.log_end_offset
-            self.producer_state.take_snapshot()
+            self.producer_state.take_snapshot(flush=False)
             self.active.seal()
             for segment in self.segments:
                 segment.release()
         except OSError as error:
             raise self._storage_error("close", error) from error
+
+    def maybe_flush(self) -> None:
+        """flush.ms: flushes when the last flush is that long ago and something was appended since."""
+        due = self.clock.now_ms - self._last_flush_ms >= self._config.flush_ms
+        if due and self._unflushed_messages:
+            self.flush()
+
+    def abandon(self) -> None:
+        """The log is being deleted: descriptors are given back, nothing is written any more."""
+        self.closed = True
+        for segment in self.segments:
+            segment.release()
 
     def _storage_error(self, action: str, error: OSError) -> KafkaError:
         return KafkaError(

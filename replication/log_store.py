@@ -1,9 +1,9 @@
 """The port through which logs reach a disk: a directory tree of append-only files and small whole files.
 
-`kwire.server.file_log_store.FileLogStore` is a real disk; `MemoryLogStore` (here) is for unit tests and the simulator and
-can lose what was not flushed. Everything above (segments, indexes, checkpoints, snapshots, recovery) is pure code
-over this port, so the formats are the same on both. Paths are relative, "/"-separated: "orders-0/00000000000000000000.log".
-Errors: OSError and nothing else; the caller turns it into KAFKA_STORAGE_ERROR.
+`kwire.server.file_log_store.FileLogStore` is a real disk; `MemoryLogStore` (here) is for unit tests and the simulator
+and can lose what was not flushed. Everything above (segments, indexes, checkpoints, snapshots, recovery) is pure code
+over this port, so the formats are the same on both. Paths are relative, "/"-separated:
+"orders-0/00000000000000000000.log". Errors: OSError and nothing else; the caller turns it into KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What goes into a Log's methods and comes out of them. Plain slotted classes: every append and every read makes one.
 
-Answers to AppendOrigin, LogAppendInfo, FetchDataInfo, FileRecords.TimestampAndOffset and UnexpectedAppendOffsetException.
+Answers to AppendOrigin, LogAppendInfo, FetchDataInfo, FileRecords.TimestampAndOffset and
+UnexpectedAppendOffsetException.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ class LogAppendInfo:
 class FetchedData:
     """Whole batches from the one that holds the offset asked for (or the next one after a gap).
 
-    `records` is the bytes of one read, or a view of them without the batch that was cut. `next_offset`: the first offset
-    after `records`; without any, the offset asked for. `first_batch_too_large`: there is a batch, but it does not fit
-    and the caller did not insist on one.
+    `records` is the bytes of one read, or a view of them without the batch that was cut. `next_offset`: the first
+    offset after `records`; without any, the offset asked for. `first_batch_too_large`: there is a batch, but it does
+    not fit and the caller did not insist on one.
     """
 
     __slots__ = ("first_batch_too_large", "first_offset", "next_offset", "records")

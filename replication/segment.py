@@ -1,7 +1,7 @@
 """One segment of a log: a `.log` file of record batches and the indexes that find things in it.
 
-Answers to org.apache.kafka.storage.internals.log.LogSegment and FileRecords. Batches (v2 only) are read by their headers;
-records are walked in one batch only, and only to find a timestamp. Files open when they are first needed.
+Answers to org.apache.kafka.storage.internals.log.LogSegment and FileRecords. Batches (v2 only) are read by their
+headers; records are walked in one batch only, and only to find a timestamp. Files open when they are first needed.
 
 Invariants: `size` is the size of the `.log` file; batches follow each other without gaps in the file and their offsets
 increase; every index entry points at the start of a batch.
@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from kwire.replication.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from kwire.protocol.records import BatchHeader
+from kwire.replication.indexes import AbortedTxn, OffsetIndex, TimeIndex, TransactionIndex
 from kwire.replication.log_store import LogFile, LogStore
 from kwire.replication.outbox import Buffer
+
+if TYPE_CHECKING:
+    from kwire.replication.producer_state import CompletedTxn, ProducerStateManager
 
 BATCH_OVERHEAD_BYTES = 61
 HEADER = Struct(">qiibIhiqqqhii")
@@ -24,18 +28,6 @@ producerEpoch baseSequence count"""
 OFFSET_AND_LENGTH = Struct(">qi")
 _READ_AHEAD_BYTES = 8192
 NO_TIMESTAMP = -1
-
-
-class StoredBatch(NamedTuple):
-    """The header of a batch in a segment, and where it lies."""
-
-    position: int
-    size: int
-    base_offset: int
-    last_offset: int
-    leader_epoch: int
-    magic: int
-    max_timestamp: int
 
 
 def file_name(base_offset: int, suffix: str) -> str:
@@ -153,6 +145,19 @@ class LogSegment:
         )
         self.bytes_since_index = 0
 
+    def note_completed(self, completed: CompletedTxn, producers: ProducerStateManager) -> None:
+        """A transaction's marker is in this segment: an aborted one goes into the transaction index."""
+        if completed.is_aborted:
+            self.txn_index.append(
+                AbortedTxn(
+                    completed.producer_id,
+                    completed.first_offset,
+                    completed.last_offset,
+                    producers.last_stable_offset(completed),
+                )
+            )
+        producers.complete_txn(completed)
+
     # ---- timestamps
 
     @property
@@ -190,12 +195,16 @@ class LogSegment:
     def waited_for_roll_ms(self, max_timestamp: int, wall_ms: int) -> int:
         """How old the segment is for `segment.ms`: by record time, else by the time it was opened."""
         first = self.first_timestamp
-        return max_timestamp - first if first is not None and first >= 0 else wall_ms - self.created_ms
+        return (
+            max_timestamp - first if first is not None and first >= 0 else wall_ms - self.created_ms
+        )
 
     # ---- reading
 
-    def batches(self, position: int, end: int | None = None) -> Iterator[StoredBatch]:
-        """Headers of the batches from a batch's position on; stops at `end` and at anything that is not a whole batch."""
+    def batches(self, position: int, end: int | None = None) -> Iterator[BatchHeader]:
+        """Headers of the batches from a batch's position on; stops at `end` and at anything that is not a whole
+        batch.
+        """
         limit = self.size if end is None else end
         file, chunk, chunk_start = self.file, b"", position
         while position + BATCH_OVERHEAD_BYTES <= limit:
@@ -207,14 +216,12 @@ class LogSegment:
                     return
             fields = HEADER.unpack_from(chunk, at)
             size = fields[1] + 12
-            if size < BATCH_OVERHEAD_BYTES or position + size > limit:
+            if size < BATCH_OVERHEAD_BYTES or position + size > limit or fields[3] != 2:
                 return
-            yield StoredBatch(
-                position, size, fields[0], fields[0] + fields[6], fields[2], fields[3], fields[8]
-            )
+            yield BatchHeader(position, fields[0], size, *fields[2:])
             position += size
 
-    def find_batch(self, offset: int, end: int | None = None) -> StoredBatch | None:
+    def find_batch(self, offset: int, end: int | None = None) -> BatchHeader | None:
         """The first batch whose last offset is at least `offset` (LogSegment.translateOffset)."""
         start = self.offset_index.position_for_offset(offset - self.base_offset)
         for batch in self.batches(start, end):
@@ -222,7 +229,7 @@ class LogSegment:
                 return batch
         return None
 
-    def last_batch(self) -> StoredBatch | None:
+    def last_batch(self) -> BatchHeader | None:
         """The last whole batch, found from the last index entry."""
         last = self.offset_index.last()
         batch = None
@@ -230,8 +237,30 @@ class LogSegment:
             pass
         return batch
 
-    def read_batch(self, batch: StoredBatch) -> bytes:
+    def read_batch(self, batch: BatchHeader) -> bytes:
         return self.file.read(batch.position, batch.size)
+
+    # ---- recovery
+
+    def reset_indexes(self) -> None:
+        """Empties the indexes before the segment is read again."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.txn_index.reset()
+        self._max_timestamp = NO_TIMESTAMP
+        self._offset_of_max_timestamp = self.base_offset
+        self._first_timestamp = None
+        self.bytes_since_index = 0
+
+    def index_recovered(self, batch: BatchHeader, index_interval_bytes: int) -> None:
+        """Indexes a batch that is in the file already, as if it were appended now."""
+        largest = self.max_timestamp
+        if batch.max_timestamp > largest:
+            self._max_timestamp = largest = batch.max_timestamp
+            self._offset_of_max_timestamp = batch.last_offset
+        if self.bytes_since_index > index_interval_bytes:
+            self._index(batch.last_offset, batch.position, largest)
+        self.bytes_since_index += batch.size
 
     # ---- cutting, flushing, moving
 
@@ -258,7 +287,7 @@ class LogSegment:
         self.load_tail()
         return removed
 
-    def load_tail(self) -> StoredBatch | None:
+    def load_tail(self) -> BatchHeader | None:
         """Makes a segment that was on disk ready for appends: timestamps and index distance. Returns the last batch."""
         entry = self.offset_index.last()
         position = entry[1] if entry is not None else 0

@@ -1,8 +1,9 @@
 """A log directory on a real disk: the LogStore whose bytes are files.
 
-Answers to Kafka's use of FileChannel, Utils.atomicMoveWithFallback and FileLock. At most `max_open_files` descriptors are
-open at a time: a LogFile opens when it is first used and may be closed behind its user's back (second-chance order), so that
-thousands of partitions do not meet the process's limit. `fsync=False` makes every flush a no-op: for temporary directories.
+Answers to Kafka's use of FileChannel, Utils.atomicMoveWithFallback and FileLock. At most `max_open_files` descriptors
+are open at a time: a LogFile opens when it is first used and may be closed behind its user's back (second-chance
+order), so that thousands of partitions do not meet the process's limit. `fsync=False` makes every flush a no-op: for
+temporary directories.
 
 Invariants: all paths stay below the root; a failed or short append leaves the file as it was; write_file is seen whole
 or not at all; one process at a time holds `.lock`.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from errno import EAGAIN, EINVAL, ENOENT, ENOTEMPTY
 from typing import TYPE_CHECKING
 
@@ -244,10 +246,8 @@ class FileLogStore:
 
     def delete(self, path: str) -> None:
         self._drop(path)
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(self._checked(path))
-        except FileNotFoundError:
-            pass
 
     def delete_dir(self, path: str) -> None:
         for directory in [d for d in self._files if d == path or d.startswith(f"{path}/")]:
