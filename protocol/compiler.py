@@ -202,11 +202,29 @@ class _DecodeWriter(_Writer):
             self.line(f"    {size}, p = {long_form}(data, p, {size})")
         return size
 
+    def records_length(self) -> str:
+        """Like a compact `length`, but two bytes, the common case, are no call."""
+        size = self.fresh("n")
+        self.run.append((size, "B"))
+        self.flush()
+        self.line(f"if {size} > 127:")
+        self.line("    q = data[p]")
+        self.line("    if q < 128:")
+        self.line(f"        {size} = {size} & 127 | q << 7")
+        self.line("        p += 1")
+        self.line("    else:")
+        self.line(f"        {size}, p = continue_uvarint(data, p, {size})")
+        return size
+
     def lengthy(self, kind: Kind, compact: bool, nullable: bool, target: str) -> None:
         """Read a string, bytes or records."""
         is_string = kind.name == "string"
-        long_form = "continue_string_length" if is_string else "continue_uvarint"
-        size = self.length(compact, long_form, "h" if is_string else "i")
+        if kind.name == "records" and compact:
+            size = self.records_length()
+        elif is_string:
+            size = self.length(compact, "continue_string_length", "h")
+        else:
+            size = self.length(compact, "continue_uvarint", "i")
         if nullable:
             self.line(f"if {size}{' == 0' if compact else ' == -1'}:")
             self.line(f"    {target} = None")
@@ -423,16 +441,21 @@ class _EncodeWriter(_Writer):
         if not compact:
             self.flush(size, short_form)
             return
-        self.line(f"if {size} < 128:")
         run = list(self.run)
-        self.indent += 1
-        self.flush(size, "B")
-        self.indent -= 1
+        self.line(f"if {size} < 128:")
+        self.indented(run, size, "B")
+        if long_form == "uvarint":
+            self.line(f"elif {size} < 16384:")
+            self.indented(run, f"{size} & 127 | 128, {size} >> 7", "BB")
         self.line("else:")
-        self.run = run
+        self.indented(run, "", "")
+        self.line(f"    parts.append({long_form}({size}))")
+        self.run = []
+
+    def indented(self, run: list[tuple[str, str]], more: str, formats: str) -> None:
+        self.run = list(run)
         self.indent += 1
-        self.flush()
-        self.line(f"parts.append({long_form}({size}))")
+        self.flush(more, formats)
         self.indent -= 1
 
     def array(self, field: Field, kind: ArrayKind, value: str) -> None:
