@@ -14,13 +14,16 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kwire.replication.log_config import LogConfig
-from kwire.replication.segment import LogSegment
+from kwire.replication.log_types import FetchedData
+from kwire.replication.segment import HEADER, OFFSET_AND_LENGTH, LogSegment
 
 if TYPE_CHECKING:
     from kwire.replication.clock import Clock, Timers
     from kwire.replication.log_store import LogStore
 
 _REMEMBERED_POSITIONS = 32
+_JUMP_BYTES = 1 << 16
+"""In more than this the end of the last whole batch is looked up in the index instead of walked to."""
 
 
 class LocalLog:
@@ -100,6 +103,61 @@ class LocalLog:
         if end_offset >= self.log_end_offset:
             return total + self.segments[last].size
         return total + self.position_of(self.segments[last], end_offset)
+
+    # ---- reading
+
+    def _read(
+        self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool
+    ) -> FetchedData:
+        """As Log.read, for an offset within the log (LocalLog.read)."""
+        number = len(self.segments) - 1
+        if offset < self.active.base_offset:
+            number = self.segment_number(offset)
+        while number < len(self.segments):
+            segment = self.segments[number]
+            position = self.position_of(segment, offset)
+            if position < segment.size:
+                return self._read_segment(
+                    number, position, offset, max_bytes, end_offset, min_one_batch
+                )
+            number += 1
+        return FetchedData(b"", offset, offset)  # what is left is a gap up to the log end
+
+    def _read_segment(
+        self,
+        number: int,
+        position: int,
+        offset: int,
+        max_bytes: int,
+        end_offset: int,
+        min_one_batch: bool,
+    ) -> FetchedData:
+        segment = self.segments[number]
+        segment_end = (
+            self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
+        )
+        if end_offset >= segment_end:
+            available, next_offset = segment.size - position, segment_end
+        else:
+            available, next_offset = self.position_of(segment, end_offset) - position, end_offset
+        if available <= 0:
+            return FetchedData(b"", offset, offset)
+        data = segment.file.read(position, min(max(max_bytes, 12), available))
+        first_offset, length = OFFSET_AND_LENGTH.unpack_from(data)
+        if length + 12 > max_bytes:
+            if not min_one_batch:
+                return FetchedData(b"", offset, offset, True)
+            data = segment.file.read(position, length + 12)
+            next_offset = first_offset + HEADER.unpack_from(data)[6] + 1
+            self.remember_position(next_offset, segment, position + len(data))
+            return FetchedData(data, first_offset, next_offset)
+        if len(data) == available:
+            self.remember_position(next_offset, segment, position + available)
+            return FetchedData(data, first_offset, next_offset)
+        end, next_offset = _last_whole_batch(data, segment, position)
+        self.remember_position(next_offset, segment, position + end)
+        records = data if end == len(data) else memoryview(data)[:end]
+        return FetchedData(records, first_offset, next_offset)
 
     # ---- changing the list of segments
 
@@ -196,3 +254,19 @@ class LocalLog:
             self.recovery_point = max(self.recovery_point, self._bases[number + 1])
             number += 1
         return self.recovery_point
+
+
+def _last_whole_batch(data: bytes, segment: LogSegment, position: int) -> tuple[int, int]:
+    """Where the last whole batch of `data` (read at a batch's position) ends, and the offset after it."""
+    size = len(data)
+    at = 0
+    if size > _JUMP_BYTES:
+        at = max(segment.offset_index.position_before(position + size - 61) - position, 0)
+    last, unpack_from = at, OFFSET_AND_LENGTH.unpack_from
+    while size - at >= 61:
+        end = at + 12 + unpack_from(data, at)[1]
+        if end > size:
+            return at, unpack_from(data, at)[0]
+        last, at = at, end
+    fields = HEADER.unpack_from(data, last)
+    return at, fields[0] + fields[6] + 1

@@ -12,7 +12,6 @@ the leader-epoch cache; retention and a new log start never remove anything at o
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable
 from struct import Struct
 from struct import error as StructError
@@ -34,7 +33,7 @@ from kwire.replication.log_types import (
     UnexpectedAppendOffset,
 )
 from kwire.replication.producer_state import ProducerStateManager
-from kwire.replication.segment import HEADER, OFFSET_AND_LENGTH, LogSegment
+from kwire.replication.segment import HEADER, LogSegment
 
 if TYPE_CHECKING:
     from kwire.replication.clock import Clock, Timers
@@ -54,8 +53,6 @@ __all__ = [
 _PREFIX = Struct(">qii")
 _INT32_MAX = 0x7FFFFFFF
 _INT64_MAX = 0x7FFFFFFFFFFFFFFF
-_JUMP_BYTES = 1 << 16
-"""In more than this the end of the last whole batch is looked up in the index instead of walked to."""
 
 
 class Log(LocalLog):
@@ -205,6 +202,8 @@ class Log(LocalLog):
             self._write(parts, size, base_offset, last_offset, fields[8])
         except OSError as error:
             raise self._storage_error("append to", error) from error
+        if self._unflushed_messages >= config.flush_messages:
+            self.flush()
         return LogAppendInfo(
             base_offset, last_offset, append_time_ms, self.log_start_offset, False, size
         )
@@ -217,34 +216,10 @@ class Log(LocalLog):
         the first is below the log end. Nothing is written unless all of it is good. Source:
         UnifiedLog.appendAsFollower, KAFKA-18723.
         """
-        from kwire.protocol.records import check_crc, iter_batches
+        from kwire.replication.log_validation import follower_batches
 
         view = memoryview(records)
-        headers: list[BatchHeader] = []
-        last_offset = -1
-        for header in iter_batches(view):
-            if leader_epoch is not None and header.partition_leader_epoch > leader_epoch:
-                break
-            if not check_crc(view, header):
-                raise KafkaError(
-                    ErrorCode.CORRUPT_MESSAGE,
-                    f"Record is corrupt (stored crc = {header.crc}) in topic partition {self.name}.",
-                )
-            if header.last_offset <= last_offset or header.last_offset_delta < 0:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_SERVER_ERROR,
-                    f"Out of order offsets found in append to {self.name}",
-                )
-            last_offset = header.last_offset
-            headers.append(header)
-        log_end = self.log_end_offset
-        if headers and headers[0].base_offset < log_end:
-            raise UnexpectedAppendOffset(
-                f"Unexpected offset in append to {self.name}. First offset {headers[0].base_offset} "
-                f"is less than the next offset {log_end}.",
-                headers[0].base_offset,
-                last_offset,
-            )
+        headers = follower_batches(view, leader_epoch, self.name, self.log_end_offset)
         size = 0
         try:
             for header in headers:
@@ -252,7 +227,10 @@ class Log(LocalLog):
                 size += header.size
         except OSError as error:
             raise self._storage_error("append to", error) from error
-        first_offset = headers[0].base_offset if headers else -1
+        self._flush_if_due()
+        first_offset, last_offset = (
+            (headers[0].base_offset, headers[-1].last_offset) if headers else (-1, -1)
+        )
         return LogAppendInfo(first_offset, last_offset, -1, self.log_start_offset, False, size)
 
     def _append_replicated(self, view: memoryview, header: BatchHeader) -> None:
@@ -294,8 +272,6 @@ class Log(LocalLog):
         segment.append(parts, size, last_offset, max_timestamp, config.index_interval_bytes)
         self.log_end_offset = last_offset + 1
         self._unflushed_messages += last_offset - base_offset + 1
-        if self._unflushed_messages >= config.flush_messages:
-            self.flush()
         return segment
 
     def _append_of_producer(
@@ -329,6 +305,8 @@ class Log(LocalLog):
         completed = producer_state.append(header, base_offset, origin, marker)
         if completed is not None:
             segment.note_completed(completed, producer_state)
+        if origin is not AppendOrigin.REPLICATION:
+            self._flush_if_due()
         return LogAppendInfo(
             base_offset,
             header.last_offset,
@@ -337,6 +315,10 @@ class Log(LocalLog):
             False,
             header.size,
         )
+
+    def _flush_if_due(self) -> None:
+        if self._unflushed_messages >= self._config.flush_messages:
+            self.flush()
 
     def _should_roll(
         self, segment: LogSegment, size: int, last_offset: int, max_timestamp: int
@@ -385,55 +367,9 @@ class Log(LocalLog):
         if offset >= end_offset:
             return FetchedData(b"", offset, offset)
         try:
-            index = len(self.segments) - 1
-            if offset < self.active.base_offset:
-                index = bisect_right(self._bases, offset) - 1
-            for number in range(index, len(self.segments)):
-                segment = self.segments[number]
-                position = self.position_of(segment, offset)
-                if position < segment.size:
-                    return self._read_segment(
-                        number, position, offset, max_bytes, end_offset, min_one_batch
-                    )
+            return self._read(offset, max_bytes, end_offset, min_one_batch)
         except OSError as error:
             raise self._storage_error("read from", error) from error
-        return FetchedData(b"", offset, offset)  # what is left is a gap up to the log end
-
-    def _read_segment(
-        self,
-        number: int,
-        position: int,
-        offset: int,
-        max_bytes: int,
-        end_offset: int,
-        min_one_batch: bool,
-    ) -> FetchedData:
-        segment = self.segments[number]
-        segment_end = (
-            self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
-        )
-        if end_offset >= segment_end:
-            available, next_offset = segment.size - position, segment_end
-        else:
-            available, next_offset = self.position_of(segment, end_offset) - position, end_offset
-        if available <= 0:
-            return FetchedData(b"", offset, offset)
-        data = segment.file.read(position, min(max(max_bytes, 12), available))
-        first_offset, length = OFFSET_AND_LENGTH.unpack_from(data)
-        if length + 12 > max_bytes:
-            if not min_one_batch:
-                return FetchedData(b"", offset, offset, True)
-            data = segment.file.read(position, length + 12)
-            next_offset = first_offset + HEADER.unpack_from(data)[6] + 1
-            self.remember_position(next_offset, segment, position + len(data))
-            return FetchedData(data, first_offset, next_offset)
-        if len(data) == available:
-            self.remember_position(next_offset, segment, position + available)
-            return FetchedData(data, first_offset, next_offset)
-        end, next_offset = _last_whole_batch(data, segment, position)
-        self.remember_position(next_offset, segment, position + end)
-        records = data if end == len(data) else memoryview(data)[:end]
-        return FetchedData(records, first_offset, next_offset)
 
     # ---- look-ups
 
@@ -593,51 +529,15 @@ class Log(LocalLog):
 
         Only segments wholly below the high watermark go; log start follows. Source: UnifiedLog.deleteOldSegments.
         """
-        config = self._config
+        from kwire.replication.log_retention import delete_old_segments
+
         try:
-            deleted = self._delete_while(
-                lambda number, segment: (
-                    number + 1 < len(self._bases)
-                    and self._bases[number + 1] <= self.log_start_offset
-                ),
-                "it is below the log start offset",
-            )
-            if config.delete and config.retention_bytes >= 0:
-                deleted += self._delete_excess(config.retention_bytes)
-            if config.delete and config.retention_ms >= 0:
-                oldest_ms = self.clock.wall_ms - config.retention_ms
-                deleted += self._delete_while(
-                    lambda _, segment: segment.largest_timestamp() < oldest_ms,
-                    f"it is older than retention.ms={config.retention_ms}",
-                )
+            return delete_old_segments(self)
         except OSError as error:
             raise self._storage_error("delete segments of", error) from error
-        return deleted
 
-    def _delete_excess(self, retention_bytes: int) -> int:
-        excess = self.size_bytes - retention_bytes
-
-        def is_excess(_: int, segment: LogSegment) -> bool:
-            nonlocal excess
-            if excess < segment.size:
-                return False
-            excess -= segment.size
-            return True
-
-        return self._delete_while(is_excess, f"the log exceeds retention.bytes={retention_bytes}")
-
-    def _delete_while(self, is_deletable: Callable[[int, LogSegment], bool], reason: str) -> int:
-        count = 0
-        for number, segment in enumerate(self.segments):
-            is_last = number + 1 == len(self.segments)
-            upper_bound = self.log_end_offset if is_last else self._bases[number + 1]
-            if self.high_watermark < upper_bound or (is_last and segment.size == 0):
-                break
-            if not is_deletable(number, segment):
-                break
-            count += 1
-        if not count:
-            return 0
+    def delete_oldest(self, count: int, reason: str) -> None:
+        """Deletes the first `count` segments, all below the high watermark; after the last one begins a new segment."""
         if count == len(self.segments):
             self._roll(self.log_end_offset)
         doomed = self.segments[:count]
@@ -645,10 +545,7 @@ class Log(LocalLog):
         self._remove(doomed)
         for segment in doomed:
             self.producer_state.delete_snapshot(segment.base_offset)
-        self.tell(
-            f"deleted {count} segment(s) up to offset {self.segments[0].base_offset} because {reason}"
-        )
-        return count
+        self.tell(f"deleted {count} segment(s) before offset {self._bases[0]}: {reason}")
 
     # ---- flushing and closing
 
@@ -696,19 +593,3 @@ class Log(LocalLog):
             f"The record batch size in the append to {self.name} is {size} bytes "
             f"which exceeds the maximum configured value of {self.config.max_message_bytes}.",
         )
-
-
-def _last_whole_batch(data: bytes, segment: LogSegment, position: int) -> tuple[int, int]:
-    """Where the last whole batch of `data` (read at a batch's position) ends, and the offset after it."""
-    size = len(data)
-    at = 0
-    if size > _JUMP_BYTES:
-        at = max(segment.offset_index.position_before(position + size - 61) - position, 0)
-    last, unpack_from = at, OFFSET_AND_LENGTH.unpack_from
-    while size - at >= 61:
-        end = at + 12 + unpack_from(data, at)[1]
-        if end > size:
-            return at, unpack_from(data, at)[0]
-        last, at = at, end
-    fields = HEADER.unpack_from(data, last)
-    return at, fields[0] + fields[6] + 1

@@ -116,9 +116,8 @@ def create_log(
 
 
 def write_topic_id(store: LogStore, directory: str, topic_id: bytes) -> None:
-    store.open(f"{directory}/{PARTITION_METADATA}", create=True).append(
-        [format_partition_metadata(topic_id)]
-    )
+    path = f"{directory}/{PARTITION_METADATA}"
+    store.write_file(path, format_partition_metadata(topic_id), flush=False)
 
 
 def load_log(

@@ -16,13 +16,15 @@ from kwire.protocol.records import (
     LOG_APPEND_TIME,
     BatchHeader,
     build_batch,
+    check_crc,
+    iter_batches,
     iter_records,
     parse_header,
     recompress,
     restamp,
 )
 from kwire.replication.log_config import LogConfig
-from kwire.replication.log_types import AppendOrigin
+from kwire.replication.log_types import AppendOrigin, UnexpectedAppendOffset
 from kwire.replication.segment import BATCH_OVERHEAD_BYTES, OFFSET_AND_LENGTH
 
 _INT64_MAX = 0x7FFFFFFFFFFFFFFF
@@ -130,6 +132,36 @@ def validate(
         view if rewritten is None else memoryview(rewritten),
         wall_ms if append_time else -1,
     )
+
+
+def follower_batches(
+    view: memoryview, leader_epoch: int | None, name: str, log_end_offset: int
+) -> list[BatchHeader]:
+    """The batches that a follower may append; see Log.append_as_follower for what is refused and left out."""
+    headers: list[BatchHeader] = []
+    last_offset = -1
+    for header in iter_batches(view):
+        if leader_epoch is not None and header.partition_leader_epoch > leader_epoch:
+            break
+        if not check_crc(view, header):
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"Record is corrupt (stored crc = {header.crc}) in topic partition {name}.",
+            )
+        if header.base_offset <= last_offset or header.last_offset_delta < 0:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"Out of order offsets found in append to {name}"
+            )
+        last_offset = header.last_offset
+        headers.append(header)
+    if headers and headers[0].base_offset < log_end_offset:
+        raise UnexpectedAppendOffset(
+            f"Unexpected offset in append to {name}. First offset {headers[0].base_offset} "
+            f"is less than the next offset {log_end_offset}.",
+            headers[0].base_offset,
+            last_offset,
+        )
+    return headers
 
 
 def _validate_header(header: BatchHeader, name: str) -> None:
