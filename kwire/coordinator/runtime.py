@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from kwire.coordinator.group_records import decode_record
-from kwire.coordinator.group_shard import GroupShard
 from kwire.coordinator.result import Deferred, Result
 from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
 
     from kwire.coordinator.config import GroupConfig
     from kwire.coordinator.group_records import CoordinatorRecord
+    from kwire.coordinator.group_shard import GroupShard
     from kwire.protocol.records import BatchHeader
     from kwire.replication.clock import Clock, Timers
     from kwire.replication.outbox import Buffer
@@ -81,6 +80,9 @@ class ShardContext:
     __slots__ = ("_appends", "_runtime", "_timer_keys", "partition", "shard", "unreadable_records")
 
     def __init__(self, runtime: CoordinatorRuntime, partition: Partition) -> None:
+        # Most brokers that start have no groups yet: the rules are imported with the first shard.
+        from kwire.coordinator.group_shard import GroupShard
+
         self._runtime = runtime
         self.partition = partition
         self._appends: list[_Append] = []
@@ -219,6 +221,7 @@ class ShardContext:
         return offset
 
     def _load_batch(self, records: Buffer, header: BatchHeader) -> None:
+        from kwire.coordinator.group_records import decode_record
         from kwire.protocol.records import (
             CONTROL_ABORT,
             CONTROL_COMMIT,
