@@ -1,8 +1,10 @@
 """`make demo`: a real text through the broker, a word count in a group, kill -9 twice, nothing lost.
 
-The text is Debian's licence texts and Python's own documentation, every line a record. The producer is kafka-python, idempotent, acks=all; a line counts as acknowledged
-when its future says so. The counter commits after each batch and keeps a batch's words only if
-the commit succeeded. Checked at the end, each with its numbers:
+The text is Debian's licence texts and Python's own documentation, every line a record. The producer
+is kafka-python, idempotent, acks=all; a line counts as acknowledged when its future says so. The
+counter commits after each batch and keeps a batch's words only if the commit succeeded.
+
+Checked at the end, each with its numbers:
 
 1. every acknowledged line is in the log, at the offset it was acknowledged with, and only there;
 2. the new member starts exactly at the committed offsets: nothing is read twice, nothing is skipped;
