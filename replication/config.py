@@ -13,12 +13,12 @@ Left out: validators that span several keys, but for those of log retention and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config_table import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, Row
 from kwire.replication.log_config import LogConfig
 
-TYPE_CHECKING = False  # typing itself is not imported: start-up time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -155,9 +155,12 @@ def _check_valid(key: str, valid: str, value: ConfigValue) -> None:
 
 def _check_range(key: str, valid: str, value: int | float) -> None:
     bounds, _, exception = valid.partition(" or ")
-    if exception and value == int(exception):
-        return
     low, _, high = bounds[1:-1].partition(",...")
+    if exception:
+        if value != int(exception) and not int(low) <= value <= int(high[1:]):
+            reason = f"Value must be between {low} and {high[1:]} or equal to {exception}"
+            raise ConfigError(key, value, reason)
+        return
     if not value >= float(low):  # so that NaN fails too
         raise ConfigError(key, value, f"Value must be at least {low}")
     if high and value > float(high[1:]):
@@ -172,10 +175,10 @@ def _check_throttled_replicas(key: str, value: ConfigValue) -> None:
         partition, _, broker = item.partition(":")
         if not (partition.isdigit() and broker.isdigit()):
             allowed = (
-                "must be the literal '*' or a list of replicas in the following format: "
+                f"{key} must be the literal '*' or a list of replicas in the following format: "
                 "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
             )
-            raise ConfigError(key, value, allowed)
+            raise ConfigError(key, f"[{', '.join(items)}]", allowed)
 
 
 def broker_key(key: str) -> Row | None:

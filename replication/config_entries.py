@@ -195,7 +195,8 @@ CLIENT_METRICS_KEYS: dict[str, Row] = {
 
 
 def client_metrics_entries(overrides: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    """The keys of a client metrics subscription (KIP-714)."""
-    for name, row in CLIENT_METRICS_KEYS.items():
-        source = CLIENT_METRICS if name in overrides else DEFAULT
-        yield ConfigEntry(name, overrides.get(name, row[1]), row[0], source, [])
+    """What is set of a client metrics subscription (KIP-714); Kafka gives no types here."""
+    for name, value in sorted(overrides.items()):
+        entry = ConfigEntry(name, value, "STRING", CLIENT_METRICS, [])
+        entry.type = 0
+        yield entry

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
             ...
 
 
+_REWRITE_ABOVE = 1000  # records
 _FULL = 2  # LeaderAndIsr's type: what is not listed does not belong to the broker
 
 
@@ -99,11 +100,21 @@ class Controller:
 
     def start(self) -> None:
         """Replays the journal and begins a new controller epoch. JournalError when the journal cannot be read."""
+        count = 0
         for record in self._journal.replay():
             self.state.replay(record)
+            count += 1
+        if count > _REWRITE_ABOVE:
+            live = self.state.records()
+            if count > 4 * len(live):  # mostly history: changed and deleted topics
+                self._journal.rewrite(live)
         self.commit([("cluster", {"controller_epoch": self.state.controller_epoch + 1})])
         for (resource_type, name), overrides in self.state.configs.items():
             self.listener.config_changed(resource_type, name, overrides)
+
+    def close(self) -> None:
+        """A clean stop: the journal is flushed."""
+        self._journal.close()
 
     def handle(self, request: Message, version: int) -> Message:
         """Answers CreateTopics, DeleteTopics, CreatePartitions, AlterConfigs, IncrementalAlterConfigs.

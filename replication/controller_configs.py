@@ -124,7 +124,9 @@ class ConfigControl:
             elif operation.config_operation == DELETE:
                 values.pop(key, None)
             else:
-                word = _OPERATIONS[operation.config_operation]
+                word = _OPERATIONS.get(operation.config_operation)
+                if word is None:  # Kafka stumbles over its own lookup here
+                    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
                 row = _row(resource_type, key)
                 if row is None or row[0] != "LIST":
                     message = f"Can't {word} to key {key} because its type is not LIST."
@@ -144,6 +146,9 @@ class ConfigControl:
         if resource_type == TOPIC_RESOURCE:
             from kwire.replication.controller_topics import topic_name_problem
 
+            if not name:
+                message = "Default topic resources are not allowed."
+                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
             problem = topic_name_problem(name)
             if problem is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -154,7 +159,7 @@ class ConfigControl:
             message = "Default group resources are not allowed."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         elif resource_type == CLIENT_METRICS_RESOURCE and not name:
-            message = "Subscription name can't be empty"
+            message = "Client metrics subscription name must not be empty"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
     def _replace(

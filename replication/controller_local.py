@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kwire.replication.config import topic_log_config
 from kwire.replication.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
 
 if TYPE_CHECKING:
-    from kwire.replication.log_manager import LogManager
-
     from kwire.protocol.schema import Message
     from kwire.replication.config import BrokerConfig
     from kwire.replication.metadata import MetadataCache
@@ -28,13 +25,11 @@ class LocalListener:
         self,
         node_id: int,
         replica_manager: ReplicaManager,
-        log_manager: LogManager,
         metadata: MetadataCache,
         config: BrokerConfig,
     ) -> None:
         self._node_id = node_id
         self._replica_manager = replica_manager
-        self._log_manager = log_manager
         self._metadata = metadata
         self._config = config
 
@@ -56,22 +51,10 @@ class LocalListener:
         metadata = self._metadata
         metadata.set_config(resource_type, name, overrides)
         if resource_type == TOPIC_RESOURCE:
-            self._refresh_topic(name)
+            self._replica_manager.topic_config_changed(name)
         elif resource_type == BROKER_RESOURCE and name in ("", str(self._node_id)):
             self._config.set_dynamic(
                 metadata.config(BROKER_RESOURCE, ""),
                 metadata.config(BROKER_RESOURCE, str(self._node_id)),
             )
-            for topic in metadata.topics:
-                self._refresh_topic(topic)
-
-    def _refresh_topic(self, name: str) -> None:
-        """Gives the topic's logs the configuration they have now."""
-        topic = self._metadata.topic(name)
-        if topic is None:
-            return
-        log_config = topic_log_config(self._metadata.topic_config(name), self._config)
-        for index in topic.partitions:
-            log = self._log_manager.get(name, index)
-            if log is not None:
-                log.config = log_config
+            self._replica_manager.broker_config_changed()

@@ -13,7 +13,6 @@ removes it, so a journal that keeps the last record of each key (compaction) los
 
 Invariants: only `replay` changes hard state, so a restart arrives where the last run stood; ISR ⊆ replicas and never
 empty; the leader, when there is one, is in the ISR; both epochs only rise.
-On disk a record is one record of an ordinary log, key in UTF-8 and value in JSON: `kafka-dump-log` shows it.
 """
 
 from __future__ import annotations
@@ -21,14 +20,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.metadata import NO_LEADER, TOPIC_RESOURCE
 
 if TYPE_CHECKING:
     from typing import Any, Protocol
-
-    from kwire.replication.clock import Clock
-    from kwire.replication.log import Log
 
     class Journal(Protocol):
         """Where the controller's records survive a restart."""
@@ -38,7 +33,15 @@ if TYPE_CHECKING:
             ...
 
         def replay(self) -> Iterator[Record]:
-            """Everything appended so far, oldest first."""
+            """Everything appended so far, oldest first. Before the first append."""
+            ...
+
+        def rewrite(self, records: list[Record]) -> None:
+            """Replaces everything."""
+            ...
+
+        def close(self) -> None:
+            """Flushes and closes."""
             ...
 
 
@@ -226,61 +229,13 @@ class ControllerState:
         else:
             self.configs.pop(resource, None)
 
+    def records(self) -> list[Record]:
+        """The shortest journal that leads here."""
+        records: list[Record] = [("cluster", {"controller_epoch": self.controller_epoch})]
+        records += [(f"broker/{b}", {"epoch": epoch}) for b, epoch in self.broker_epochs.items()]
+        records += [topic_record(t.name, t.topic_id, t.partitions) for t in self.topics.values()]
+        records += [config_record(kind, name, c) for (kind, name), c in self.configs.items()]
+        return records
+
     def topic_config(self, name: str) -> dict[str, str]:
         return self.configs.get((TOPIC_RESOURCE, name), {})
-
-
-JOURNAL_TOPIC = "__kwire_controller"
-
-
-class LogJournal:
-    """The journal in a Log: batches with CRC, so a torn tail is cut off by the log's own recovery."""
-
-    __slots__ = ("_clock", "_log")
-
-    def __init__(self, log: Log, clock: Clock) -> None:
-        self._log = log
-        self._clock = clock
-
-    def append(self, records: list[Record]) -> None:
-        from json import dumps
-
-        from kwire.protocol import records as batches
-        from kwire.replication.log import AppendOrigin
-
-        now = self._clock.wall_ms
-        rows = [
-            batches.Record(
-                -1,
-                now,
-                key.encode(),
-                None if value is None else dumps(value, separators=(",", ":")).encode(),
-            )
-            for key, value in records
-        ]
-        try:
-            self._log.append_as_leader(
-                batches.build_batch(rows), 0, origin=AppendOrigin.COORDINATOR
-            )
-        except OSError as error:
-            message = f"the controller's journal cannot be written: {error}"
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
-
-    def replay(self) -> Iterator[Record]:
-        from json import loads
-
-        from kwire.protocol.records import iter_batches, iter_records
-
-        log = self._log
-        offset = log.log_start_offset
-        while offset < log.log_end_offset:
-            data = log.read(offset, 1 << 20, log.log_end_offset)
-            start = offset
-            for header in iter_batches(data.records):
-                for record in iter_records(data.records, header):
-                    assert record.key is not None
-                    value = None if record.value is None else loads(bytes(record.value))
-                    yield bytes(record.key).decode(), value
-                offset = header.next_offset
-            if offset == start:
-                raise JournalError(f"the controller's journal ends in the middle, at {offset}")

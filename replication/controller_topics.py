@@ -60,15 +60,15 @@ def topic_name_problem(name: str) -> str | None:
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
-        return 'Topic name cannot be "." or ".."'
+        return f"Topic name is invalid: '{name}' is not allowed"
     if len(name) > _MAX_NAME_LENGTH:
         return (
-            f"Topic name is illegal, it can't be longer than {_MAX_NAME_LENGTH} characters, "
-            f"Topic name: {name}"
+            f"Topic name is invalid: the length of '{name}' is longer than "
+            f"the max allowed length {_MAX_NAME_LENGTH}"
         )
     if not _NAME_CHARACTERS.issuperset(name):
         return (
-            f'Topic name "{name}" is illegal, it contains a character other than '
+            f"Topic name is invalid: '{name}' contains one or more characters other than "
             "ASCII alphanumerics, '.', '_' and '-'"
         )
     return None
@@ -90,7 +90,6 @@ class TopicControl:
         names = [topic.name for topic in request.topics]
         results: list[CreatableTopicResult] = []
         created: list[TopicState] = []
-        claimed: dict[str, str] = {}  # collision names of this request's topics
         for topic in request.topics:
             if len(names) > 1 and names.count(topic.name) > 1:
                 if all(result.name != topic.name for result in results):
@@ -102,7 +101,7 @@ class TopicControl:
                     )
                 continue
             try:
-                state, overrides = self._plan(topic, claimed)
+                state, overrides = self._plan(topic)
                 if not request.validate_only:
                     self._create(state, overrides)
                     created.append(state)
@@ -117,7 +116,7 @@ class TopicControl:
                 results.append(
                     CreatableTopicResult(
                         name=topic.name,
-                        topic_id=ZERO_UUID if request.validate_only else state.topic_id,
+                        topic_id=state.topic_id,
                         num_partitions=len(state.partitions),
                         replication_factor=len(state.partitions[0].replicas),
                         configs=self._result_configs(overrides) if version >= 5 else [],
@@ -139,7 +138,7 @@ class TopicControl:
         topic = CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=replication_factor
         )
-        state, _ = self._plan(topic, {})
+        state, _ = self._plan(topic)
         self._create(state, overrides)
         self._controller.announce([state], is_new=True)
         return state
@@ -187,9 +186,7 @@ class TopicControl:
             )
         return -1, -1, {}
 
-    def _plan(
-        self, topic: CreatableTopic, claimed: dict[str, str]
-    ) -> tuple[TopicState, dict[str, str]]:
+    def _plan(self, topic: CreatableTopic) -> tuple[TopicState, dict[str, str]]:
         """Checks everything about a new topic and decides its shape; nothing is changed yet."""
         controller = self._controller
         name = topic.name
@@ -199,7 +196,7 @@ class TopicControl:
         if name in controller.state.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         shape = name.replace(".", "_")
-        other = controller.state.collision_names.get(shape) or claimed.get(shape)
+        other = controller.state.collision_names.get(shape)
         if other is not None:
             message = f"Topic '{name}' collides with existing topic: {other}"
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
@@ -210,7 +207,6 @@ class TopicControl:
             partitions = self._manual_partitions(topic)
         else:
             partitions = self._placed_partitions(topic)
-        claimed[shape] = name
         return TopicState(name, self._new_topic_id(), partitions), overrides
 
     def _manual_partitions(self, topic: CreatableTopic) -> list[PartitionState]:
@@ -323,7 +319,7 @@ class TopicControl:
                 message = "You may not specify both topic name and topic id."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, message)
             if len(wanted) > 1 and wanted.count((name, topic_id)) > 1:
-                word = "name" if name is not None else "ID"
+                word = "name" if name is not None else "id"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {word}.")
             if name is None:
                 found = state.names_by_id.get(topic_id)
@@ -378,7 +374,9 @@ class TopicControl:
 
     def _add_partitions(self, request: CreatePartitionsTopic, validate_only: bool) -> None:
         controller = self._controller
-        topic = controller.topic(request.name)
+        topic = controller.state.topics.get(request.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # without a text, as Kafka here
         current = len(topic.partitions)
         if request.count == current:
             message = f"Topic already has {current} partition(s)."

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from kwire.protocol.schemas.control_plane import (
         UpdateMetadataBroker,
         UpdateMetadataPartitionState,
@@ -74,8 +76,8 @@ class TopicMetadata:
         self.name = name
         self.topic_id = topic_id
         self.partitions: dict[int, UpdateMetadataPartitionState] = {}
-        # Scratch room of kwire.apis.metadata: finished answers by listener, valid for one `version` of the cache.
-        self.answers: dict[str, tuple[int, object]] = {}
+        # Scratch room of kwire.apis.metadata: finished answers, each valid for one `brokers_version`.
+        self.answers: dict[tuple[str, int], tuple[int, Any]] = {}
 
     @property
     def is_internal(self) -> bool:

@@ -1,0 +1,368 @@
+"""DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74).
+
+Answers to kafka.server.ConfigHelper and ConfigAdminManager: what only the broker that was asked can judge (its id, the
+keys it can change while it runs) is checked here, the rest by the controller (`replication/controller_configs.py`).
+DescribeConfigs 0-4 lists every key: v1 sources and synonyms, v3 types and documentation. Topics, brokers (a broker
+itself; "" for the cluster-wide values), broker loggers, client metrics, groups. ListConfigResources 0-1: v0 lists
+client metrics only.
+
+Left out: broker loggers have no levels of their own to change; they take a level and show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.schemas.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    ConfigResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from kwire.replication.config import ConfigError, broker_key, parse_value
+from kwire.replication.config_entries import (
+    DEFAULT,
+    DYNAMIC_BROKER_LOGGER,
+    ConfigEntry,
+    broker_entries,
+    client_metrics_entries,
+    cluster_default_entries,
+    group_entries,
+    topic_entries,
+)
+from kwire.replication.controller_configs import DELETE
+from kwire.replication.controller_topics import topic_name_problem
+from kwire.replication.metadata import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kwire.apis.context import RequestContext, Services
+    from kwire.protocol.schemas.configs import AlterConfigsResource, IncrementalAlterableConfig
+
+_LOGGERS = ("kwire", "root")
+_LOG_LEVELS = ("DEBUG", "ERROR", "FATAL", "INFO", "TRACE", "WARN")
+_UNKNOWN_TYPE = (
+    "This most likely occurs because of a request being malformed by the client library or the "
+    "message was sent to an incompatible broker. See the broker logs for more details."
+)
+
+
+# --- describe -----------------------------------------------------------------------------------------------------
+
+
+def handle_describe_configs(
+    ctx: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    """DescribeConfigs v0-4."""
+    response = DescribeConfigsResponse()
+    for resource in request.resources:
+        result = DescribeConfigsResult(
+            error_message="",
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        try:
+            entries = _entries(ctx.services, resource)
+        except KafkaError as error:
+            result.error_code, result.error_message = int(error.code), error.message or ""
+        else:
+            # No keys and an empty list of keys both ask for all.
+            wanted = resource.configuration_keys or None
+            result.configs = [
+                _shown(entry, request, resource.resource_type)
+                for entry in entries
+                if wanted is None or entry.name in wanted
+            ]
+        response.results.append(result)
+    return response
+
+
+def _entries(services: Services, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
+    """Everything the resource has; KafkaError when there is no such resource."""
+    kind, name = resource.resource_type, resource.resource_name
+    metadata = services.metadata
+    if kind == TOPIC_RESOURCE:
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if not metadata.contains(name):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic_entries(metadata.topic_config(name), services.config)
+    if kind == BROKER_RESOURCE:
+        if not name:
+            return cluster_default_entries(services.config)
+        expected = (
+            f"Unexpected broker id, expected {services.node_id} or empty string, but received"
+        )
+        _check_broker_id(services, name, "Broker", expected)
+        return broker_entries(services.config)
+    if kind == BROKER_LOGGER_RESOURCE:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        expected = f"Unexpected broker id, expected {services.node_id} but received"
+        _check_broker_id(services, name, "Broker", expected)
+        return _logger_entries(metadata.config(BROKER_LOGGER_RESOURCE, name))
+    if kind == CLIENT_METRICS_RESOURCE:
+        if not name:
+            message = "Client metrics subscription name must not be empty"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        return client_metrics_entries(metadata.config(kind, name))
+    if kind == GROUP_RESOURCE:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return group_entries(metadata.config(kind, name), services.config)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, _UNKNOWN_TYPE)
+
+
+def _check_broker_id(services: Services, name: str, what: str, expected: str) -> None:
+    digits = name[1:] if name[:1] == "-" else name
+    if not (digits.isascii() and digits.isdigit()):
+        message = f"{what} id must be an integer, but it is: {name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    if int(name[:20]) != services.node_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{expected} {name}")
+
+
+def _logger_entries(levels: Mapping[str, str]) -> Iterable[ConfigEntry]:
+    for logger in _LOGGERS:
+        entry = ConfigEntry(logger, levels.get(logger, "INFO"), "STRING", DYNAMIC_BROKER_LOGGER, [])
+        entry.type = 0  # Kafka gives none
+        yield entry
+
+
+def _shown(
+    entry: ConfigEntry, request: DescribeConfigsRequest, resource_type: int
+) -> DescribeConfigsResourceResult:
+    result = DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        is_default=entry.source == DEFAULT,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        config_type=entry.type,
+        documentation=None,
+    )
+    if request.include_synonyms:
+        result.synonyms = [
+            DescribeConfigsSynonym(name=name, value=value, source=source)
+            for name, value, source in entry.synonyms
+        ]
+    if request.include_documentation:
+        from kwire.replication.config_docs import documentation
+
+        result.documentation = documentation(resource_type, entry.name)
+    return result
+
+
+# --- alter --------------------------------------------------------------------------------------------------------
+
+
+def handle_incremental_alter_configs(
+    ctx: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """IncrementalAlterConfigs v0-1."""
+    services = ctx.services
+    answers: list[IncrementalAlterConfigsResourceResponse | None] = []
+    forwarded: list[IncrementalAlterConfigsResource] = []
+    identities = [(r.resource_type, r.resource_name) for r in request.resources]
+    for resource, identity in zip(request.resources, identities, strict=True):
+        answer = IncrementalAlterConfigsResourceResponse(
+            resource_type=identity[0], resource_name=identity[1]
+        )
+        try:
+            _check_once(identities, identity)
+            _check_keys((c.name for c in resource.configs), _null_keys(resource.configs))
+            if identity[0] == BROKER_LOGGER_RESOURCE:
+                _alter_loggers(services, resource, request.validate_only)
+                answers.append(answer)
+                continue
+            if identity[0] == BROKER_RESOURCE:
+                _check_own_broker(services, identity[1])
+                values = services.controller.configs.incremented(*identity, resource.configs)
+                touched = {c.name: values.get(c.name) for c in resource.configs}
+                _check_dynamic(touched, per_broker=identity[1] != "")
+            _check_type(identity[0])
+        except KafkaError as error:
+            answer.error_code, answer.error_message = int(error.code), error.message
+            answers.append(answer)
+        else:
+            forwarded.append(resource)
+            answers.append(None)
+    response = IncrementalAlterConfigsResponse()
+    if forwarded:
+        inner = IncrementalAlterConfigsRequest(
+            resources=forwarded, validate_only=request.validate_only
+        )
+        decided = services.controller.handle(inner, ctx.api_version)
+        assert isinstance(decided, IncrementalAlterConfigsResponse)
+        done = iter(decided.responses)
+        response.responses = [answer or next(done) for answer in answers]
+    else:
+        response.responses = [answer for answer in answers if answer is not None]
+    return response
+
+
+def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """AlterConfigs v0-2: what is not named returns to its default."""
+    services = ctx.services
+    answers: list[AlterConfigsResourceResponse | None] = []
+    forwarded: list[AlterConfigsResource] = []
+    identities = [(r.resource_type, r.resource_name) for r in request.resources]
+    for resource, identity in zip(request.resources, identities, strict=True):
+        answer = AlterConfigsResourceResponse(resource_type=identity[0], resource_name=identity[1])
+        try:
+            _check_once(identities, identity)
+            nulls = [config.name for config in resource.configs if config.value is None]
+            _check_keys((c.name for c in resource.configs), nulls)
+            if identity[0] == BROKER_RESOURCE:
+                _check_own_broker(services, identity[1])
+                values = {config.name: config.value for config in resource.configs}
+                _check_dynamic(values, per_broker=identity[1] != "")
+            _check_type(identity[0])
+        except KafkaError as error:
+            answer.error_code, answer.error_message = int(error.code), error.message
+            answers.append(answer)
+        else:
+            forwarded.append(resource)
+            answers.append(None)
+    response = AlterConfigsResponse()
+    if forwarded:
+        inner = AlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
+        decided = services.controller.handle(inner, ctx.api_version)
+        assert isinstance(decided, AlterConfigsResponse)
+        done = iter(decided.responses)
+        response.responses = [answer or next(done) for answer in answers]
+    else:
+        response.responses = [answer for answer in answers if answer is not None]
+    return response
+
+
+def _check_once(identities: list[tuple[int, str]], identity: tuple[int, str]) -> None:
+    if len(identities) > 1 and identities.count(identity) > 1:
+        message = "Each resource must appear at most once."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _null_keys(configs: list[IncrementalAlterableConfig]) -> list[str]:
+    return [c.name for c in configs if c.value is None and c.config_operation != DELETE]
+
+
+def _check_keys(names: Iterable[str], nulls: list[str]) -> None:
+    keys = list(names)
+    if len(set(keys)) < len(keys):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    if nulls:
+        message = f"Null value not supported for : {','.join(nulls)}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _check_type(resource_type: int) -> None:
+    known = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
+    if resource_type not in known:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+
+
+def _check_own_broker(services: Services, name: str) -> None:
+    if name:
+        expected = f"Unexpected broker id, expected {services.node_id}, but received"
+        _check_broker_id(services, name, "Node", expected)
+
+
+def _check_dynamic(values: Mapping[str, str | None], *, per_broker: bool) -> None:
+    """KafkaError(INVALID_REQUEST), as DynamicBrokerConfig.validate: keys that a running broker cannot change."""
+    rows = {name: broker_key(name) for name in values}
+    fixed = sorted(name for name, row in rows.items() if row and row[4] == "read-only")
+    if fixed:
+        message = f"Cannot update these configs dynamically: Set({', '.join(fixed)})"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    for name, row in rows.items():
+        if row is not None and values[name] is not None:
+            try:
+                parse_value(name, row, values[name])
+            except ConfigError as error:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    own = sorted(name for name, row in rows.items() if row and row[4] == "per-broker")
+    if own and not per_broker:
+        message = (
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            f"Set({', '.join(own)})"
+        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _alter_loggers(
+    services: Services, resource: IncrementalAlterConfigsResource, validate_only: bool
+) -> None:
+    name = resource.resource_name
+    expected = f"Unexpected broker id, expected {services.node_id}, but received"
+    _check_broker_id(services, name, "Node", expected)
+    levels = dict(services.metadata.config(BROKER_LOGGER_RESOURCE, name))
+    for change in resource.configs:
+        if change.name not in _LOGGERS:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
+        if change.config_operation == DELETE:
+            levels.pop(change.name, None)
+            continue
+        if change.value not in _LOG_LEVELS:
+            message = (
+                f"Cannot set the log level of {change.name} to {change.value} as it is not a "
+                f"supported log level. Valid log levels are {', '.join(_LOG_LEVELS)}"
+            )
+            raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+        levels[change.name] = change.value
+    if not validate_only:
+        # This broker's own affair: nothing for the controller or the disk.
+        services.metadata.set_config(BROKER_LOGGER_RESOURCE, name, levels)
+
+
+# --- list ---------------------------------------------------------------------------------------------------------
+
+
+def handle_list_config_resources(
+    ctx: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """ListConfigResources v0-1 (KIP-1000, KIP-1142): what has, or could have, a configuration of its own."""
+    metadata = ctx.services.metadata
+    brokers = [str(broker_id) for broker_id in sorted(metadata.brokers)]
+    lists = {
+        TOPIC_RESOURCE: lambda: sorted(metadata.topics),
+        BROKER_RESOURCE: lambda: brokers,
+        BROKER_LOGGER_RESOURCE: lambda: brokers,
+        CLIENT_METRICS_RESOURCE: lambda: metadata.config_names(CLIENT_METRICS_RESOURCE),
+        GROUP_RESOURCE: lambda: metadata.config_names(GROUP_RESOURCE),
+    }
+    if ctx.api_version == 0:
+        types = [CLIENT_METRICS_RESOURCE]
+    else:
+        types = list(dict.fromkeys(request.resource_types)) or list(lists)
+    if any(kind not in lists for kind in types):
+        return ListConfigResourcesResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in types
+            for name in lists[kind]()
+        ]
+    )

@@ -1,0 +1,308 @@
+"""Metadata (3) and DescribeTopicPartitions (75): where the brokers and the leaders are.
+
+Answers to KafkaApis.handleTopicMetadataRequest, MetadataCache.getTopicMetadata, DescribeTopicPartitionsRequestHandler.
+Metadata 0-13: v0 an empty list means all topics; v1 rack, controller, internal topics; v2 cluster id; v4 the client may
+forbid creation; v5 offline replicas; v6 LISTENER_NOT_FOUND; v7 leader epochs; v8-10 authorized operations; v10 topic
+ids in answers; v12 in requests (KIP-516); v13 top-level error. DescribeTopicPartitions 0: KIP-966, without ELR.
+
+The listener that the client came by decides hosts and ports. A topic that is created on demand is answered with its
+leader at once, where Kafka says UNKNOWN_TOPIC_OR_PARTITION until its metadata has gone round. Without an authorizer
+everything is allowed, so "authorized operations" are all operations of the resource.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.schemas.metadata import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kwire.replication.controller_topics import topic_name_problem
+from kwire.replication.metadata import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kwire.apis.context import RequestContext
+    from kwire.protocol.schemas.control_plane import UpdateMetadataPartitionState
+    from kwire.replication.metadata import MetadataCache, TopicMetadata
+
+# Bits of org.apache.kafka.common.acl.AclOperation that a topic and a cluster have.
+TOPIC_OPERATIONS = 3576
+CLUSTER_OPERATIONS = 8096
+
+
+def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """Metadata v0-13."""
+    services = ctx.services
+    version = ctx.api_version
+    metadata = services.metadata
+    listener = ctx.session.listener_name
+    try:
+        topics = list(_topic_answers(ctx, request))
+    except KafkaError as error:
+        refused = [
+            MetadataResponseTopic(error_code=int(error.code), name=topic.name or "")
+            for topic in request.topics or []
+        ]
+        return MetadataResponse(topics=refused, error_code=int(error.code))
+    with_cluster = request.include_cluster_authorized_operations and 8 <= version <= 10
+    response = MetadataResponse(
+        brokers=_brokers(metadata, listener),
+        cluster_id=services.cluster_id,
+        controller_id=live_controller(metadata),
+        topics=topics,
+    )
+    if with_cluster:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+def _brokers(metadata: MetadataCache, listener: str) -> list[MetadataResponseBroker]:
+    brokers = []
+    for broker in metadata.brokers.values():
+        endpoint = broker.endpoints.get(listener)
+        if endpoint is not None:
+            brokers.append(
+                MetadataResponseBroker(
+                    node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+                )
+            )
+    return brokers
+
+
+def live_controller(metadata: MetadataCache) -> int:
+    """The broker to send admin requests to: the controller, or any live one that forwards to it."""
+    if metadata.controller_id in metadata.brokers:
+        return metadata.controller_id
+    return next(iter(metadata.brokers), -1)
+
+
+def _topic_answers(
+    ctx: RequestContext, request: MetadataRequest
+) -> Iterator[MetadataResponseTopic]:
+    metadata = ctx.services.metadata
+    version = ctx.api_version
+    asked = request.topics
+    if asked is None or (version == 0 and not asked):
+        for known in metadata.topics.values():
+            yield _answer(ctx, request, known)
+        return
+    if version < 12:
+        for topic in asked:
+            if topic.name is None:
+                message = f"Topic name can not be null for version {version}"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+            if topic.topic_id != ZERO_UUID:
+                message = f"Topic IDs are not supported in requests for version {version}"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    seen: set[tuple[str | None, bytes]] = set()
+    for topic in asked:
+        name, topic_id = topic.name, topic.topic_id
+        if (name, topic_id) in seen:
+            continue
+        seen.add((name, topic_id))
+        if topic_id != ZERO_UUID:
+            name = metadata.topic_name(topic_id)
+            if name is None:
+                code = int(ErrorCode.UNKNOWN_TOPIC_ID)
+                yield MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id)
+                continue
+        if name is None:
+            message = "Neither topic name nor id were specified."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        found = metadata.topics.get(name)
+        if found is None:
+            error = _create(ctx, request, name)
+            found = metadata.topics.get(name)
+            if found is None:
+                yield MetadataResponseTopic(
+                    error_code=int(error), name=name, is_internal=name in INTERNAL_TOPICS
+                )
+                continue
+        yield _answer(ctx, request, found)
+
+
+def _create(ctx: RequestContext, request: MetadataRequest, name: str) -> ErrorCode:
+    """Creates a topic on demand where client and broker agree to that; otherwise says why it is not there."""
+    if topic_name_problem(name) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    services = ctx.services
+    allowed = request.allow_auto_topic_creation or ctx.api_version < 4
+    if allowed and services.config.auto_create_topics_enable:
+        try:
+            services.controller.create_auto(name)
+        except KafkaError:
+            # A name that collides, too few brokers: Kafka's client never learns why, either.
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _answer(
+    ctx: RequestContext, request: MetadataRequest, topic: TopicMetadata
+) -> MetadataResponseTopic:
+    """What the client hears of a topic; the same object as long as neither topic nor brokers change."""
+    version = ctx.api_version
+    metadata = ctx.services.metadata
+    listener = ctx.session.listener_name
+    # v0 shows no dead replicas; LISTENER_NOT_FOUND is known from v6 on.
+    era = 0 if version == 0 else 1 if version < 6 else 2
+    cached = topic.answers.get((listener, era))
+    if cached is not None and cached[0] == metadata.brokers_version:
+        answer: MetadataResponseTopic = cached[1]
+    else:
+        answer = MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.is_internal,
+            partitions=[
+                _partition(metadata, listener, era, index, state)
+                for index, state in topic.partitions.items()
+            ],
+        )
+        topic.answers[listener, era] = metadata.brokers_version, answer
+    if request.include_topic_authorized_operations and version >= 8:
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.is_internal,
+            partitions=answer.partitions,
+            topic_authorized_operations=TOPIC_OPERATIONS,
+        )
+    return answer
+
+
+def _partition(
+    metadata: MetadataCache,
+    listener: str,
+    era: int,
+    index: int,
+    state: UpdateMetadataPartitionState,
+) -> MetadataResponsePartition:
+    leader, error = _leader(metadata, listener, state)
+    if error is ErrorCode.LISTENER_NOT_FOUND and era < 2:
+        error = ErrorCode.LEADER_NOT_AVAILABLE
+    reachable = [b for b in state.replicas if metadata.endpoint(b, listener) is not None]
+    replicas, isr = state.replicas, state.isr
+    if era == 0:
+        replicas, isr = reachable, [b for b in isr if b in reachable]
+        if error is ErrorCode.NONE and len(isr) < len(state.isr):
+            error = ErrorCode.REPLICA_NOT_AVAILABLE
+    return MetadataResponsePartition(
+        error_code=int(error),
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=[b for b in state.replicas if b not in reachable],
+    )
+
+
+def _leader(
+    metadata: MetadataCache, listener: str, state: UpdateMetadataPartitionState
+) -> tuple[int, ErrorCode]:
+    if metadata.endpoint(state.leader, listener) is not None:
+        return state.leader, ErrorCode.NONE
+    if metadata.is_alive(state.leader):
+        return NO_LEADER, ErrorCode.LISTENER_NOT_FOUND
+    return NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def handle_describe_topic_partitions(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """DescribeTopicPartitions v0: topics by name, in pages of `response_partition_limit` partitions."""
+    services = ctx.services
+    metadata = services.metadata
+    names = sorted({topic.name for topic in request.topics} or metadata.topics)
+    cursor = request.cursor
+    first = 0
+    if cursor is not None:
+        if (request.topics and cursor.topic_name not in names) or cursor.partition_index < 0:
+            return _refused_page(request)
+        names = [name for name in names if name >= cursor.topic_name]
+        if names and names[0] == cursor.topic_name:
+            first = cursor.partition_index
+    limit = services.config.max_request_partition_size_limit
+    left = max(1, min(limit, request.response_partition_limit))
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if left == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = metadata.topics.get(name)
+        if topic is None:
+            response.topics.append(_unknown_topic(name))
+            continue
+        indexes = [index for index in topic.partitions if index >= first]
+        page = indexes[:left]
+        response.topics.append(_described(ctx, topic, page))
+        if len(page) < len(indexes):
+            response.next_cursor = Cursor(topic_name=name, partition_index=indexes[len(page)])
+            break
+        left -= len(page)
+        first = 0
+    return response
+
+
+def _refused_page(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    """The cursor names a topic that was not asked for, or no partition."""
+    code = int(ErrorCode.INVALID_REQUEST)
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=code, name=topic.name)
+            for topic in request.topics
+        ]
+    )
+
+
+def _unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
+    bad_name = topic_name_problem(name) is not None
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION if bad_name else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=int(code),
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _described(
+    ctx: RequestContext, topic: TopicMetadata, indexes: list[int]
+) -> DescribeTopicPartitionsResponseTopic:
+    metadata = ctx.services.metadata
+    listener = ctx.session.listener_name
+    partitions = []
+    for index in indexes:
+        plain = _partition(metadata, listener, 2, index, topic.partitions[index])
+        partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=plain.error_code,
+                partition_index=index,
+                leader_id=plain.leader_id,
+                leader_epoch=plain.leader_epoch,
+                replica_nodes=plain.replica_nodes,
+                isr_nodes=plain.isr_nodes,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=plain.offline_replicas,
+            )
+        )
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

@@ -1,0 +1,34 @@
+"""CreateTopics (19), DeleteTopics (20), CreatePartitions (37): what clients ask of topics.
+
+The controller decides and answers (`replication/controller_topics.py`); any broker takes such a request and hands it
+on, as a KRaft broker forwards it. CreateTopics 0-7: v1 validate_only and messages, v4 defaults by -1, v5 the resulting
+configuration, v7 topic ids. DeleteTopics 0-6: v5 messages, v6 by topic id. CreatePartitions 0-3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kwire.apis.context import RequestContext
+    from kwire.protocol.schema import Message
+    from kwire.protocol.schemas.topics import (
+        CreatePartitionsRequest,
+        CreateTopicsRequest,
+        DeleteTopicsRequest,
+    )
+
+
+def handle_create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Message:
+    """CreateTopics v0-7."""
+    return ctx.services.controller.handle(request, ctx.api_version)
+
+
+def handle_delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> Message:
+    """DeleteTopics v0-6."""
+    return ctx.services.controller.handle(request, ctx.api_version)
+
+
+def handle_create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> Message:
+    """CreatePartitions v0-3."""
+    return ctx.services.controller.handle(request, ctx.api_version)
