@@ -43,9 +43,12 @@ class Broker:
         log_dir: str = "",
         disk_space: Callable[[], tuple[int, int]] | None = None,
         api_caps: dict[int, tuple[int, int]] | None = None,
+        cluster_id: str | None = None,
+        report: Callable[[str], None] | None = None,
     ) -> None:
         """`api_caps`: the API versions of the release to pass for (kwire.apis.releases), None for all that are served.
 
+        `cluster_id` None: the data directory's, a new one for a new directory. `report` is told what was repaired.
         Nothing is read or written before `start`."""
         from kwire.coordinator.group_coordinator import GroupCoordinator
         from kwire.replication.controller import Controller
@@ -62,8 +65,18 @@ class Broker:
         self.outbox = outbox
         self.timers = timers = Timers()
         self.failed: list[BaseException] = []
+        self.broker_epoch = -1
+        self._report = report
         metadata = MetadataCache()
-        log_manager = LogManager(store, clock, timers, config)
+        log_manager = LogManager(
+            store,
+            clock,
+            timers,
+            config,
+            cluster_id=cluster_id,
+            node_id=config.node_id,
+            report=report,
+        )
         replica_manager = ReplicaManager(
             node_id=config.node_id,
             clock=clock,
@@ -72,8 +85,9 @@ class Broker:
             log_manager=log_manager,
             metadata=metadata,
         )
-        listener = LocalListener(config.node_id, replica_manager, log_manager, metadata, config)
-        controller = Controller(config.node_id, config, StoreJournal(store), listener, random)
+        listener = LocalListener(config.node_id, replica_manager, metadata, config)
+        self._journal = StoreJournal(store)
+        controller = Controller(config.node_id, config, self._journal, listener, random)
         self.services = Services(
             node_id=config.node_id,
             cluster_id="",
@@ -100,14 +114,34 @@ class Broker:
         self.receive_frame = self.sessions.receive_frame
 
     def start(self, endpoints: list[Endpoint]) -> None:
-        """Loads the logs, recovers what needs it, replays the controller's journal, takes up the roles it orders."""
+        """Loads the logs, recovers what needs it, replays the controller's journal, takes up the roles it orders.
+
+        OSError with a plain message when the data directory is another node's or cannot be read; JournalError.
+        """
         services = self.services
-        services.log_manager.load()
+        log_manager = services.log_manager
+        if log_manager.cluster_id is None:
+            log_manager.cluster_id = self._own_cluster_id()
+        log_manager.load()
+        services.cluster_id = log_manager.cluster_id
         services.controller.start()
-        epoch = services.controller.register_broker(
+        if self._journal.cut_bytes and self._report is not None:
+            self._report(f"cut {self._journal.cut_bytes} torn bytes off the controller's journal")
+        self.broker_epoch = services.controller.register_broker(
             self.config.node_id, self.config.broker_rack, endpoints
         )
-        services.replica_manager.broker_epoch = epoch
+        services.replica_manager.broker_epoch = self.broker_epoch
+        log_manager.start()
+
+    def _own_cluster_id(self) -> str:
+        """What the data directory says, or a new id: a random uuid in Kafka's letters, without a leading dash."""
+        from kwire.replication.checkpoints import encode_uuid, read_meta_properties
+
+        log_manager, random = self.services.log_manager, self.services.random
+        found = read_meta_properties(log_manager.store).get("cluster.id")
+        while not found or found.startswith("-"):
+            found = encode_uuid(random.randbytes(16)).decode()
+        return found
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
@@ -144,4 +178,5 @@ class Broker:
 
     def close(self) -> None:
         """A clean stop: logs flushed, checkpoints and the clean marker written."""
-        self.services.log_manager.close()
+        self.services.log_manager.close(self.broker_epoch)
+        self._journal.close()

@@ -88,7 +88,8 @@ def config_values(settings: UpSettings) -> dict[str, str]:
         host = DEFAULT_HOST if settings.host is None else settings.host
         port = DEFAULT_PORT if settings.port is None else settings.port
         values["listeners"] = f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"
-        values.pop("advertised.listeners", None)
+        if "advertised.listeners" not in settings.overrides:
+            values.pop("advertised.listeners", None)  # the file's, of listeners that are no more
     if settings.advertise is not None:
         names = [item.partition("://")[0].strip() for item in values["listeners"].split(",")]
         controllers = values.get("controller.listener.names", "").split(",")

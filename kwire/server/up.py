@@ -84,6 +84,7 @@ class _Process:
         from random import Random
 
         from kwire.broker import Broker
+        from kwire.replication.controller_state import JournalError
         from kwire.server.file_log_store import FileLogStore
 
         node, config = self.node, self.config
@@ -99,10 +100,12 @@ class _Process:
                 log_dir=self.data_dir,
                 disk_space=self._disk_space,
                 api_caps=self.caps,
+                report=lambda text: _log.warning("%s", text),
             )
             broker.start([_endpoint(listener) for listener in node.listeners])
-        except OSError as error:
-            raise NodeError(f"data directory {self.data_dir}: {error.strerror or error}") from None
+        except (OSError, JournalError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise NodeError(f"data directory {self.data_dir}: {reason}") from None
         self._create_topics(broker)
         return broker
 

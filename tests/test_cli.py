@@ -1,0 +1,301 @@
+"""`kwire` as a process: ready line and file, signals, exit statuses, one clear line for each failure."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TIMEOUT = 20
+
+
+def kwire(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kwire", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+
+
+class Up:
+    """A running `kwire up`."""
+
+    def __init__(self, process: subprocess.Popen[str], ready: str) -> None:
+        self.process = process
+        self.ready = ready
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.ready.split()[1].removeprefix("bootstrap=").rpartition(":")
+        return host, int(port)
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Sends a signal; exit status and what was on stderr."""
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=TIMEOUT)
+        return self.process.returncode, errors
+
+
+@contextlib.contextmanager
+def kwire_up(*arguments: str) -> Iterator[Up]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kwire", "up", "--port", "0", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("ready "):
+            _, errors = process.communicate(timeout=TIMEOUT)
+            raise AssertionError(f"not ready: {line!r} {errors}")
+        yield Up(process, line)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def assert_one_line(result: subprocess.CompletedProcess[str], status: int, *words: str) -> None:
+    assert result.returncode == status, result
+    lines = result.stderr.strip().split("\n")
+    assert len(lines) == 1, result.stderr
+    for word in words:
+        assert word in lines[0], lines[0]
+    assert result.stdout == ""
+
+
+# ---- up and down
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_up_says_ready_and_stops_with_0_on_a_signal(number: int) -> None:
+    with kwire_up() as up:
+        assert up.ready == f"ready bootstrap=127.0.0.1:{up.address[1]}\n"
+        socket.create_connection(up.address, 5).close()
+        status, errors = up.stop(number)
+        assert status == 0
+        assert "Traceback" not in errors
+
+
+def test_the_ready_file_says_the_same_as_json_and_goes_with_the_node(tmp_path: Path) -> None:
+    path = tmp_path / "ready.json"
+    path.write_text("of an earlier run")
+    with kwire_up("--ready-file", str(path)) as up:
+        ready = json.loads(path.read_text())
+        assert ready["pid"] == up.process.pid
+        assert ready["control"] is None
+        assert up.ready == f"ready bootstrap={ready['bootstrap']}\n"
+        assert up.stop()[0] == 0
+        assert os.listdir(tmp_path) == []
+
+
+def test_a_temporary_data_directory_is_gone_after_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with kwire_up("--topic", "orders:3") as up:
+        (data_dir,) = tmp_path.iterdir()
+        assert (data_dir / "orders-2").is_dir()
+        assert up.stop()[0] == 0
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_data_directory_survives_a_stop_and_a_kill(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    for number, status in ((signal.SIGTERM, 0), (signal.SIGKILL, -9), (signal.SIGTERM, 0)):
+        with kwire_up("--data-dir", data, "--topic", "orders:2") as up:
+            assert sorted(p.name for p in Path(data).glob("orders-*")) == ["orders-0", "orders-1"]
+            assert up.stop(number)[0] == status
+
+
+def test_options_reach_the_configuration(tmp_path: Path) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        "# a comment\nbroker.id=7\nzookeeper.connect=localhost:2181\nmy.own.key=1\nnum.partitions=3\n"
+    )
+    with kwire_up("--config", str(properties), "-c", "num.partitions=4") as up:
+        status, errors = up.stop()
+        assert status == 0
+    assert "my.own.key" in errors  # unknown to Kafka: a warning
+    assert "zookeeper.connect" not in errors  # known, without effect
+
+
+def test_the_advertised_host_is_what_clients_are_told() -> None:
+    with kwire_up("--host", "0.0.0.0", "--advertise", "localhost") as up:
+        assert up.ready.startswith("ready bootstrap=localhost:")
+        socket.create_connection(("127.0.0.1", up.address[1]), 5).close()
+
+
+def test_json_logs_are_json_in_every_line() -> None:
+    with kwire_up("--log-json", "--log-level", "debug") as up:
+        socket.create_connection(up.address, 5).close()
+        _, errors = up.stop()
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert {"time", "level", "logger", "event"} <= set(lines[0])
+    assert any(line["event"] == "listening" and line["listener"] == "PLAINTEXT" for line in lines)
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--nonsense"], ["--nonsense"]),
+        (["--port", "70000"], ["--port", "70000"]),
+        (["--brokers", "3"], ["--brokers 3", "one broker"]),
+        (["--control-port", "8080"], ["--control-port 8080"]),
+        (["-c", "num.partitions"], ["num.partitions", "key=value"]),
+        (["-c", "num.partitions=many"], ["num.partitions", "many", "INT"]),
+        (["-c", "num.partitions=0"], ["num.partitions", "0", "at least 1"]),
+        (["-c", "compression.type=rar"], ["compression.type", "rar", "zstd"]),
+        (["-c", "listeners=PLAINTEXT://:9092,SSL://:9093"], ["listeners", "SSL", "PLAINTEXT only"]),
+        (["-c", "listeners=FOO://:9092"], ["listeners", "FOO", "listener.security.protocol.map"]),
+        (["-c", "listeners=PLAINTEXT:9092"], ["listeners", "NAME://host:port"]),
+        (["-c", "listeners=PLAINTEXT://[::1"], ["listeners", "[::1"]),
+        (["-c", "advertised.listeners=PLAINTEXT://0.0.0.0:1"], ["advertised.listeners", "0.0.0.0"]),
+        (["-c", "inter.broker.listener.name=X"], ["inter.broker.listener.name", "PLAINTEXT"]),
+        (["-c", "log.dirs=/tmp/a,/tmp/b"], ["log.dirs", "one log directory"]),
+        (["--as-version", "1.1"], ["--as-version", "1.1", "3.9"]),
+        (["--topic", "a:0"], ["--topic", "a:0"]),
+        (["--topic", "a:1:1:1"], ["--topic", "NAME[:PARTITIONS[:REPLICATION]]"]),
+        (["--topic", "a/b"], ["--topic", "a/b"]),
+        (["--topic", "a:1:3"], ["--topic", "a", "eplication factor"]),
+        (["--log-level", "loud"], ["--log-level", "warning"]),
+    ],
+)
+def test_a_bad_option_is_status_2_and_one_line(arguments: list[str], words: list[str]) -> None:
+    if "-c" in arguments and any(a.startswith("listeners=") for a in arguments):
+        result = kwire("up", "--log-level", "error", *arguments)
+    else:
+        result = kwire("up", "--log-level", "error", "--port", "0", *arguments)
+    assert_one_line(result, 2, *words)
+
+
+def test_a_taken_port_is_status_1_and_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert_one_line(kwire("up", "--port", port), 1, f"127.0.0.1:{port}", "taken")
+
+
+def test_a_locked_data_directory_is_status_1_and_one_line(tmp_path: Path) -> None:
+    data = str(tmp_path)
+    with kwire_up("--data-dir", data):
+        result = kwire("up", "--log-level", "error", "--port", "0", "--data-dir", data)
+        assert_one_line(result, 1, data, "in use")
+
+
+def test_a_data_directory_that_is_a_file_is_status_1_and_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("")
+    result = kwire("up", "--log-level", "error", "--port", "0", "--data-dir", str(path))
+    assert_one_line(result, 1, str(path))
+
+
+def test_a_data_directory_of_another_node_is_status_1_and_one_line(tmp_path: Path) -> None:
+    data = str(tmp_path)
+    with kwire_up("--data-dir", data) as up:
+        assert up.stop()[0] == 0
+    result = kwire(
+        "up", "--log-level", "error", "--port", "0", "--data-dir", data, "--first-id", "5"
+    )
+    assert_one_line(result, 1, data, "5")
+
+
+def test_a_missing_properties_file_is_status_1_and_a_broken_one_2(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    assert_one_line(kwire("up", "--config", str(path)), 1, str(path), "No such file")
+    path.write_text("a=\\u12")
+    assert_one_line(kwire("up", "--config", str(path)), 2, str(path), "hexadecimal")
+
+
+# ---- the other commands
+
+
+def test_every_command_has_an_example_in_its_help() -> None:
+    for command in ("up", "config", "dump-log", "completion"):
+        result = kwire(command, "--help")
+        assert result.returncode == 0
+        assert f"kwire {command}" in result.stdout.split("Example:")[1]
+
+
+def test_version() -> None:
+    result = kwire("--version")
+    assert (result.returncode, result.stdout.split()[0]) == (0, "kwire")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_know_the_command(shell: str) -> None:
+    result = kwire("completion", shell)
+    assert result.returncode == 0
+    assert "_KWIRE_COMPLETE" in result.stdout
+
+
+def test_config_shows_what_was_set_first() -> None:
+    result = kwire("config", "-c", "num.partitions=7")
+    assert result.returncode == 0
+    lines = result.stdout.splitlines()
+    assert "num.partitions=7" in lines[:5]
+    assert "group.initial.rebalance.delay.ms=0" in lines
+
+
+def test_config_unused_lists_keys_without_effect(tmp_path: Path) -> None:
+    everything = kwire("config", "--unused").stdout.splitlines()
+    assert "zookeeper.connect" in everything
+    assert "num.partitions" not in everything
+    result = kwire(
+        "config",
+        "--unused",
+        "-c",
+        "zookeeper.connect=x",
+        "-c",
+        "my.key=1",
+        "-c",
+        "num.partitions=1",
+    )
+    assert result.stdout.splitlines() == ["zookeeper.connect", "my.key  # not a key of Kafka's"]
+
+
+def test_dump_log_prints_batches_and_records_and_finds_damage(tmp_path: Path) -> None:
+    from kwire.protocol.records import Record, build_batch
+
+    batch = build_batch([Record(-1, 5, b"k", "v\u00e9".encode(), [("h", b"\xff")])], base_offset=3)
+    path = tmp_path / "00000000000000000003.log"
+    path.write_bytes(batch + batch)
+    result = kwire("dump-log", str(path))
+    assert result.returncode == 0
+    assert result.stdout.count("offsets 3-3 count=1") == 2
+    assert "3 at=5 key=k value=vé headers: h=b'\\xff'" in result.stdout
+    path.write_bytes(batch + batch[:-1])
+    result = kwire("dump-log", "--no-records", str(path))
+    assert result.returncode == 1
+    assert f"{len(batch)}: DAMAGED" in result.stdout
+    path.write_bytes(batch[:-1] + b"x")
+    assert "CRC WRONG" in kwire("dump-log", str(path)).stdout
+
+
+def test_dump_log_of_no_file_is_status_1_and_one_line(tmp_path: Path) -> None:
+    result = kwire("dump-log", str(tmp_path / "none"))
+    assert result.returncode == 1
+    assert "No such file" in result.stderr
+
+
+def test_the_compatibility_page_is_what_the_table_says() -> None:
+    from kwire.apis.compatibility import compatibility_page
+
+    page = Path(__file__).parent.parent / "docs" / "compatibility.md"
+    assert page.read_text() == compatibility_page(), (
+        "run: python -m kwire.apis.compatibility > docs/compatibility.md"
+    )
