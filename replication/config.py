@@ -350,7 +350,16 @@ class BrokerConfig:
         self.dynamic: dict[str, str] = {}
         self.listeners_of_change: list[Callable[[set[str]], None]] = []
         _check_broker_values(self.static)
+        self._pair_ids()
         self._load()
+
+    def _pair_ids(self) -> None:
+        """node.id and broker.id are one setting under two names."""
+        for name, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
+            if name in self.static:
+                value = self.static[name]
+                if self.static.setdefault(other, value) != value:
+                    raise ConfigError(name, value, f"must be {other} ({self.static[other]})")
 
     def _load(self) -> None:
         for attribute in self._ATTRIBUTES:
@@ -361,8 +370,6 @@ class BrokerConfig:
             value = self.topic_default_text(topic_key)
             assert value is not None
             setattr(self, synonyms[0][0].replace(".", "_"), int(value))
-        if self.node_id < 0:
-            self.node_id = self.broker_id
         if self.log_retention_ms == 0 or self.log_retention_ms < -1:
             reason = "must be unlimited (-1) or, equal or greater than 1"
             raise ConfigError("log.retention.ms", self.log_retention_ms, reason)

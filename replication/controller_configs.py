@@ -74,7 +74,9 @@ class ConfigControl:
         responses = []
         for resource in request.resources:
             response = AlterConfigsResourceResponse(
-                resource_type=resource.resource_type, resource_name=resource.resource_name
+                error_message=None,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
             )
             try:
                 values = {config.name: config.value for config in resource.configs}
@@ -99,7 +101,7 @@ class ConfigControl:
         for resource in request.resources:
             kind, name = resource.resource_type, resource.resource_name
             response = IncrementalAlterConfigsResourceResponse(
-                resource_type=kind, resource_name=name
+                error_message=None, resource_type=kind, resource_name=name
             )
             try:
                 self._check_exists(kind, name)
@@ -193,7 +195,24 @@ class ConfigControl:
                     raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
             if text is not None:
                 overrides[key] = text
+        if resource_type == GROUP_RESOURCE:
+            self._check_group_limits(overrides)
         return overrides
+
+    def _check_group_limits(self, overrides: Mapping[str, str]) -> None:
+        """Kafka's GroupConfig.validate: the broker's limits hold for what a group is given."""
+        config = self._controller.config
+        for key in ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"):
+            if key not in overrides:
+                continue
+            value = int(overrides[key])
+            kind, _, rest = key.partition(".")
+            for limit, word in (("min", "greater"), ("max", "less")):
+                name = f"group.{kind}.{limit}.{rest}"
+                bound = int(config.text(name) or 0)
+                if value < bound if limit == "min" else value > bound:
+                    message = f"{key} must be {word} than or equal to {name}"
+                    raise KafkaError(ErrorCode.INVALID_CONFIG, message)
 
 
 def _row(resource_type: int, key: str) -> Row | None:

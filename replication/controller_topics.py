@@ -117,6 +117,7 @@ class TopicControl:
                     CreatableTopicResult(
                         name=topic.name,
                         topic_id=state.topic_id,
+                        error_message=None,
                         num_partitions=len(state.partitions),
                         replication_factor=len(state.partitions[0].replicas),
                         configs=self._result_configs(overrides) if version >= 5 else [],
@@ -303,9 +304,21 @@ class TopicControl:
             return DeleteTopicsResponse(
                 responses=[_deleted(name, i, KafkaError(code, message)) for name, i in wanted]
             )
+        # What is named twice is refused and answered once.
         return DeleteTopicsResponse(
-            responses=[self._delete_one(name, topic_id, wanted) for name, topic_id in wanted]
+            responses=[
+                self._delete_one(name, topic_id, wanted)
+                for name, topic_id in dict.fromkeys(wanted)
+                if not self._is_named_too(name, topic_id, wanted)
+            ]
         )
+
+    def _is_named_too(
+        self, name: str | None, topic_id: bytes, wanted: Sequence[tuple[str | None, bytes]]
+    ) -> bool:
+        """The topic behind this id is in the request by its name as well."""
+        known = self._controller.state.names_by_id.get(topic_id) if name is None else None
+        return known is not None and (known, ZERO_UUID) in wanted
 
     def _delete_one(
         self, name: str | None, topic_id: bytes, wanted: Sequence[tuple[str | None, bytes]]
@@ -325,11 +338,12 @@ class TopicControl:
                 found = state.names_by_id.get(topic_id)
                 if found is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, UNKNOWN_ID)
-                if (found, ZERO_UUID) in wanted:
-                    message = "The provided topic name maps to an ID that was already supplied."
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, message)
                 name = found
             topic = self._controller.topic(name)
+            if (None, topic.topic_id) in wanted and topic_id == ZERO_UUID:
+                topic_id = topic.topic_id
+                message = "The provided topic name maps to an ID that was already supplied."
+                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
             self._delete(topic)
         except KafkaError as error:
             return _deleted(name, topic_id, error)

@@ -90,7 +90,7 @@ def handle_describe_configs(
             # No keys and an empty list of keys both ask for all.
             wanted = resource.configuration_keys or None
             result.configs = [
-                _shown(entry, request, resource.resource_type)
+                _shown(entry, request, resource.resource_type, ctx.api_version)
                 for entry in entries
                 if wanted is None or entry.name in wanted
             ]
@@ -152,18 +152,19 @@ def _logger_entries(levels: Mapping[str, str]) -> Iterable[ConfigEntry]:
 
 
 def _shown(
-    entry: ConfigEntry, request: DescribeConfigsRequest, resource_type: int
+    entry: ConfigEntry, request: DescribeConfigsRequest, resource_type: int, version: int
 ) -> DescribeConfigsResourceResult:
     result = DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
-        is_default=entry.source == DEFAULT,
+        is_default=version == 0 and entry.source == DEFAULT,  # sources came with v1
         config_source=entry.source,
         is_sensitive=entry.sensitive,
         config_type=entry.type,
-        documentation=None,
     )
+    if resource_type in (TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE):
+        result.documentation = None
     if request.include_synonyms:
         result.synonyms = [
             DescribeConfigsSynonym(name=name, value=value, source=source)
@@ -189,7 +190,7 @@ def handle_incremental_alter_configs(
     identities = [(r.resource_type, r.resource_name) for r in request.resources]
     for resource, identity in zip(request.resources, identities, strict=True):
         answer = IncrementalAlterConfigsResourceResponse(
-            resource_type=identity[0], resource_name=identity[1]
+            error_message=None, resource_type=identity[0], resource_name=identity[1]
         )
         try:
             _check_once(identities, identity)
@@ -231,7 +232,9 @@ def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> A
     forwarded: list[AlterConfigsResource] = []
     identities = [(r.resource_type, r.resource_name) for r in request.resources]
     for resource, identity in zip(request.resources, identities, strict=True):
-        answer = AlterConfigsResourceResponse(resource_type=identity[0], resource_name=identity[1])
+        answer = AlterConfigsResourceResponse(
+            error_message=None, resource_type=identity[0], resource_name=identity[1]
+        )
         try:
             _check_once(identities, identity)
             nulls = [config.name for config in resource.configs if config.value is None]
