@@ -333,10 +333,6 @@ class Partition:
             return epoch, end_offset
         return None
 
-    def readable_bytes(self, start: int, end: int, limit: int) -> int:
-        """How many bytes lie between two offsets that begin batches; looks no further than `limit` and a batch."""
-        return len(self.log.read(start, limit, end, True).records)
-
     def diverges(self, request: FetchPartition) -> bool:
         """Whether a fetch that was a continuation of this log is one no longer (or cannot be judged)."""
         try:

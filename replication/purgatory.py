@@ -242,9 +242,8 @@ class DelayedFetch(DelayedOperation):
             if bound > request.fetch_offset:
                 if params.min_bytes <= 1:
                     return True
-                # Each byte is looked at once: only what came since the last look is measured.
                 since = max(bounds[number], request.fetch_offset)
-                more = partition.readable_bytes(since, bound, params.min_bytes)
+                more = partition.log.bytes_between(since, bound)
                 available[number] = min(available[number] + more, request.max_bytes)
             bounds[number] = bound
         return sum(available) >= params.min_bytes
