@@ -246,7 +246,10 @@ def update_metadata(
     if error is not ErrorCode.NONE:
         return UpdateMetadataResponse(error_code=error)
     brokers_before = manager.metadata.brokers_version
-    manager.metadata.apply(request)
+    deleted = manager.metadata.apply(request)
+    if deleted:
+        for listener in manager.deletion_listeners:
+            listener(deleted)
     if manager.metadata.brokers_version != brokers_before:
         for partition in list(manager.by_key.values()):
             if (

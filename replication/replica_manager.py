@@ -107,6 +107,7 @@ class ReplicaManager:
         "clock",
         "controller_epoch",
         "delete_records_purgatory",
+        "deletion_listeners",
         "fetch_purgatory",
         "isr_proposer",
         "log_manager",
@@ -132,6 +133,8 @@ class ReplicaManager:
         self.broker_epoch = -1
         self.controller_epoch = 0
         self.role_listeners: list[Callable[[Partition, bool], None]] = []
+        # Hear which partitions the cluster has no more; the group coordinator forgets their offsets.
+        self.deletion_listeners: list[Callable[[list[TopicPartition]], None]] = []
         self.isr_proposer: Callable[[Partition], None] | None = None
         self.produce_purgatory = Purgatory(clock, timers)
         self.fetch_purgatory = Purgatory(clock, timers)

@@ -87,6 +87,7 @@ class GroupCoordinator:
         self._metadata = metadata
         self.runtime = CoordinatorRuntime(self.config, clock, timers, random, replica_manager)
         replica_manager.role_listeners.append(self.role_changed)
+        replica_manager.deletion_listeners.append(self.on_partitions_deleted)
 
     def role_changed(self, partition: Partition, leads: bool) -> None:
         """A ReplicaManager.role_listeners callback."""
