@@ -53,7 +53,7 @@ class Record:
     offset: int = -1
 
     def to_json(self) -> dict[str, Any]:
-        said = {"p": self.partition, "k": _text(self.key), "v": _text(self.value)}
+        said: dict[str, Any] = {"p": self.partition, "k": _text(self.key), "v": _text(self.value)}
         said["h"] = [[name, _text(value)] for name, value in self.headers]
         return said if self.timestamp < 0 else {**said, "t": self.timestamp}
 
