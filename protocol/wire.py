@@ -18,6 +18,10 @@ MAX_STRING_BYTES = 0x7FFF
 """Kafka's limit for strings, compact ones included."""
 
 
+MAX_HEADER_TAGS = 1000
+"""Tagged fields that a header may have; none is in use."""
+
+
 def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
     """(value, position after it) of an unsigned varint of at most 31 bits; IndexError past the end."""
     return continue_uvarint(data, position + 1, data[position])
@@ -77,10 +81,12 @@ def read_tag(data: Buffer, position: int, last: int) -> tuple[int, int, int]:
 
 
 def continue_tags(
-    data: Buffer, position: int, first: int
+    data: Buffer, position: int, first: int, most: int = MAX_HEADER_TAGS
 ) -> tuple[list[tuple[int, bytes]] | None, int]:
     """A section of tagged fields none of which is known; the first byte of its count has been read already."""
     count, position = continue_uvarint(data, position, first)
+    if count > most:
+        raise MalformedMessage(f"{count} tagged fields")
     tags: list[tuple[int, bytes]] = []
     last = -1
     for _ in range(count):

@@ -150,10 +150,10 @@ def golden_samples() -> Iterator[tuple[str, type[Message], int, bytes]]:
     classes = classes_by_name()
     best: dict[tuple[str, int], dict[str, Any]] = {}
     for name in ("golden-3.9", "golden-4.4"):
-        for text in gzip.open(DATA / f"{name}.jsonl.gz"):
-            line = json.loads(text)
-            if line["case"] in ("filled", "tags"):
-                best[line["name"], line["v"]] = line
+        with gzip.open(DATA / f"{name}.jsonl.gz") as lines:
+            for line in map(json.loads, lines):
+                if line["case"] in ("filled", "tags"):
+                    best[line["name"], line["v"]] = line
     for (name, version), line in best.items():
         cls = classes[name][0]
         if cls.record_type is not None and name.endswith("Key"):
