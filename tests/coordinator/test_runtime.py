@@ -1,0 +1,341 @@
+"""The runtime between shards and log: waiting for the high watermark, failures, loading, unloading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kwire.coordinator.config import GroupConfig
+from kwire.coordinator.group_records import offset_commit_record, offset_commit_tombstone
+from kwire.coordinator.offsets import OffsetAndMetadata
+from kwire.coordinator.result import Result, nothing
+from kwire.coordinator.runtime import BATCH_BYTES_MAX, CoordinatorRuntime, response_error
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.records import (
+    CONTROL_ABORT,
+    CONTROL_COMMIT,
+    Record,
+    build_batch,
+    end_transaction_marker,
+    iter_batches,
+    stamp,
+)
+from kwire.replication.clock import Clock, Timers
+
+KEY = ("__consumer_offsets", 2)
+
+
+class FakeLog:
+    """Batches in memory; the high watermark moves when a test says so."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.high_watermark = 0
+
+    def append(self, batch: bytes) -> None:
+        buffer = bytearray(batch)
+        stamp(buffer, 0, self.log_end_offset, 0)
+        [header] = iter_batches(buffer)
+        self.data += buffer
+        self.log_end_offset = header.next_offset
+
+    def read(self, offset: int, max_bytes: int, end_offset: int) -> Any:
+        """One batch at a time: the hardest case for a reader."""
+        for header in iter_batches(self.data):
+            if header.last_offset >= offset:
+                return SimpleNamespace(records=bytes(self.data[header.position : header.end]))
+        return SimpleNamespace(records=b"")
+
+
+class FakeReplicaManager:
+    """One partition. `error` refuses appends; with `wait` they complete when `finish` is called."""
+
+    def __init__(self) -> None:
+        self.log = FakeLog()
+        self.partition: Any = SimpleNamespace(topic=KEY[0], index=KEY[1], log=self.log)
+        self.error: ErrorCode | None = None
+        self.wait = False
+        self.waiting: list[Callable[[Any], None]] = []
+        self.appends = 0
+
+    def append_records(
+        self, *, timeout_ms: int, required_acks: int, entries: Any, origin: Any, on_complete: Any
+    ) -> None:
+        assert required_acks == -1 and origin.name == "COORDINATOR" and timeout_ms == 5_000
+        if self.error is not None:
+            on_complete({KEY: SimpleNamespace(error=self.error)})
+            return
+        self.appends += 1
+        self.log.append(entries[KEY])
+        if self.wait:
+            self.waiting.append(on_complete)
+            return
+        self.log.high_watermark = self.log.log_end_offset
+        on_complete({KEY: SimpleNamespace(error=ErrorCode.NONE)})
+
+    def finish(self, error: ErrorCode = ErrorCode.NONE, high_watermark: int | None = None) -> None:
+        """Completes the oldest append."""
+        if error is ErrorCode.NONE:
+            end = self.log.log_end_offset if high_watermark is None else high_watermark
+            self.log.high_watermark = end
+        self.waiting.pop(0)({KEY: SimpleNamespace(error=error)})
+
+
+class Kit:
+    def __init__(self) -> None:
+        self.clock = Clock(now_ms=1_000, wall_ms=1_700_000_000_000)
+        self.timers = Timers()
+        self.replicas = FakeReplicaManager()
+        self.runtime = CoordinatorRuntime(
+            GroupConfig(),
+            self.clock,
+            self.timers,
+            Random(1),
+            self.replicas,  # type: ignore[arg-type]
+        )
+        self.answers: list[Any] = []
+
+    def lead(self) -> None:
+        self.runtime.role_changed(self.replicas.partition, True)
+
+    def commit(self, offset: int, partition: int = 0) -> None:
+        record = offset_commit_record("g", "t", partition, OffsetAndMetadata(offset))
+        self.runtime.write(
+            KEY[1], lambda _: Result([record], offset), self.answers.append, self.answers.append
+        )
+
+    def fetch(self, partition: int = 0) -> int:
+        [(_, [(_, _, value)])] = self.runtime.read(
+            KEY[1], lambda shard: shard.fetch_offsets("g", [("t", [partition])], False)
+        )
+        return -1 if value is None else value.committed_offset
+
+    def written(self, *records: Any, **options: Any) -> None:
+        """Puts records into the log as an earlier coordinator would have."""
+        pairs = [record.encode() for record in records]
+        batch = build_batch([Record(-1, 1, key, value) for key, value in pairs], **options)
+        self.replicas.log.append(batch)
+        self.replicas.log.high_watermark = self.replicas.log.log_end_offset
+
+
+@pytest.fixture
+def kit() -> Kit:
+    kit = Kit()
+    kit.lead()
+    return kit
+
+
+def offset_record(offset: int, partition: int = 0) -> Any:
+    return offset_commit_record("g", "t", partition, OffsetAndMetadata(offset))
+
+
+def test_a_response_waits_for_the_high_watermark_and_reads_see_nothing_before(kit: Kit) -> None:
+    kit.replicas.wait = True
+    kit.commit(5)
+    assert kit.answers == [] and kit.fetch() == -1
+    kit.replicas.finish()
+    assert kit.answers == [5] and kit.fetch() == 5
+
+
+def test_a_write_without_records_waits_for_the_writes_before_it(kit: Kit) -> None:
+    kit.replicas.wait = True
+    kit.commit(5)
+    kit.runtime.write(KEY[1], lambda _: nothing(), kit.answers.append, kit.answers.append)
+    assert kit.answers == []
+    kit.replicas.finish()
+    assert kit.answers == [5, None]
+    kit.runtime.write(KEY[1], lambda _: nothing(), kit.answers.append, kit.answers.append)
+    assert kit.answers == [5, None, None]
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_TIMESTAMP),
+    ],
+)
+def test_a_refused_append_changes_nothing_and_is_told_in_the_coordinators_words(
+    kit: Kit, error: ErrorCode, answer: ErrorCode
+) -> None:
+    kit.replicas.error = error
+    kit.commit(5)
+    assert kit.answers == [answer]
+    kit.replicas.error = None
+    assert kit.fetch() == -1
+    assert response_error(ErrorCode.REQUEST_TIMED_OUT) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_write_that_timed_out_counts_when_it_is_committed_after_all(kit: Kit) -> None:
+    kit.replicas.wait = True
+    kit.commit(5)
+    kit.replicas.finish(ErrorCode.REQUEST_TIMED_OUT)
+    assert kit.answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert kit.fetch() == -1
+    kit.replicas.log.high_watermark = 1
+    assert kit.fetch() == 5
+
+
+def test_answers_leave_after_the_operation_that_gave_them(kit: Kit) -> None:
+    order: list[str] = []
+
+    def operation(_: Any) -> Result[None]:
+        deferred = kit.runtime.deferred(order.append)
+        deferred.complete("answer")
+        order.append("operation")
+        return nothing()
+
+    kit.runtime.write(KEY[1], operation, lambda _: order.append("response"), kit.answers.append)
+    assert order == ["operation", "answer", "response"]
+
+
+def test_an_answer_may_ask_again(kit: Kit) -> None:
+    def again(value: Any) -> None:
+        kit.answers.append(value)
+        if value < 3:
+            kit.runtime.write(
+                KEY[1], lambda _: Result([offset_record(9)], value + 1), again, kit.answers.append
+            )
+
+    kit.runtime.write(KEY[1], lambda _: Result((), 0), again, kit.answers.append)
+    assert kit.answers == [0, 1, 2, 3]
+
+
+def test_a_shard_that_raises_a_kafka_error_answers_with_it(kit: Kit) -> None:
+    def refuse(_: Any) -> Result[None]:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    kit.runtime.write(KEY[1], refuse, kit.answers.append, kit.answers.append)
+    assert kit.answers == [ErrorCode.NON_EMPTY_GROUP]
+
+
+def test_partitions_that_are_not_led_have_no_coordinator() -> None:
+    kit = Kit()
+    kit.commit(5)
+    assert kit.answers == [ErrorCode.NOT_COORDINATOR]
+    with pytest.raises(KafkaError) as refusal:
+        kit.fetch()
+    assert refusal.value.code is ErrorCode.NOT_COORDINATOR
+
+
+def test_loss_of_leadership_sends_waiters_away_and_silences_timers(kit: Kit) -> None:
+    assert len(kit.timers) == 1  # the expiry of offsets
+    kit.replicas.wait = True
+    kit.commit(5)
+    kit.runtime.role_changed(kit.replicas.partition, False)
+    assert kit.answers == [ErrorCode.NOT_COORDINATOR]
+    assert len(kit.timers) == 0
+    kit.replicas.finish()
+    assert len(kit.answers) == 1, "the late end of the append is nobody's any more"
+
+
+def test_a_new_epoch_of_the_same_leader_keeps_the_shard(kit: Kit) -> None:
+    context = kit.runtime.contexts[KEY[1]]
+    kit.lead()
+    assert kit.runtime.contexts[KEY[1]] is context
+
+
+def test_a_new_partition_of_the_same_index_starts_from_its_own_log(kit: Kit) -> None:
+    kit.commit(5)
+    kit.replicas.log = FakeLog()
+    kit.replicas.partition = SimpleNamespace(topic=KEY[0], index=KEY[1], log=kit.replicas.log)
+    kit.lead()
+    assert kit.fetch() == -1
+
+
+def test_what_is_loaded_is_what_was_written() -> None:
+    kit = Kit()
+    for offset in range(3):
+        kit.written(offset_record(offset), offset_record(offset + 10, partition=1))
+    kit.written(offset_commit_tombstone("g", "t", 1), compression="gzip")
+    kit.lead()
+    assert (kit.fetch(), kit.fetch(1)) == (2, -1)
+
+
+def test_records_above_the_high_watermark_are_loaded_but_not_yet_seen() -> None:
+    kit = Kit()
+    kit.written(offset_record(1))
+    kit.written(offset_record(2))
+    kit.replicas.log.high_watermark = 1
+    kit.lead()
+    assert kit.fetch() == 1
+    kit.replicas.log.high_watermark = 2
+    assert kit.fetch() == 2
+
+
+@pytest.mark.parametrize(("marker", "offset"), [(CONTROL_COMMIT, 7), (CONTROL_ABORT, 1)])
+def test_transactions_in_the_log_are_loaded(marker: int, offset: int) -> None:
+    kit = Kit()
+    kit.written(offset_record(1))
+    options = {"producer_id": 4, "producer_epoch": 0, "base_sequence": 0}
+    kit.written(offset_record(7), is_transactional=True, **options)
+    kit.replicas.log.append(
+        end_transaction_marker(
+            marker, producer_id=4, producer_epoch=0, coordinator_epoch=0, timestamp=1
+        )
+    )
+    kit.replicas.log.high_watermark = kit.replicas.log.log_end_offset
+    kit.lead()
+    assert kit.fetch() == offset
+
+
+def test_broken_records_are_passed_over_and_counted() -> None:
+    kit = Kit()
+    kit.written(offset_record(1))
+    for key in (b"\x00", b"\x00\x01\x00\x09", None):
+        kit.replicas.log.append(build_batch([Record(-1, 1, key, b"x")]))
+    kit.written(offset_record(2))
+    kit.lead()
+    assert kit.fetch() == 2
+    assert kit.runtime.contexts[KEY[1]].unreadable_records == 2
+
+
+def test_many_records_that_need_not_stay_together_are_cut_into_batches(kit: Kit) -> None:
+    metadata = "x" * 1000
+    records = [
+        offset_commit_record("g", "t", index, OffsetAndMetadata(index, metadata=metadata))
+        for index in range(1_200)
+    ]
+    kit.runtime.write(
+        KEY[1],
+        lambda _: Result(records, "done", atomic=False),
+        kit.answers.append,
+        kit.answers.append,
+    )
+    sizes = [header.size for header in iter_batches(kit.replicas.log.data)]
+    assert kit.answers == ["done"]
+    assert len(sizes) == 3 and max(sizes) <= BATCH_BYTES_MAX + 61
+    assert kit.fetch(1_199) == 1_199
+    kit.lead()
+    again = Kit()
+    again.replicas = kit.replicas
+    again.runtime.replica_manager = kit.replicas  # type: ignore[assignment]
+    again.lead()
+    assert again.fetch(1_199) == 1_199
+
+
+def test_an_operation_of_all_shards_reaches_each(kit: Kit) -> None:
+    kit.commit(5)
+    kit.runtime.write_all(lambda shard: shard.on_partitions_deleted([("t", 0)]))
+    assert kit.fetch() == -1
+
+
+def test_a_timer_writes_like_a_request(kit: Kit) -> None:
+    kit.commit(5)
+    appends = kit.replicas.appends
+    kit.clock.now_ms += 8 * 24 * 3600 * 1000
+    kit.clock.wall_ms += 8 * 24 * 3600 * 1000
+    deadline = kit.timers.next_deadline_ms()
+    assert deadline is not None
+    kit.timers.fire(deadline)
+    assert kit.fetch() == -1 and kit.replicas.appends == appends + 1
+    assert len(kit.timers) == 1, "the next expiry is scheduled"
