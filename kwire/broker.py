@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from kwire.replication.cleaner import LogCleaner
     from kwire.replication.clock import Clock
     from kwire.replication.config import BrokerConfig
+    from kwire.replication.log_manager import LogManager
     from kwire.replication.log_store import LogStore
     from kwire.replication.metadata import Endpoint
     from kwire.replication.outbox import Outbox
@@ -75,6 +77,7 @@ class Broker:
             config,
             cluster_id=cluster_id,
             node_id=config.node_id,
+            clean_logs=_log_cleaner(config),
             report=report,
         )
         replica_manager = ReplicaManager(
@@ -180,3 +183,18 @@ class Broker:
         """A clean stop: logs flushed, checkpoints and the clean marker written."""
         self.services.log_manager.close(self.broker_epoch)
         self._journal.close()
+
+
+def _log_cleaner(config: BrokerConfig) -> Callable[[LogManager], None]:
+    """Compaction, loaded when its first turn comes: long after the start."""
+    cleaner: LogCleaner | None = None
+
+    def clean_logs(manager: LogManager) -> None:
+        nonlocal cleaner
+        if cleaner is None:
+            from kwire.replication.cleaner import LogCleaner
+
+            cleaner = LogCleaner(config.log_cleaner_dedupe_buffer_size)
+        cleaner.clean_logs(manager)
+
+    return clean_logs

@@ -153,21 +153,19 @@ class LogCleaner:
         if work is None or cleaning is None:
             return
         log = cleaning.log
-        key = (log.topic, log.partition)
         try:
             next(work)
         except StopIteration as done:
             self._work = self._cleaning = None
             self._done(manager, log, done.value)
-            return
         except (OSError, KafkaError) as error:
             # As Kafka does: this log is left alone until the broker starts again, the others go on.
             self._work = self._cleaning = None
-            self._uncleanable.add(key)
+            self._uncleanable.add((log.topic, log.partition))
             manager.tell(f"cannot clean {log.name}, leaving it as it is: {error}")
-            self._begin(manager)
-            return
-        self._schedule(manager)
+            self._begin_next(manager)
+        else:
+            self._schedule(manager)
 
     def _done(self, manager: LogManager, log: Log, end_offset: int) -> None:
         if end_offset < 0:
@@ -176,9 +174,20 @@ class LogCleaner:
         key = (log.topic, log.partition)
         before = offsets.get(key)
         offsets[key] = end_offset
-        self._write_checkpoint(manager)
+        try:
+            self._write_checkpoint(manager)
+        except (
+            OSError
+        ) as error:  # all that is lost is the work of finding out again after a restart
+            manager.tell(f"cannot note how far {log.name} is clean: {error}")
         if before != end_offset:  # no progress is no reason to begin at once again
+            self._begin_next(manager)
+
+    def _begin_next(self, manager: LogManager) -> None:
+        try:
             self._begin(manager)
+        except OSError as error:
+            manager.tell(f"cannot find out what to clean next: {error}")
 
     def _checkpoint(self, manager: LogManager) -> dict[TopicPartition, int]:
         if self._offsets is None:
