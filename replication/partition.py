@@ -41,6 +41,17 @@ LATEST_TIERED_TIMESTAMP: Final = -5
 EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
 
 
+_NOT_APPLIED: Final = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
+_OUT_OF_DATE: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.NEW_LEADER_ELECTED,
+)
+
+
 class PartitionState(Protocol):
     """The fields of LeaderAndIsrPartitionState that a partition obeys."""
 
@@ -505,6 +516,37 @@ class Partition:
         self.isr_state = PendingShrinkIsr(state.isr, late)
         self._host.propose_isr(self)
         return True
+
+    def commit_isr(
+        self, proposed: IsrState, leader_epoch: int, partition_epoch: int, isr: Sequence[int]
+    ) -> bool:
+        """The controller agreed to `proposed`. True if the high watermark moved.
+
+        Nothing happens when the proposal is not pending any more, or the answer is of another epoch.
+        """
+        if (
+            self.isr_state is not proposed
+            or leader_epoch != self.leader_epoch
+            or partition_epoch < self.partition_epoch
+        ):
+            return False
+        self.isr_state = CommittedIsr(frozenset(isr))
+        self.partition_epoch = partition_epoch
+        return self.maybe_increment_high_watermark()
+
+    def isr_refused(self, proposed: IsrState, error: ErrorCode) -> bool:
+        """The controller refused `proposed`. True if it is to be submitted again.
+
+        Where it is sure that nothing was changed the committed ISR holds again. Where this broker's view is out of
+        date the proposal stays pending until the next LeaderAndIsr: whether it was applied is not known, and the
+        high watermark must count with both.
+        """
+        if self.isr_state is not proposed:
+            return False
+        if error in _NOT_APPLIED:
+            self.isr_state = CommittedIsr(proposed.isr)
+            return False
+        return error not in _OUT_OF_DATE
 
     def maybe_increment_high_watermark(self) -> bool:
         """To the least end of the maximal ISR and of who is about to join; never while under min ISR (KIP-966)."""

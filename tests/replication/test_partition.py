@@ -1,0 +1,235 @@
+"""The leader's arithmetic: caught-up rule, ISR, high watermark. Scenarios by their number in the design."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.records import Record, build_batch
+from kwire.replication.clock import Clock, Timers
+from kwire.replication.fetch_data import FetchParams, FetchPartition
+from kwire.replication.isr import CommittedIsr, PendingExpandIsr, PendingShrinkIsr
+from kwire.replication.log import AppendOrigin
+from kwire.replication.log_config import LogConfig
+from kwire.replication.log_loader import LogContext, create_log
+from kwire.replication.log_store import MemoryLogStore
+from kwire.replication.partition import Partition
+
+
+class Leader:
+    """Broker 1, leader of a partition with followers; `config` is the log's."""
+
+    node_id = 1
+    replica_lag_time_max_ms = 30_000
+
+    def __init__(self, replicas=(1, 2), isr=(1, 2), epoch=1, **config):
+        self.clock = Clock(0, 0)
+        self.dead = set()
+        self.proposals = []
+        self.config = LogConfig(**config)
+        self.partition = Partition("t", 0, b"i" * 16, self)
+        self.lead(replicas, isr, epoch)
+
+    def open_log(self, topic, index, topic_id, is_new):
+        context = LogContext(MemoryLogStore(), self.clock, Timers())
+        return create_log(context, topic, index, topic_id, self.config)
+
+    def is_alive(self, broker_id):
+        return broker_id not in self.dead
+
+    def propose_isr(self, partition):
+        self.proposals.append(partition.isr_state)
+
+    def lead(self, replicas, isr, epoch, partition_epoch=1):
+        state = SimpleNamespace(
+            controller_epoch=0,
+            leader=1,
+            leader_epoch=epoch,
+            isr=list(isr),
+            partition_epoch=partition_epoch,
+            replicas=list(replicas),
+            adding_replicas=[],
+            removing_replicas=[],
+            is_new=False,
+        )
+        return self.partition.make_leader(state, b"i" * 16)
+
+    def append(self, count):
+        batch = build_batch([Record(-1, 0, None, b"v")] * count)
+        self.partition.append_records_to_leader(batch, 1, AppendOrigin.CLIENT)
+
+    def fetch(self, follower, offset, at=None, **params):
+        if at is not None:
+            self.clock.now_ms = at
+        return self.partition.update_follower_fetch_state(
+            FetchPartition(offset, 1000, log_start_offset=0),
+            FetchParams(replica_id=follower, **params),
+        )
+
+    @property
+    def high_watermark(self):
+        return self.partition.log.high_watermark
+
+
+def test_s46_caught_up_rule():
+    leader = Leader()
+    leader.append(10)
+    leader.fetch(2, 5, at=5000)
+    leader.append(5)
+    leader.fetch(2, 10, at=10_001)
+    follower = leader.partition.remote_replicas[2]
+    assert (follower.last_caught_up_time_ms, follower.log_end_offset) == (5000, 10)
+    leader.clock.now_ms = 35_000
+    assert not leader.partition.maybe_shrink_isr()
+    leader.clock.now_ms = 35_001
+    assert leader.partition.maybe_shrink_isr()
+
+
+def test_s47_a_follower_at_the_end_is_never_late_however_silent():
+    leader = Leader()
+    leader.append(3)
+    leader.fetch(2, 3, at=10)
+    leader.clock.now_ms = 10_000_000
+    assert not leader.partition.maybe_shrink_isr()
+    leader.append(1)
+    assert leader.partition.maybe_shrink_isr()
+
+
+def test_s48_expand():
+    leader = Leader(isr=(1,))
+    leader.dead.add(2)
+    leader.append(10)
+    assert leader.high_watermark == 10
+    leader.dead.clear()
+    leader.fetch(2, 3)
+    assert leader.proposals == []
+    leader.fetch(2, 10)
+    (proposal,) = leader.proposals
+    assert proposal == PendingExpandIsr(frozenset({1}), 2)
+    assert proposal.proposed == proposal.maximal_isr == {1, 2}
+    assert leader.partition.isr == {1}
+    leader.partition.commit_isr(proposal, 1, 2, [1, 2])
+    assert leader.partition.isr_state == CommittedIsr(frozenset({1, 2}))
+    assert leader.partition.partition_epoch == 2
+
+
+def test_s49_a_joiner_must_have_reached_the_leaders_first_offset():
+    leader = Leader(isr=(1, 2), epoch=8)
+    leader.append(5)
+    leader.lead((1, 2), (1,), 10, partition_epoch=2)
+    leader.partition.log.update_high_watermark(0)
+    leader.append(2)
+    leader.partition.log.update_high_watermark(0)
+    assert leader.partition.leader_epoch_start_offset == 5
+    for offset in (0, 1, 4):
+        leader.fetch(2, offset)
+        leader.partition.log.update_high_watermark(0)
+    assert leader.proposals == []
+    leader.fetch(2, 5)
+    assert len(leader.proposals) == 1
+
+
+def test_s50_shrink_counts_the_late_until_the_controller_agrees():
+    leader = Leader((1, 2, 3), (1, 2, 3))
+    leader.append(10)
+    leader.fetch(2, 10)
+    leader.clock.now_ms = 30_001
+    leader.fetch(2, 10)
+    assert leader.partition.maybe_shrink_isr()
+    (proposal,) = leader.proposals
+    assert proposal == PendingShrinkIsr(frozenset({1, 2, 3}), frozenset({3}))
+    assert proposal.maximal_isr == {1, 2, 3} and proposal.proposed == {1, 2}
+    assert leader.high_watermark == 0
+    assert leader.partition.commit_isr(proposal, 1, 2, [1, 2])
+    assert leader.high_watermark == 10
+
+
+def test_s51_the_high_watermark_stands_still_under_min_isr():
+    leader = Leader((1, 2, 3), (1, 2), min_insync_replicas=3)
+    leader.append(10)
+    leader.fetch(2, 10)
+    leader.fetch(3, 10)
+    assert leader.high_watermark == 0
+    (proposal,) = leader.proposals
+    assert leader.partition.commit_isr(proposal, 1, 2, [1, 2, 3])
+    assert leader.high_watermark == 10
+
+
+def test_s52_who_is_about_to_join_is_waited_for():
+    leader = Leader(isr=(1,))
+    leader.append(10)
+    leader.fetch(2, 10)
+    leader.append(2)
+    assert leader.high_watermark == 10
+    leader.dead.add(2)
+    leader.partition.isr_refused(leader.proposals[0], ErrorCode.INELIGIBLE_REPLICA)
+    assert leader.partition.maybe_increment_high_watermark()
+    assert leader.high_watermark == 12
+
+
+@pytest.mark.parametrize(
+    ("error", "still_pending", "again"),
+    [
+        *((code, True, False) for code in (95, 74, 3, 100, 42, 108)),
+        *((code, False, False) for code in (107, 55)),
+        *((code, True, True) for code in (-1, 13)),
+    ],
+)
+def test_s53_a_refused_proposal(error, still_pending, again):
+    leader = Leader(isr=(1,))
+    leader.fetch(2, 0)
+    (proposal,) = leader.proposals
+    assert leader.partition.isr_refused(proposal, ErrorCode(error)) is again
+    assert (leader.partition.isr_state is proposal) is still_pending
+    leader.fetch(2, 0)
+    assert len(leader.proposals) == (1 if still_pending else 2)
+
+
+def test_s54_leader_and_isr_ends_a_pending_proposal():
+    leader = Leader(isr=(1,))
+    leader.fetch(2, 0)
+    (proposal,) = leader.proposals
+    leader.fetch(2, 0)
+    assert len(leader.proposals) == 1
+    leader.lead((1, 2), (1,), 2, partition_epoch=2)
+    assert leader.partition.isr_state == CommittedIsr(frozenset({1}))
+    leader.partition.commit_isr(proposal, 1, 3, [1, 2])
+    assert leader.partition.isr == {1}
+    assert not leader.partition.isr_refused(proposal, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def test_s16_a_fetch_of_an_earlier_incarnation_is_refused():
+    leader = Leader()
+    leader.fetch(2, 0, replica_epoch=7)
+    with pytest.raises(KafkaError) as raised:
+        leader.fetch(2, 0, replica_epoch=6)
+    assert raised.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    leader.fetch(2, 0, replica_epoch=-1)
+    leader.fetch(2, 0, replica_epoch=7)
+
+
+def test_a_replica_that_never_fetched_is_late_even_when_the_clock_begins_at_zero():
+    leader = Leader(isr=(1,))
+    leader.append(4)
+    assert leader.high_watermark == 4
+
+
+def test_s56_a_committed_append_reports_a_shrunken_isr():
+    leader = Leader(min_insync_replicas=2)
+    leader.append(1)
+    partition = leader.partition
+    assert partition.replication_outcome(1) is None
+    leader.fetch(2, 1)
+    assert partition.replication_outcome(1) is ErrorCode.NONE
+    partition.isr_state = CommittedIsr(frozenset({1}))
+    assert partition.replication_outcome(1) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    partition.is_leader = False
+    assert partition.replication_outcome(1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_without_followers_what_is_appended_is_committed():
+    leader = Leader((1,), (1,), min_insync_replicas=5)
+    leader.append(3)
+    assert leader.high_watermark == 3
