@@ -19,7 +19,9 @@ SHIPPED = {".py", ".json", ".typed"}
 
 
 def tracked() -> list[str]:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True)
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
     return [name for name in listed.stdout.splitlines() if os.path.lexists(ROOT / name)]
 
 
@@ -47,4 +49,6 @@ def test_the_wheel_holds_the_tree(tmp_path: Path) -> None:
 
 def test_the_links_are_links() -> None:
     for name in ("protocol", "replication"):
-        assert (ROOT / "kwire" / name).is_symlink(), f"kwire/{name} lost its link: see CONTRIBUTING.md"
+        assert (ROOT / "kwire" / name).is_symlink(), (
+            f"kwire/{name} lost its link: see CONTRIBUTING.md"
+        )
