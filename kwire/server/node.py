@@ -72,7 +72,7 @@ class Node:
     def bind(self) -> None:
         """Takes the ports, so that a port in use is found before anything is touched. NodeError when one is."""
         for listener in self.listeners:
-            bound = _bind(listener, self.config.socket_listen_backlog_size)
+            bound = _bind(listener, self.config)
             self._sockets.append(bound)
             listener.port = bound.getsockname()[1]
             if listener.advertised_port == 0:
@@ -127,7 +127,10 @@ class Node:
                     connection.close("the node stops", abort=True)
                 await asyncio.sleep(0)
         self._set_clock()
-        self.broker.close()
+        try:
+            self.broker.close()
+        except OSError as error:
+            raise NodeError(f"the logs could not be closed cleanly: {error}") from None
         self.outbox.drain()
         event(_log, logging.INFO, "stopped", node_id=self.config.node_id)
 
@@ -354,25 +357,37 @@ def _per_host_overrides(config: BrokerConfig) -> dict[str, int]:
     return overrides
 
 
-def _bind(listener: Listener, backlog: int) -> socket.socket:
-    """A listening socket. Clients that come before the node is ready wait in the backlog."""
+def _bind(listener: Listener, config: BrokerConfig) -> socket.socket:
+    """A listening socket. Clients that come before the node is ready wait in the backlog.
+
+    Buffers have the sizes that are configured; by default the kernel's, which grow as needed, and not Kafka's 100 KiB.
+    """
+    backlog = config.socket_listen_backlog_size
     address = format_address(listener.host, listener.port)
     try:
         if not listener.host and socket.has_dualstack_ipv6():
-            return socket.create_server(
+            bound = socket.create_server(
                 ("", listener.port),
                 family=socket.AF_INET6,
                 backlog=backlog,
                 dualstack_ipv6=True,
             )
-        found = socket.getaddrinfo(
-            listener.host or "0.0.0.0", listener.port, type=socket.SOCK_STREAM
-        )
-        found.sort(
-            key=lambda entry: entry[0] != socket.AF_INET
-        )  # localhost: what Kafka's clients try first
-        family, _, _, _, target = found[0]
-        return socket.create_server(target[:2], family=family, backlog=backlog)
+        else:
+            found = socket.getaddrinfo(
+                listener.host or "0.0.0.0", listener.port, type=socket.SOCK_STREAM
+            )
+            # localhost: the address that clients try first
+            found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+            family, _, _, _, target = found[0]
+            bound = socket.create_server(target[:2], family=family, backlog=backlog)
+        for option, key, size in (
+            (socket.SO_RCVBUF, "socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
+            (socket.SO_SNDBUF, "socket.send.buffer.bytes", config.socket_send_buffer_bytes),
+        ):
+            if config.is_set(key) and size > 0:
+                bound.setsockopt(socket.SOL_SOCKET, option, size)  # accepted sockets inherit it
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return bound
     except OSError as error:
         if error.errno == EADDRINUSE:
             reason = "the port is taken by another process"
@@ -395,7 +410,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def settle_garbage_collector() -> None:
-    """After start: what lives now lives on, and young garbage is rare (requests make no cycles)."""
-    gc.collect()
+    """After a start without collections: what lives now lives on, and requests make few cycles."""
     gc.freeze()
+    gc.enable()
     gc.set_threshold(50_000, 20, 50)

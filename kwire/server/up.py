@@ -6,6 +6,7 @@ configuration that is refused (`SettingsError`). Each failure is one line; nothi
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -84,6 +85,7 @@ class _Process:
         from random import Random
 
         from kwire.broker import Broker
+        from kwire.protocol.errors import KafkaError
         from kwire.replication.controller_state import JournalError
         from kwire.server.file_log_store import FileLogStore
 
@@ -103,9 +105,18 @@ class _Process:
                 report=lambda text: _log.warning("%s", text),
             )
             broker.start([_endpoint(listener) for listener in node.listeners])
-        except (OSError, JournalError) as error:
+        except (OSError, JournalError, KafkaError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise NodeError(f"data directory {self.data_dir}: {reason}") from None
+        logs.event(
+            _log,
+            logging.INFO,
+            "log directory loaded",
+            log_dir=self.data_dir,
+            cluster_id=broker.services.cluster_id,
+            node_id=config.node_id,
+            logs=len(list(broker.services.log_manager.logs())),
+        )
         self._create_topics(broker)
         return broker
 
@@ -188,15 +199,25 @@ def _remove(path: str) -> None:
 
 def run_up(settings: UpSettings) -> int:
     """Runs until a signal; returns the exit status and has printed its line when that is not 0."""
+    gc.disable()  # until the start is over: nothing it makes is garbage
     logs.configure(settings.log_level, settings.log_json)
     try:
         if settings.ready_file is not None:
             _remove(settings.ready_file)  # of an earlier run: nobody shall wait for the wrong node
         _Process(settings).run()
     except SettingsError as error:
-        sys.stderr.write(f"kwire up: {error}\n")
-        return 2
+        return _say(2, str(error))
     except NodeError as error:
-        sys.stderr.write(f"kwire up: {error}\n")
-        return 1
+        return _say(1, str(error))
+    except BrokenPipeError:
+        return _say(1, "nobody reads the ready line: stdout is closed")
+    except Exception as error:
+        _log.debug("internal error", exc_info=error)
+        text = f"internal error: {type(error).__name__}: {error}"
+        return _say(1, f"{text} (please report it; --log-level debug shows where)")
     return 0
+
+
+def _say(status: int, line: str) -> int:
+    sys.stderr.write("kwire up: " + line.replace("\n", " ") + "\n")
+    return status
