@@ -458,3 +458,42 @@ def test_read_committed_hides_open_transactions_and_names_aborted_ones(node, fet
     assert answer.last_stable_offset == 4
     assert [(a.producer_id, a.first_offset) for a in answer.aborted_transactions] == [(9, 1)]
     assert one(fetch({("t", 0): 0})).aborted_transactions is None
+
+
+@pytest.fixture
+def follower(node, make_batch):
+    """A follower's log of two records of epoch 0, high watermark 2."""
+    node.update_metadata("t", {0: 2})
+    assert node.order(leader=2, replicas=(1, 2)) == 0
+    append(node, make_batch(b"a"), 0, 0)
+    append(node, make_batch(b"b"), 1, 0)
+    node.log().update_high_watermark(2)
+    return node
+
+
+def append(node, batch, offset, epoch):
+    from kwire.protocol.records import stamp
+
+    stamped = bytearray(batch)
+    stamp(stamped, 0, offset, epoch)
+    node.log().append_as_follower(bytes(stamped))
+
+
+def test_a_long_poll_ends_when_what_was_readable_is_cut_off(follower, fetch):
+    assert fetch({("t", 0): 2}, max_wait_ms=500, min_bytes=1) is PARKED
+    follower.log().truncate_to(1)
+    follower.manager.complete_waiting(("t", 0))
+    (response,) = follower.replies
+    assert one(response).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_long_poll_ends_when_the_log_has_become_another(follower, fetch, make_batch):
+    waiting = fetch({("t", 0): 2}, last_fetched_epoch=0, max_wait_ms=500, min_bytes=1)
+    assert waiting is PARKED
+    follower.log().truncate_to(1)
+    append(follower, make_batch(b"c"), 1, 1)
+    follower.log().update_high_watermark(2)
+    follower.manager.complete_waiting(("t", 0))
+    (response,) = follower.replies
+    diverging = one(response).diverging_epoch
+    assert (diverging.epoch, diverging.end_offset) == (0, 1)

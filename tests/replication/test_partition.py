@@ -233,3 +233,46 @@ def test_without_followers_what_is_appended_is_committed():
     leader = Leader((1,), (1,), min_insync_replicas=5)
     leader.append(3)
     assert leader.high_watermark == 3
+
+
+def test_min_isr_is_never_more_than_there_are_replicas():
+    leader = Leader(min_insync_replicas=3)
+    leader.append(1)
+    leader.fetch(2, 1)
+    assert leader.high_watermark == 1
+
+
+def test_a_proposed_member_counts_even_when_it_falls_silent():
+    leader = Leader(isr=(1,))
+    leader.append(10)
+    leader.fetch(2, 10, at=0)
+    assert len(leader.proposals) == 1
+    leader.clock.now_ms = 100_000
+    leader.append(1)
+    assert leader.high_watermark == 10
+
+
+def test_s12_divergence_table():
+    leader = Leader(epoch=0)
+    for epoch, count in ((0, 2), (3, 6), (4, 5), (7, 1), (9, 3)):
+        batch = build_batch([Record(-1, 0, None, b"v")] * count)
+        leader.partition.log.append_as_leader(batch, epoch)
+    leader.lead((1, 2), (1, 2), 10, partition_epoch=2)
+    entries = [tuple(e) for e in leader.partition.log.leader_epochs.entries]
+    assert entries == [(0, 0), (3, 2), (4, 8), (7, 13), (9, 14), (10, 17)]
+
+    def fetch(offset, epoch):
+        request = FetchPartition(offset, 1000, last_fetched_epoch=epoch)
+        params = FetchParams(replica_id=2)
+        return leader.partition.read(request, params, 1000, True).diverging_epoch
+
+    assert fetch(5, 2) == (0, 2)
+    assert fetch(4, 0) == (0, 2)
+    assert fetch(6, 6) == (4, 13)
+    assert fetch(9, 5) == (4, 13)
+    assert fetch(18, 10) == (10, 17)
+    for offset, epoch in ((2, 0), (14, 7), (17, 9), (17, 10)):
+        assert fetch(offset, epoch) is None
+    with pytest.raises(KafkaError) as raised:
+        fetch(5, 11)
+    assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
