@@ -112,10 +112,6 @@ class Controller:
         for (resource_type, name), overrides in self.state.configs.items():
             self.listener.config_changed(resource_type, name, overrides)
 
-    def close(self) -> None:
-        """A clean stop: the journal is flushed."""
-        self._journal.close()
-
     def handle(self, request: Message, version: int) -> Message:
         """Answers CreateTopics, DeleteTopics, CreatePartitions, AlterConfigs, IncrementalAlterConfigs.
 

@@ -40,10 +40,6 @@ if TYPE_CHECKING:
             """Replaces everything."""
             ...
 
-        def close(self) -> None:
-            """Flushes and closes."""
-            ...
-
 
 # A value is what json makes of the journal's text; `replay` is where it is checked.
 Record = tuple[str, "Any"]

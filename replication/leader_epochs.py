@@ -54,7 +54,8 @@ class LeaderEpochCache:
             return False
         self._insert(epoch, start_offset)
         self._update_latest()
-        self._write(flush=True)
+        # Flushed, unless nothing stands before it: an empty log loses nothing with it, and new topics are many.
+        self._write(flush=start_offset > 0)
         return True
 
     def _insert(self, epoch: int, start_offset: int) -> None:
