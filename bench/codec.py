@@ -1,8 +1,8 @@
 """Compiled messages beside hand-written `struct` code for the same bytes: `python bench/codec.py`.
 
-The hand-written side is what one would write for exactly one version of one message: nested loops, one `struct` call per
-run of numbers, plain slotted classes, and no care for what is rare (tagged fields are refused, nothing is checked that
-`struct` does not check). It stays here as the yardstick: kwire is meant to be within 1.5 times.
+The hand-written side is what one would write for exactly one version of one message: nested loops, one `struct` call
+per run of numbers, plain slotted classes, and no care for what is rare (tagged fields are refused, nothing is checked
+that `struct` does not check). It stays here as the yardstick: kwire is meant to be within 1.5 times.
 
 Each message has 10 topics with 10 partitions; records are 1 KB each, decoded as views. The two sides are measured by
 turns and the least of all rounds counts, so that a busy machine does not speak. `--check` makes ratios above 1.5 an
