@@ -264,6 +264,11 @@ _FAMILIES: dict[str, tuple[ApiKey, ...]] = {
 }
 _FAMILY_OF = {key: family for family, keys in _FAMILIES.items() for key in keys}
 
+_NEVER = 0x8000
+_CONTROLLED_SHUTDOWN, _API_VERSIONS = 7, 18  # plain numbers: looked at for every request
+
+_first_flexible: dict[int, int] = {}
+"""By key, of those loaded: the first flexible version, or _NEVER."""
 _request_classes: dict[int, type[Message]] = {}
 _response_classes: dict[int, type[Message]] = {}
 
@@ -319,18 +324,18 @@ def response_class(key: int) -> type[Message]:
 
 def request_header_version(key: int, version: int) -> int:
     """Also of a version that does not exist, as Kafka reckons it: those after the last are flexible like it."""
-    if key == ApiKey.CONTROLLED_SHUTDOWN and version == 0:
-        return 0
-    flexible = request_class(key).flexible
-    return 2 if flexible is not None and version >= flexible[0] else 1
+    first_flexible = _first_flexible.get(key)
+    if first_flexible is None:
+        _load(key)
+        first_flexible = _first_flexible[key]
+    if version >= first_flexible:
+        return 2
+    return 0 if key == _CONTROLLED_SHUTDOWN and version == 0 else 1
 
 
 def response_header_version(key: int, version: int) -> int:
     """0, or 1 with tagged fields in flexible versions; always 0 for ApiVersions."""
-    if key == ApiKey.API_VERSIONS:
-        return 0
-    flexible = response_class(key).flexible
-    return 1 if flexible is not None and version >= flexible[0] else 0
+    return 1 if key != _API_VERSIONS and request_header_version(key, version) == 2 else 0
 
 
 def parse_request_header(frame: Buffer) -> RequestHeader:
@@ -415,3 +420,5 @@ def _load(key: int) -> None:
     module = import_module(f"kwire.protocol.schemas.{_FAMILY_OF[api]}")
     _request_classes[api] = getattr(module, api.api_name + "Request")
     _response_classes[api] = getattr(module, api.api_name + "Response")
+    flexible = _request_classes[api].flexible
+    _first_flexible[api] = _NEVER if flexible is None else flexible[0]
