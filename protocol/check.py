@@ -111,9 +111,10 @@ def check_lines(lines: Iterator[bytes] | IO[bytes]) -> Iterator[tuple[str, str |
         version = f" v{line['v']}" if "v" in line else ""
         case = f" {line['case']}" if "case" in line else ""
         try:
-            yield f"{name}{version}{case}", check(line)
-        except KeyError as error:
-            raise ValueError(f"a line lacks {error}") from None
+            problem = check(line)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            problem = f"cannot be checked: {error!r}"
+        yield f"{name}{version}{case}", problem
 
 
 def main(paths: list[str]) -> int:

@@ -44,6 +44,10 @@ def test_good_lines_pass(capsys: pytest.CaptureFixture[str], tmp_path: Path, nam
         ({"json": {"acks": 0, "timeOut": 0}}, "has no timeOut"),
         ({"name": "Nonsense"}, "no such message"),
         ({"v": 99}, "does not decode"),
+        ({"v": "9"}, "cannot be checked"),
+        ({"hex": "0"}, "cannot be checked"),
+        ({"json": [1]}, "cannot be checked"),
+        ({"json": {"topicData": 7}}, "cannot be checked"),
     ],
 )
 def test_a_wrong_line_is_told_and_fails(
