@@ -218,7 +218,7 @@ class TopicControl:
         if topic.num_partitions != -1:
             message = f"{prefix} numPartitions was not set to -1."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-        registered = sorted(self._controller.brokers)
+        registered = sorted(self._controller.state.broker_epochs)  # alive or not
         replicas_of: dict[int, list[int]] = {}
         replication_factor = None
         for assignment in topic.assignments:
@@ -435,8 +435,9 @@ class TopicControl:
                 f"{len(assignments)} assignment(s) were specified."
             )
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        registered = sorted(self._controller.state.broker_epochs)
         for assignment in assignments:
-            check_manual_assignment(assignment.broker_ids, sorted(self._controller.brokers), factor)
+            check_manual_assignment(assignment.broker_ids, registered, factor)
         return [assignment.broker_ids for assignment in assignments]
 
     def _start_index(self, topic: TopicState) -> int:

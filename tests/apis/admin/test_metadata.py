@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kwire.protocol.errors import ErrorCode
+from kwire.protocol.schemas.metadata import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+    TopicRequest,
+)
+
+INT_MIN = -(2**31)
+
+
+def ask(admin: Any, *names: str | bytes | None, version: int = 12, **fields: Any) -> Any:
+    topics = [
+        MetadataRequestTopic(name=None, topic_id=name)
+        if isinstance(name, bytes)
+        else MetadataRequestTopic(name=name)
+        for name in names
+    ]
+    return admin.call(MetadataRequest(topics=topics, **fields), version)
+
+
+def ask_all(admin: Any, version: int = 12) -> Any:
+    return admin.call(MetadataRequest(topics=None), version)
+
+
+def test_null_asks_for_all_topics_and_an_empty_list_for_none(admin: Any) -> None:
+    admin.create("a")
+    admin.create("b")
+    assert [topic.name for topic in ask_all(admin).topics] == ["a", "b"]
+    assert ask(admin).topics == []
+
+
+def test_in_version_0_an_empty_list_asks_for_all(admin: Any) -> None:
+    admin.create("a")
+    assert [topic.name for topic in ask(admin, version=0).topics] == ["a"]
+
+
+def test_brokers_cluster_and_controller_are_named(admin: Any) -> None:
+    response = ask(admin)
+    assert [(b.node_id, b.host, b.port, b.rack) for b in response.brokers] == [
+        (1, "inside", 9092, None)
+    ]
+    assert response.cluster_id == admin.services.cluster_id
+    assert response.controller_id == 1
+    assert response.cluster_authorized_operations == INT_MIN
+
+
+def test_the_listener_that_the_client_came_by_decides_the_address(admin: Any) -> None:
+    admin.listener = "OUTSIDE"
+    assert [(b.host, b.port) for b in ask(admin).brokers] == [("outside", 19092)]
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)],
+)
+def test_a_leader_without_the_clients_listener_cannot_be_reached(
+    admin: Any, version: int, error: ErrorCode
+) -> None:
+    admin.create("a")
+    admin.listener = "ELSEWHERE"
+    response = ask(admin, "a", version=version)
+    partition = response.topics[0].partitions[0]
+    assert response.brokers == []
+    assert (partition.error_code, partition.leader_id) == (error, -1)
+    assert partition.offline_replicas == [1]
+
+
+def test_an_unknown_topic_is_created_with_the_brokers_defaults(new_admin: Any) -> None:
+    admin = new_admin({"num.partitions": "3"})
+    topic = ask(admin, "new").topics[0]
+    assert topic.error_code == 0
+    assert [(p.partition_index, p.leader_id, p.leader_epoch) for p in topic.partitions] == [
+        (0, 1, 0),
+        (1, 1, 0),
+        (2, 1, 0),
+    ]
+    assert topic.topic_id == admin.services.metadata.topic_id("new") != bytes(16)
+
+
+def test_nothing_is_created_when_the_client_or_the_broker_forbids_it(new_admin: Any) -> None:
+    admin = new_admin()
+    topic = ask(admin, "new", allow_auto_topic_creation=False).topics[0]
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert ask(new_admin({"auto.create.topics.enable": "false"}), "new").topics[0].error_code == 3
+    assert not admin.services.metadata.contains("new")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "x" * 250, "ä"])
+def test_an_impossible_name_is_refused(admin: Any, name: str) -> None:
+    assert ask(admin, name).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_name_that_collides_is_not_created(admin: Any) -> None:
+    admin.create("a.b")
+    topic = ask(admin, "a_b").topics[0]
+    assert (topic.error_code, topic.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+
+
+def test_topics_are_found_by_id(admin: Any) -> None:
+    topic_id = admin.create("a").topic_id
+    assert ask(admin, topic_id).topics[0].name == "a"
+    unknown = ask(admin, b"x" * 16).topics[0]
+    assert (unknown.error_code, unknown.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+    assert unknown.topic_id == b"x" * 16
+
+
+def test_ids_in_requests_need_version_12(admin: Any) -> None:
+    topic_id = admin.create("a").topic_id
+    topics = [MetadataRequestTopic(name="a", topic_id=topic_id)]
+    response = admin.call(MetadataRequest(topics=topics), 10)
+    assert [topic.error_code for topic in response.topics] == [ErrorCode.INVALID_REQUEST]
+    assert response.brokers == []
+
+
+def test_a_topic_asked_for_twice_is_answered_once(admin: Any) -> None:
+    admin.create("a")
+    assert [topic.name for topic in ask(admin, "a", "a").topics] == ["a"]
+
+
+def test_authorized_operations_are_told_only_when_asked_for(admin: Any) -> None:
+    admin.create("a")
+    assert ask(admin, "a").topics[0].topic_authorized_operations == INT_MIN
+    asked = ask(admin, "a", include_topic_authorized_operations=True)
+    assert asked.topics[0].topic_authorized_operations == 3576
+    assert ask(admin, "a").topics[0].topic_authorized_operations == INT_MIN
+    cluster = ask(admin, version=9, include_cluster_authorized_operations=True)
+    assert cluster.cluster_authorized_operations == 8096
+
+
+def test_internal_topics_say_so_and_get_their_own_settings(admin: Any) -> None:
+    topic = ask(admin, "__consumer_offsets").topics[0]
+    assert topic.is_internal
+    assert len(topic.partitions) == 4
+    config = admin.services.metadata.topic_config("__consumer_offsets")
+    assert config["cleanup.policy"] == "compact"
+
+
+def test_answers_follow_changes(admin: Any) -> None:
+    from kwire.protocol.schemas.topics import CreatePartitionsRequest, CreatePartitionsTopic
+
+    admin.create("a")
+    assert len(ask(admin, "a").topics[0].partitions) == 1
+    more = CreatePartitionsTopic(name="a", count=3, assignments=None)
+    admin.call(CreatePartitionsRequest(topics=[more]), 3)
+    assert len(ask(admin, "a").topics[0].partitions) == 3
+
+
+# DescribeTopicPartitions
+
+
+def describe(
+    admin: Any, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None
+) -> Any:
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name=name) for name in names],
+        response_partition_limit=limit,
+        cursor=Cursor(topic_name=cursor[0], partition_index=cursor[1]) if cursor else None,
+    )
+    return admin.call(request, 0)
+
+
+def shape(response: Any) -> Any:
+    following = response.next_cursor
+    return (
+        [(t.name, [p.partition_index for p in t.partitions]) for t in response.topics],
+        following and (following.topic_name, following.partition_index),
+    )
+
+
+@pytest.fixture
+def topics(admin: Any) -> Any:
+    admin.create("ok")
+    admin.create("p3", 3)
+    return admin
+
+
+def test_topics_come_sorted_by_name(topics: Any) -> None:
+    assert shape(describe(topics, "p3", "ok")) == ([("ok", [0]), ("p3", [0, 1, 2])], None)
+    assert shape(describe(topics)) == ([("ok", [0]), ("p3", [0, 1, 2])], None)
+
+
+@pytest.mark.parametrize(
+    ("limit", "cursor", "expected"),
+    [
+        (2, None, ([("ok", [0]), ("p3", [0])], ("p3", 1))),
+        (4, None, ([("ok", [0]), ("p3", [0, 1, 2])], None)),
+        (1, None, ([("ok", [0])], ("p3", 0))),
+        (0, None, ([("ok", [0])], ("p3", 0))),
+        (2, ("ok", 0), ([("ok", [0]), ("p3", [0])], ("p3", 1))),
+        (2, ("p3", 1), ([("p3", [1, 2])], None)),
+        (2, ("p3", 9), ([("p3", [])], None)),
+    ],
+)
+def test_pages_end_with_a_cursor_to_go_on_from(
+    topics: Any, limit: int, cursor: Any, expected: Any
+) -> None:
+    assert shape(describe(topics, "p3", "ok", limit=limit, cursor=cursor)) == expected
+
+
+def test_a_cursor_outside_the_request_is_refused(topics: Any) -> None:
+    response = describe(topics, "p3", cursor=("zz", 0))
+    assert [t.error_code for t in response.topics] == [ErrorCode.INVALID_REQUEST]
+
+
+def test_when_all_are_described_a_deleted_cursor_topic_is_skipped(topics: Any) -> None:
+    assert shape(describe(topics, cursor=("p", 5))) == ([("p3", [0, 1, 2])], None)
+
+
+def test_unknown_topics_are_described_as_such(topics: Any) -> None:
+    response = describe(topics, "nope", "a b")
+    assert [(t.name, t.error_code) for t in response.topics] == [
+        ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from typing import Any
+
+from kwire.protocol.schemas.control_plane import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from kwire.replication.metadata import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataCache
+
+ID = b"1234567890123456"
+OTHER_ID = b"6543210987654321"
+
+
+def update(
+    cache: MetadataCache,
+    topic: str | None = None,
+    leaders: dict[int, int] | None = None,
+    topic_id: bytes = ID,
+    brokers: tuple[int, ...] = (1, 2),
+) -> list[tuple[str, int]]:
+    states: list[Any] = []
+    if topic is not None:
+        partitions = [
+            UpdateMetadataPartitionState(partition_index=index, leader=leader)
+            for index, leader in (leaders or {}).items()
+        ]
+        states = [
+            UpdateMetadataTopicState(
+                topic_name=topic, topic_id=topic_id, partition_states=partitions
+            )
+        ]
+    live = [
+        UpdateMetadataBroker(
+            id=i,
+            endpoints=[UpdateMetadataEndpoint(host=f"h{i}", port=i, listener="L")],
+            rack=None,
+        )
+        for i in brokers
+    ]
+    request = UpdateMetadataRequest(controller_id=1, topic_states=states, live_brokers=live)
+    return cache.apply(request)
+
+
+def test_partition_states_merge() -> None:
+    cache = MetadataCache()
+    update(cache, "t", {0: 1, 1: 2})
+    update(cache, "t", {1: 1})
+    assert cache.partition_count("t") == 2
+    states = [cache.partition("t", index) for index in (0, 1, 2)]
+    assert [state and state.leader for state in states] == [1, 1, None]
+    assert (cache.topic_id("t"), cache.topic_name(ID)) == (ID, "t")
+
+
+def test_the_broker_list_is_replaced() -> None:
+    cache = MetadataCache()
+    update(cache, brokers=(1, 2))
+    update(cache, brokers=(2, 3))
+    assert [cache.is_alive(i) for i in (1, 2, 3)] == [False, True, True]
+    endpoint = cache.endpoint(3, "L")
+    assert endpoint is not None
+    assert (endpoint.host, endpoint.port) == ("h3", 3)
+    assert cache.endpoint(3, "other") is cache.endpoint(1, "L") is None
+
+
+def test_leader_minus_two_deletes_partition_and_topic() -> None:
+    cache = MetadataCache()
+    update(cache, "t", {0: 1, 1: 1})
+    cache.set_config(TOPIC_RESOURCE, "t", {"retention.ms": "1"})
+    assert update(cache, "t", {1: -2}) == [("t", 1)]
+    assert cache.partition_count("t") == 1
+    assert update(cache, "t", {0: -2}) == [("t", 0)]
+    assert not cache.contains("t")
+    assert cache.topic_name(ID) is None
+    assert cache.topic_config("t") == {}
+    assert update(cache, "t", {0: -2}) == []
+
+
+def test_a_new_id_replaces_the_old_one() -> None:
+    cache = MetadataCache()
+    update(cache, "t", {0: 1})
+    update(cache, "t", {0: 1}, topic_id=OTHER_ID)
+    assert (cache.topic_name(ID), cache.topic_name(OTHER_ID)) == (None, "t")
+
+
+def test_overrides_are_replaced_as_a_whole() -> None:
+    cache = MetadataCache()
+    cache.set_config(BROKER_RESOURCE, "", {"a": "1", "b": "2"})
+    cache.set_config(BROKER_RESOURCE, "", {"b": "3"})
+    assert cache.config(BROKER_RESOURCE, "") == {"b": "3"}
+    assert cache.config_names(BROKER_RESOURCE) == [""]
+    cache.set_config(BROKER_RESOURCE, "", {})
+    assert cache.config_names(BROKER_RESOURCE) == []
+
+
+def test_only_a_changed_broker_list_counts_as_one() -> None:
+    cache = MetadataCache()
+    update(cache, brokers=(1,))
+    before = cache.brokers_version
+    update(cache, "t", {0: 1}, brokers=(1,))
+    assert cache.brokers_version == before
+    update(cache, brokers=(1, 2))
+    assert cache.brokers_version == before + 1
