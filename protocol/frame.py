@@ -15,10 +15,12 @@ from struct import Struct
 
 from .errors import MalformedMessage
 
-INITIAL_BYTES = 64 * 1024
+INITIAL_BYTES = 8 * 1024
+BUSY_BYTES = 256 * 1024
+"""A connection whose reads fill the buffer gets twice as large a one, up to this: fewer, larger reads."""
 KEPT_BYTES = 2 * 1024 * 1024
 """A buffer that grew beyond this for one frame is let go with it."""
-_ROOM_BYTES = 4096
+_ROOM_BYTES = 2048
 """With less room than this what is left moves to the front, so that reads do not become tiny."""
 
 _length = Struct(">i").unpack_from
@@ -45,9 +47,12 @@ class FrameReader:
         """Room to read into, never empty. Frames handed out before are not valid any longer."""
         start, end = self._start, self._end
         if start == end:
-            self._start = self._end = end = 0
+            self._start = self._end = 0
             if not 0 < self._capacity <= KEPT_BYTES:
                 self._resize(INITIAL_BYTES)
+            elif end == self._capacity < BUSY_BYTES:
+                self._resize(2 * self._capacity)
+            end = 0
         elif self._capacity - end < _ROOM_BYTES or self._needed() > self._capacity - start:
             self._make_room()
             end = self._end

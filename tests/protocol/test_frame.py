@@ -5,7 +5,7 @@ import random
 import pytest
 
 from kwire.protocol.errors import MalformedMessage
-from kwire.protocol.frame import INITIAL_BYTES, KEPT_BYTES, FrameReader
+from kwire.protocol.frame import BUSY_BYTES, INITIAL_BYTES, KEPT_BYTES, FrameReader
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -108,3 +108,17 @@ def test_the_buffer_of_a_giant_is_let_go() -> None:
     reader.feed(framed(b"x" * (KEPT_BYTES * 2)))
     assert len(all_frames(reader)) == 1
     assert len(reader.get_buffer()) == INITIAL_BYTES
+
+
+def test_reads_that_fill_the_buffer_make_it_larger_up_to_a_limit() -> None:
+    reader = FrameReader()
+    sizes = []
+    for _ in range(12):
+        room = reader.get_buffer()
+        sizes.append(len(room))
+        room[:] = framed(b"x" * (len(room) - 4))
+        reader.advance(len(room))
+        assert reader.next_frame() is not None
+    assert sizes[0] == INITIAL_BYTES
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == BUSY_BYTES
