@@ -83,7 +83,7 @@ def read_topic_id(store: LogStore, directory: str) -> bytes | None:
     from binascii import Error, a2b_base64
 
     try:
-        return a2b_base64(encoded.translate(_FROM_URL_SAFE) + b"==")
+        return a2b_base64(encoded.translate(_FROM_URL_SAFE) + b"==", strict_mode=True)
     except Error:
         raise CorruptCheckpoint(path, "the topic id is not base64") from None
 

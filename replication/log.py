@@ -33,7 +33,7 @@ from kwire.replication.log_types import (
     UnexpectedAppendOffset,
 )
 from kwire.replication.producer_state import ProducerStateManager
-from kwire.replication.segment import HEADER, LogSegment
+from kwire.replication.segment import HEADER, LogSegment, file_name
 
 if TYPE_CHECKING:
     from kwire.replication.clock import Clock, Timers
@@ -557,7 +557,7 @@ class Log(LocalLog):
             raise self._storage_error("flush", error) from error
 
     def close(self) -> None:
-        """Clean stop: producer snapshot, indexes complete, descriptors given back. Flushing is the caller's choice."""
+        """Clean stop: producer snapshot, indexes complete, all of it on the disk, descriptors given back."""
         if self.closed:
             return
         self.closed = True
@@ -565,6 +565,13 @@ class Log(LocalLog):
             self.producer_state.map_end_offset = self.log_end_offset
             self.producer_state.take_snapshot(flush=False)
             self.active.seal()
+            self.flush_files()
+            snapshot = self.producer_state.latest_snapshot_offset()
+            names = ["partition.metadata", "leader-epoch-checkpoint"]
+            if snapshot is not None:
+                names.append(file_name(snapshot, ".snapshot"))
+            for name in names:  # written without a flush while the log was in use
+                self.store.flush_file(f"{self.directory}/{name}")
             for segment in self.segments:
                 segment.release()
         except OSError as error:

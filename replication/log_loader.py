@@ -170,6 +170,8 @@ class _Loader:
         if not self.clean:
             self.recover_unflushed()
         log_end_offset = self.end_offset()
+        if not self.clean:
+            self.restore_epochs()
         self.epochs.truncate_from_end(log_end_offset)
         self.epochs.truncate_from_start(self.log_start_offset)
         start_offset = max(self.log_start_offset, self.segments[0].base_offset)
@@ -307,6 +309,33 @@ class _Loader:
             segment.cut(end)
         segment.seal()
         return removed
+
+    def restore_epochs(self) -> None:
+        """Reads the epochs from the batches again when the cache does not know the first one's.
+
+        The first epoch of an empty log is noted without a flush, so that after a power cut it may be missing, or be the
+        one of what was in the log before it was truncated to nothing.
+        """
+        first = next((batch for segment in self.segments for batch in segment.batches(0)), None)
+        if first is None or (
+            self.epochs.epoch_for_offset(max(first.base_offset, self.log_start_offset))
+            == self.epoch_at(self.log_start_offset, first)
+        ):
+            return
+        self.epochs.clear()
+        for segment in self.segments:
+            for batch in segment.batches(0):
+                if batch.partition_leader_epoch > self.epochs.latest_epoch:
+                    self.epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+
+    def epoch_at(self, offset: int, first: BatchHeader) -> int:
+        """The epoch of the batch at or after an offset."""
+        if offset <= first.last_offset:
+            return first.partition_leader_epoch
+        for segment in reversed(self.segments):
+            if segment.base_offset <= offset and (batch := segment.find_batch(offset)) is not None:
+                return batch.partition_leader_epoch
+        return self.epochs.epoch_for_offset(offset)
 
     def end_offset(self) -> int:
         """The log end. A log that ends before its start has lost its tail: it begins again, empty, at its start."""

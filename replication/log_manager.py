@@ -336,13 +336,15 @@ class LogManager:
     # ---- stopping
 
     def close(self, broker_epoch: int = -1) -> None:
-        """The clean stop: everything flushed, snapshots and checkpoints written, then the mark. OSError: no mark."""
+        """The clean stop: everything flushed, snapshots and checkpoints written, then the mark.
+
+        OSError or KafkaError(KAFKA_STORAGE_ERROR): no mark, the next start recovers.
+        """
         if self._closed:
             return
         self._closed = True
         for log in self._logs.values():
             log.close()
-            log.flush_files()
         self.checkpoint_recovery_points(flush=True)
         self.checkpoint_log_starts(flush=True)
         self.checkpoint_high_watermarks(flush=True)

@@ -82,6 +82,10 @@ class LogStore(Protocol):
         """Replaces a whole file atomically: temporary file, fsync when `flush`, rename."""
         ...
 
+    def flush_file(self, path: str) -> None:
+        """Returns when a file written without a flush, and its name, survive a power cut; no error when it is gone."""
+        ...
+
     def rename(self, old: str, new: str) -> None:
         """A file or a directory; replaces an existing file."""
         ...
@@ -108,13 +112,14 @@ class _MemoryFile:
     without a flush: a crash brings it back.
     """
 
-    __slots__ = ("_store", "before", "closed", "data", "flushed_size", "modified_ms")
+    __slots__ = ("_store", "before", "closed", "data", "flushed_size", "modified_ms", "whole")
 
     def __init__(self, store: MemoryLogStore) -> None:
         self._store = store
         self.data = bytearray()
         self.flushed_size = 0
         self.before: bytes | None = None
+        self.whole = False  # written by write_file
         self.closed = False
         self.modified_ms = store.wall_ms()
 
@@ -190,6 +195,8 @@ class MemoryLogStore:
             else:
                 unflushed = len(old.data) - old.flushed_size
                 kept = keep(unflushed) if keep is not None and unflushed else 0
+                if old.whole and kept < unflushed:
+                    kept = 0  # a small file is on the disk or is empty
                 new.data = old.data[: old.flushed_size + kept]
             new.flushed_size = len(new.data)
             new.modified_ms = old.modified_ms
@@ -246,6 +253,7 @@ class MemoryLogStore:
         self.take_fault("write_file")
         file = _MemoryFile(self)
         file.data = bytearray(data)
+        file.whole = True
         old = self._files.get(path)
         if old is not None:
             old.closed = True
@@ -254,6 +262,11 @@ class MemoryLogStore:
         elif old is not None:
             file.before = old.before if old.before is not None else bytes(old.data)
         self._files[path] = file
+
+    def flush_file(self, path: str) -> None:
+        file = self._files.get(path)
+        if file is not None:
+            file.flush()
 
     def rename(self, old: str, new: str) -> None:
         check_path(old)

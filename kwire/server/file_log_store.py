@@ -226,6 +226,20 @@ class FileLogStore:
         if flush and self.fsync:
             _fsync_dir(os.path.dirname(full))
 
+    def flush_file(self, path: str) -> None:
+        if not self.fsync:
+            return
+        full = self._checked(path)
+        try:
+            fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        _fsync_dir(os.path.dirname(full))
+
     def rename(self, old: str, new: str) -> None:
         source, target = self._checked(old), self._checked(new)
         if os.path.isdir(target):

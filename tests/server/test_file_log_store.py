@@ -104,6 +104,13 @@ def test_whole_files_are_replaced_and_leave_no_temporary(store: LogStore) -> Non
     assert store.open("d/e/f").read(0, 9) == b"2"
 
 
+def test_a_file_written_without_a_flush_can_be_flushed_later(store: LogStore) -> None:
+    store.write_file("f", b"x", flush=False)
+    store.flush_file("f")
+    store.flush_file("gone")
+    assert store.read_file("f") == b"x"
+
+
 def test_names_in_a_directory_are_sorted(store: LogStore) -> None:
     for name in ("b-0", "a-1", "a-10"):
         store.make_dir(name)
@@ -198,7 +205,10 @@ def test_a_crash_takes_what_was_not_flushed() -> None:
     store.write_file("c", b"old")
     store.write_file("c", b"new", flush=False)
     store.write_file("d", b"never", flush=False)
+    store.write_file("e", b"later", flush=False)
+    store.flush_file("e")
     store.crash()
+    assert store.read_file("e") == b"later"
     assert store.read_file("a") == b"abc"
     assert store.read_file("c") == b"old"
     assert store.read_file("d") == b""
