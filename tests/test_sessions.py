@@ -1,0 +1,171 @@
+"""Dispatch without sockets: the same order and refusals whatever the driver does with `busy`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kwire.apis import BY_KEY, TABLE, served_ranges
+from kwire.apis.context import PARKED, RequestContext, Services
+from kwire.apis.releases import known_releases, release_ranges
+from kwire.protocol import api
+from kwire.protocol.schemas.api_versions import ApiVersionsRequest
+from kwire.protocol.schemas.metadata import MetadataRequest, MetadataResponse
+from kwire.replication.outbox import Close, Outbox, Reply
+from kwire.session import MAX_WAITING_BYTES, Sessions
+
+API_VERSIONS, METADATA = 18, 3
+
+
+def frame(key: int, version: int, message: Any, correlation_id: int) -> bytes:
+    parts = api.encode_request(key, version, correlation_id, "test", message)
+    return b"".join(bytes(part) for part in parts)[4:]
+
+
+def ask(correlation_id: int) -> bytes:
+    return frame(API_VERSIONS, 0, ApiVersionsRequest(), correlation_id)
+
+
+def park(correlation_id: int) -> bytes:
+    return frame(METADATA, 1, MetadataRequest(), correlation_id)
+
+
+class Core:
+    """Sessions with a Metadata handler that parks."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.parked: list[RequestContext] = []
+        self.outbox = Outbox()
+        services = Services.__new__(Services)
+        services.api_ranges = served_ranges()
+        services.cluster_id, services.node_id = "c", 1
+        self.sessions = Sessions(services, self.outbox, services.api_ranges)
+        monkeypatch.setattr(BY_KEY[METADATA], "_handler", self.handle)
+
+    def handle(self, context: RequestContext, request: Any) -> Any:
+        self.parked.append(context)
+        return PARKED
+
+    def answers(self) -> list[tuple[int, int]]:
+        """(connection, correlation id) of the replies so far; closes are (connection, -1)."""
+        found = []
+        for effect in self.outbox.drain():
+            if isinstance(effect, Reply):
+                data = b"".join(bytes(part) for part in effect.parts)
+                found.append((effect.connection, int.from_bytes(data[4:8], "big")))
+            elif isinstance(effect, Close):
+                found.append((effect.connection, -1))
+        return found
+
+
+@pytest.fixture
+def core(monkeypatch: pytest.MonkeyPatch) -> Core:
+    return Core(monkeypatch)
+
+
+def test_frames_wait_in_the_session_when_the_driver_does_not(core: Core) -> None:
+    core.sessions.opened(1, "PLAINTEXT", "h")
+    for number, make in enumerate((park, ask, ask, park, ask)):
+        core.sessions.receive_frame(1, memoryview(bytearray(make(number))))
+    assert core.answers() == []
+    core.parked.pop().reply(MetadataResponse())
+    core.sessions.run_waiting()
+    assert core.answers() == [(1, 0), (1, 1), (1, 2)]
+    core.parked.pop().reply(MetadataResponse())
+    core.sessions.run_waiting()
+    assert core.answers() == [(1, 3), (1, 4)]
+
+
+def test_an_answer_of_one_connection_does_not_run_anothers_frame_inside_its_handler(
+    core: Core,
+) -> None:
+    core.sessions.opened(1, "PLAINTEXT", "h")
+    core.sessions.opened(2, "PLAINTEXT", "h")
+    core.sessions.receive_frame(1, park(10))
+    core.sessions.receive_frame(1, park(11))
+    (first,) = core.parked
+    inside: list[int] = []
+
+    def on_second(context: RequestContext, request: Any) -> Any:
+        if context.session.connection == 2:
+            first.reply(MetadataResponse())  # as a produce completes a fetch
+            inside.append(len(core.parked))
+            return MetadataResponse()
+        core.parked.append(context)
+        return PARKED
+
+    BY_KEY[METADATA]._handler = on_second
+    core.sessions._routes.clear()
+    core.sessions.receive_frame(2, park(20))
+    assert inside == [1]  # 11 had not run yet
+    assert len(core.parked) == 2  # and has now
+    assert core.answers() == [(1, 10), (2, 20)]
+
+
+def test_more_than_the_limit_may_not_wait(core: Core) -> None:
+    core.sessions.opened(1, "PLAINTEXT", "h")
+    core.sessions.receive_frame(1, park(1))
+    big = ask(2) + bytes(MAX_WAITING_BYTES // 2)
+    core.sessions.receive_frame(1, big)
+    assert core.answers() == []
+    core.sessions.receive_frame(1, big)
+    assert core.answers() == [(1, -1)]
+    core.sessions.receive_frame(1, ask(3))  # on its way when the connection was closed
+    core.parked[0].reply(MetadataResponse())
+    core.sessions.run_waiting()
+    assert core.answers() == []
+
+
+def test_a_handler_may_answer_before_it_parks(core: Core) -> None:
+    def handler(context: RequestContext, request: Any) -> Any:
+        context.reply(MetadataResponse())
+        return PARKED
+
+    BY_KEY[METADATA]._handler = handler
+    session = core.sessions.opened(1, "PLAINTEXT", "h")
+    core.sessions.receive_frame(1, park(1))
+    assert core.answers() == [(1, 1)]
+    assert not session.busy
+
+
+def test_a_handler_may_close_the_connection(core: Core) -> None:
+    def handler(context: RequestContext, request: Any) -> Any:
+        context.close("acks=0 failed")
+        return PARKED
+
+    BY_KEY[METADATA]._handler = handler
+    core.sessions.opened(1, "PLAINTEXT", "h")
+    core.sessions.receive_frame(1, park(1))
+    assert core.answers() == [(1, -1)]
+    core.sessions.closed(1)  # the driver's word comes later
+    assert core.answers() == []
+
+
+# ---- the table
+
+
+def test_the_table_is_in_order_and_its_handlers_are_there() -> None:
+    keys = [entry.key for entry in TABLE]
+    assert keys == sorted(set(keys))
+    for entry in TABLE:
+        assert callable(entry.handler), entry
+        first, last = api.request_class(entry.key).versions
+        assert first <= entry.min_version <= entry.max_version <= last, entry
+        assert api.ApiKey(entry.key).api_name == entry.name
+
+
+@pytest.mark.parametrize("release", [None, *known_releases()])
+def test_no_release_is_said_to_serve_more_than_it_did(release: str | None) -> None:
+    ranges = served_ranges(None if release is None else release_ranges(release))
+    assert API_VERSIONS in ranges
+    for key, (lowest, highest) in ranges.items():
+        assert BY_KEY[key].min_version <= lowest <= highest <= BY_KEY[key].max_version
+        if release is not None:
+            assert highest <= release_ranges(release)[key][1]
+
+
+def test_an_unknown_release_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"'1\.1'; known are 2\.0, .*4\.4"):
+        release_ranges("1.1")
+    assert release_ranges("3.9") == release_ranges("3.9.1")
