@@ -9,8 +9,8 @@ by the time of the answer a topic exists, leader and all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config_entries import effective_topic_config
@@ -51,6 +51,9 @@ _MAX_NAME_LENGTH = 249
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _MAX_PARTITIONS_PER_BATCH = 10_000  # KRaft's limit of one controller operation
 
+_NameAndId = tuple["str | None", bytes]
+_Item = TypeVar("_Item", bound=Hashable)
+
 UNKNOWN_TOPIC = "This server does not host this topic-partition."
 UNKNOWN_ID = "This server does not host this topic ID."
 
@@ -87,30 +90,25 @@ class TopicControl:
         """CreateTopics v0-7."""
         from kwire.protocol.schemas.topics import CreatableTopicResult, CreateTopicsResponse
 
-        names = [topic.name for topic in request.topics]
+        repeated = _repeated(topic.name for topic in request.topics)
+        refused: set[str] = set()
         results: list[CreatableTopicResult] = []
         created: list[TopicState] = []
         for topic in request.topics:
-            if len(names) > 1 and names.count(topic.name) > 1:
-                if all(result.name != topic.name for result in results):
-                    duplicate = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
-                    results.append(
-                        CreatableTopicResult(
-                            name=topic.name, error_code=duplicate[0], error_message=duplicate[1]
-                        )
-                    )
+            if topic.name in refused:
                 continue
             try:
+                if topic.name in repeated:
+                    refused.add(topic.name)
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 state, overrides = self._plan(topic)
                 if not request.validate_only:
                     self._create(state, overrides)
                     created.append(state)
             except KafkaError as error:
-                message = error.message
+                code, message = int(error.code), error.message
                 results.append(
-                    CreatableTopicResult(
-                        name=topic.name, error_code=int(error.code), error_message=message
-                    )
+                    CreatableTopicResult(name=topic.name, error_code=code, error_message=message)
                 )
             else:
                 results.append(
@@ -305,23 +303,29 @@ class TopicControl:
                 responses=[_deleted(name, i, KafkaError(code, message)) for name, i in wanted]
             )
         # What is named twice is refused and answered once.
+        distinct = dict.fromkeys(wanted)
+        repeated = _repeated(wanted)
         return DeleteTopicsResponse(
             responses=[
-                self._delete_one(name, topic_id, wanted)
-                for name, topic_id in dict.fromkeys(wanted)
-                if not self._is_named_too(name, topic_id, wanted)
+                self._delete_one(name, topic_id, distinct, repeated)
+                for name, topic_id in distinct
+                if not self._is_named_too(name, topic_id, distinct)
             ]
         )
 
     def _is_named_too(
-        self, name: str | None, topic_id: bytes, wanted: Sequence[tuple[str | None, bytes]]
+        self, name: str | None, topic_id: bytes, wanted: Mapping[_NameAndId, None]
     ) -> bool:
         """The topic behind this id is in the request by its name as well."""
         known = self._controller.state.names_by_id.get(topic_id) if name is None else None
         return known is not None and (known, ZERO_UUID) in wanted
 
     def _delete_one(
-        self, name: str | None, topic_id: bytes, wanted: Sequence[tuple[str | None, bytes]]
+        self,
+        name: str | None,
+        topic_id: bytes,
+        wanted: Mapping[_NameAndId, None],
+        repeated: set[_NameAndId],
     ) -> DeletableTopicResult:
         state = self._controller.state
         try:
@@ -331,7 +335,7 @@ class TopicControl:
             if name is not None and topic_id != ZERO_UUID:
                 message = "You may not specify both topic name and topic id."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-            if len(wanted) > 1 and wanted.count((name, topic_id)) > 1:
+            if (name, topic_id) in repeated:
                 word = "name" if name is not None else "id"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {word}.")
             if name is None:
@@ -371,14 +375,16 @@ class TopicControl:
             CreatePartitionsTopicResult,
         )
 
-        names = [topic.name for topic in request.topics]
+        repeated = _repeated(topic.name for topic in request.topics)
+        refused: set[str] = set()
         results: list[CreatePartitionsTopicResult] = []
         for topic in request.topics:
+            if topic.name in refused:
+                continue
             result = CreatePartitionsTopicResult(name=topic.name)
             try:
-                if len(names) > 1 and names.count(topic.name) > 1:
-                    if any(r.name == topic.name for r in results):
-                        continue
+                if topic.name in repeated:
+                    refused.add(topic.name)
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 self._add_partitions(topic, request.validate_only)
             except KafkaError as error:
@@ -445,6 +451,15 @@ class TopicControl:
         first = topic.partitions[0].replicas[0]
         ids = sorted(self._controller.brokers)
         return ids.index(first) if first in ids else 0
+
+
+def _repeated(items: Iterable[_Item]) -> set[_Item]:
+    """What occurs more than once."""
+    seen: set[_Item] = set()
+    result: set[_Item] = set()
+    for item in items:
+        (result if item in seen else seen).add(item)
+    return result
 
 
 def _check_batch_size(partitions: int) -> None:

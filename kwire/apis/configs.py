@@ -11,6 +11,7 @@ Left out: broker loggers have no levels of their own to change; they take a leve
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -188,12 +189,13 @@ def handle_incremental_alter_configs(
     answers: list[IncrementalAlterConfigsResourceResponse | None] = []
     forwarded: list[IncrementalAlterConfigsResource] = []
     identities = [(r.resource_type, r.resource_name) for r in request.resources]
+    counts = Counter(identities)
     for resource, identity in zip(request.resources, identities, strict=True):
         answer = IncrementalAlterConfigsResourceResponse(
             error_message=None, resource_type=identity[0], resource_name=identity[1]
         )
         try:
-            _check_once(identities, identity)
+            _check_once(counts[identity])
             _check_keys((c.name for c in resource.configs), _null_keys(resource.configs))
             if identity[0] == BROKER_LOGGER_RESOURCE:
                 _alter_loggers(services, resource, request.validate_only)
@@ -231,12 +233,13 @@ def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> A
     answers: list[AlterConfigsResourceResponse | None] = []
     forwarded: list[AlterConfigsResource] = []
     identities = [(r.resource_type, r.resource_name) for r in request.resources]
+    counts = Counter(identities)
     for resource, identity in zip(request.resources, identities, strict=True):
         answer = AlterConfigsResourceResponse(
             error_message=None, resource_type=identity[0], resource_name=identity[1]
         )
         try:
-            _check_once(identities, identity)
+            _check_once(counts[identity])
             nulls = [config.name for config in resource.configs if config.value is None]
             _check_keys((c.name for c in resource.configs), nulls)
             if identity[0] == BROKER_RESOURCE:
@@ -262,8 +265,8 @@ def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> A
     return response
 
 
-def _check_once(identities: list[tuple[int, str]], identity: tuple[int, str]) -> None:
-    if len(identities) > 1 and identities.count(identity) > 1:
+def _check_once(count: int) -> None:
+    if count > 1:
         message = "Each resource must appear at most once."
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
