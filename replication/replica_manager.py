@@ -32,8 +32,6 @@ from kwire.replication.purgatory import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kwire.replication.log_manager import LogManager
-
     from kwire.protocol.schemas.control_plane import (
         LeaderAndIsrRequest,
         LeaderAndIsrResponse,
@@ -47,10 +45,22 @@ if TYPE_CHECKING:
     from kwire.replication.fetch_data import FetchParams, FetchPartition
     from kwire.replication.log import Log
     from kwire.replication.log_config import LogConfig
+    from kwire.replication.log_manager import LogManager
     from kwire.replication.metadata import MetadataCache
     from kwire.replication.outbox import Buffer
 
 TopicPartition = tuple[str, int]
+
+
+# Errors of an append that Kafka answers without a log start offset (ReplicaManager.appendToLocalLog).
+_WITHOUT_LOG_START = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
 
 
 class PartitionAppendResult:
@@ -234,7 +244,10 @@ class ReplicaManager:
                 partition = self.partition(topic, index)
             info = partition.append_records_to_leader(records, required_acks, origin)
         except KafkaError as error:
-            return refused(error)
+            result = refused(error)
+            if partition is not None and error.code not in _WITHOUT_LOG_START:
+                result.log_start_offset = partition.log.log_start_offset
+            return result
         result = PartitionAppendResult(
             ErrorCode.NONE, info.first_offset, info.log_append_time_ms, info.log_start_offset
         )
@@ -397,9 +410,10 @@ class ReplicaManager:
         pending: list[tuple[TopicPartition, DeleteRecordsResult]] = []
         for key, offset in offsets.items():
             try:
+                partition = self.partition(*key)
                 if key[0] in INTERNAL_TOPICS:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-                target, low_watermark = self.partition(*key).delete_records(offset)
+                target, low_watermark = partition.delete_records(offset)
             except KafkaError as error:
                 results[key] = DeleteRecordsResult(error.code, -1, -1)
                 continue

@@ -134,27 +134,28 @@ class _Answer:
                 if partition.topic is None:
                     name = metadata.topic_name(partition.topic_id)
                     if name is None:
-                        data = FetchPartitionData(ErrorCode.UNKNOWN_TOPIC_ID)
-                        self._failed.append((partition, data))
+                        self._failed.append((partition, _error(ErrorCode.UNKNOWN_TOPIC_ID)))
                         continue
                     partition.resolve(name)
                 if metadata.partition(*partition.key) is None and partition.key not in hosted:
-                    data = FetchPartitionData(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                    self._failed.append((partition, data))
+                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    self._failed.append((partition, _error(error)))
                     continue
             self._partitions.append(partition)
             self.readable.append((partition.key, partition))
 
     def complete(self, results: list[FetchPartitionData]) -> None:
         """Called once, by ReplicaManager.fetch_records: within the call, or later."""
-        pairs = list(zip(self._partitions, results, strict=True))
         version = self._ctx.api_version
         if version < 10:
-            for partition, data in pairs:
-                if len(data.records):
-                    _suit(self._ctx.services, partition, data, version)
+            services = self._ctx.services
+            results = [
+                _suited(services, partition, data, version)
+                for partition, data in zip(self._partitions, results, strict=True)
+            ]
+        pairs = list(zip(self._partitions, results, strict=True))
         try:
-            session_id, answered = self._context.finish(self._failed + pairs)
+            session_id, answered = self._context.finish(pairs + self._failed)
         except KafkaError as error:
             response = FetchResponse(error_code=error.code)
         else:
@@ -166,14 +167,23 @@ class _Answer:
             self.response = response
 
 
-def _suit(
+def _error(error: ErrorCode) -> FetchPartitionData:
+    """An error that was found without reading; Kafka's answer has no aborted transactions then, rather than null."""
+    data = FetchPartitionData(error)
+    data.aborted_transactions = []
+    return data
+
+
+def _suited(
     services: Services, partition: CachedPartition, data: FetchPartitionData, version: int
-) -> None:
-    """Gives an old client what it can read, or the error that says it cannot."""
+) -> FetchPartitionData:
+    """What an old client can read, or the error that says that it cannot (maybeConvertFetchedData)."""
     hosted = services.replica_manager.hosted(partition.key)
-    if hosted is not None and hosted.log.config.compression_type == "zstd":
-        data.records, data.error = b"", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    elif version < 4:
+    if data.error or hosted is None:
+        return data
+    if hosted.log.config.compression_type == "zstd":
+        return _error(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    if version < 4 and len(data.records):
         from kwire.protocol.message_set import downconvert
 
         try:
@@ -181,9 +191,8 @@ def _suit(
                 data.records, 0 if version < 2 else 1, partition.fetch_offset
             )
         except KafkaError as error:
-            data.records, data.error = b"", error.code
-    if data.error:
-        data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
+            return _error(error.code)
+    return data
 
 
 def _fill(

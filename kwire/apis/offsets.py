@@ -55,7 +55,7 @@ _FIRST_VERSION_OF = {
 
 
 def handle_list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """One offset for each timestamp; INVALID_REQUEST for a partition that is asked about twice."""
+    """One offset for each timestamp; INVALID_REQUEST for a partition that is asked about twice (not in v0)."""
     from kwire.protocol.schemas.offsets import ListOffsetsResponse, ListOffsetsTopicResponse
 
     seen: set[TopicPartition] = set()
@@ -63,7 +63,7 @@ def handle_list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> Lis
     for topic in request.topics:
         for asked in topic.partitions:
             key = (topic.name, asked.partition_index)
-            (twice if key in seen else seen).add(key)
+            (twice if key in seen and ctx.api_version else seen).add(key)
     response = ListOffsetsResponse()
     for topic in request.topics:
         response.topics.append(

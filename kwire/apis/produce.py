@@ -7,7 +7,10 @@ InitProducerId: v2 flexible · v3 id and epoch of a producer that recovers (KIP-
 
 Answers to handleProduceRequest, ProduceRequest.validateRecords and handleInitProducerIdRequest of Kafka. Topics are not
 created here (a client does that by Metadata). There is no transaction coordinator yet: a transactional id is answered
-as by a broker that does not coordinate it.
+as by a broker that does not coordinate it, and transactional batches are refused.
+
+Deliberate differences: null records are INVALID_RECORD, where Kafka fails and never answers; one partition's corrupt
+bytes do not fail the others; a partition that stands twice in a request is appended to twice.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 _NONE = ErrorCode.NONE
 _ZSTD = 4
+_TRANSACTIONAL = 0x10
 
 
 def handle_produce(
@@ -70,6 +74,8 @@ def handle_produce(
             touched.append((name, index))
             if result.required_offset >= 0:
                 pending.append(((name, index), result, answer))
+        if not answers:
+            continue
         if version < 13:
             answered = TopicProduceResponse(name=topic.name, partition_responses=answers)
         else:
@@ -93,17 +99,29 @@ def _append(
     services, version = ctx.services, ctx.api_version
     if topic is None:
         return refused(KafkaError(ErrorCode.UNKNOWN_TOPIC_ID))
-    if topic in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT_ID:
-        return refused(KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION))
-    if not -1 <= acks <= 1:
-        return refused(KafkaError(ErrorCode.INVALID_REQUIRED_ACKS))
-    if version < 7 or records is None or len(records) < 17 or records[16] != 2:
-        if services.metadata.partition(topic, index) is None:
-            return refused(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    if (
+        version < 7
+        or records is None
+        or len(records) < 23
+        or records[16] != 2
+        or records[22] & _TRANSACTIONAL
+        or topic in INTERNAL_TOPICS
+        or not -1 <= acks <= 1
+    ):
+        known = services.metadata.partition(topic, index) is not None
         try:
             records = _acceptable(records, version)
+            if known and topic in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT_ID:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+            if known and not -1 <= acks <= 1:
+                raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         except KafkaError as error:
-            return refused(error)
+            # Kafka sees that bytes are no batches at all before it looks the topic up, the rest after that.
+            if known or error.code is ErrorCode.CORRUPT_MESSAGE:
+                return refused(error)
+        if not known:
+            return refused(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        assert records is not None
         if not len(records):
             # An empty message set of an old client: nothing to do, and no error.
             return PartitionAppendResult(_NONE)
@@ -120,11 +138,14 @@ def _acceptable(records: Buffer | None, version: int) -> Buffer:
         from kwire.protocol.message_set import upconvert
 
         return upconvert(records)
-    if records is None or len(records) < 17:
+    from kwire.protocol.message_set import iter_entries
+
+    if next(iter_entries(records or b""), None) is None:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
             f"Produce requests with version {version} must have at least one record batch per partition",
         )
+    assert records is not None
     if records[16] != 2:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
@@ -136,6 +157,9 @@ def _acceptable(records: Buffer | None, version: int) -> Buffer:
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce requests with version {version} are not allowed to use ZStandard compression",
         )
+    if len(records) > 22 and records[22] & _TRANSACTIONAL:
+        # An open transaction that nobody can end would hide what follows from read_committed for ever.
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "there is no transaction coordinator")
     return records
 
 

@@ -123,6 +123,12 @@ def test_zstd_batches_cannot_be_converted(node, fetch, make_batch):
     assert one(fetch({("t", 0): 0}, 4)).error_code == 0
 
 
+@pytest.mark.parametrize(("version", "error"), [(4, 76), (9, 76), (10, 0)])
+def test_a_topic_of_zstd_is_not_for_readers_before_version_10(node, fetch, version, error):
+    node.create(config={"compression.type": "zstd"})
+    assert one(fetch({("t", 0): 0}, version)).error_code == error
+
+
 def test_an_offset_in_the_middle_of_a_batch_gets_the_whole_batch(node, fetch, make_batch):
     node.create()
     node.produce(make_batch(b"a", b"b", b"c"))

@@ -43,7 +43,7 @@ def test_an_empty_message_set_of_an_old_client_does_nothing(node):
     assert (answer.error_code, answer.base_offset) == (0, -1)
 
 
-@pytest.mark.parametrize("records", [None, b"", b"short"])
+@pytest.mark.parametrize("records", [None, b"", b"short", b"\0" * 11])
 def test_records_that_are_none_are_invalid(node, records):
     node.create()
     assert node.produce(records).error_code == ErrorCode.INVALID_RECORD
@@ -63,6 +63,32 @@ def test_zstd_needs_version_7(node, make_batch):
     zstd = make_batch(b"a" * 100, compression="zstd")
     assert node.produce(zstd, version=6).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert node.produce(zstd, version=7).error_code == 0
+
+
+@pytest.mark.parametrize("records", [b"x" * 20, bytes(100), b"junk" * 10])
+def test_bytes_that_are_no_batch_are_corrupt(node, records):
+    node.create()
+    assert node.produce(records).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert node.produce(records, index=9).error_code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_transaction_that_nobody_could_end_is_not_begun(node, make_batch):
+    node.create()
+    batch = make_batch(
+        b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    assert node.produce(batch).error_code == ErrorCode.INVALID_TXN_STATE
+    assert node.log().last_stable_offset == node.log().log_end_offset == 0
+
+
+def test_the_log_start_is_told_with_errors_of_the_batch_but_not_of_the_bytes(node, make_batch):
+    node.create(config={"cleanup.policy": "compact,delete"})
+    node.produce(make_batch(b"a"), acks=1)
+    assert node.produce(make_batch(b"a")).log_start_offset == 0
+    damaged = bytearray(make_batch(b"hello"))
+    damaged[-2] ^= 1
+    assert node.produce(bytes(damaged)).log_start_offset == -1
+    assert node.produce(make_batch(b"a"), index=3).log_start_offset == -1
 
 
 def test_flipped_bits_are_a_corrupt_message(node, make_batch):
@@ -145,7 +171,7 @@ def test_each_partition_of_a_request_has_its_own_outcome(node, make_batch):
     topics = [TopicProduceData(name="t", partition_data=parts)]
     response = node.call(handle_produce, ProduceRequest(acks=-1, topic_data=topics), 9)
     codes = [p.error_code for p in response.responses[0].partition_responses]
-    assert codes == [0, ErrorCode.INVALID_RECORD, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert codes == [0, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 def test_s57_a_retry_gets_the_same_offset_and_a_gap_is_out_of_order(node, make_batch):
