@@ -204,6 +204,7 @@ class LocalLog:
         self._positions.clear()
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
+        self._unflushed_messages += 1  # a cut has to reach the disk too
         return doomed
 
     def _restart_segments(self, offset: int) -> list[LogSegment]:
@@ -216,6 +217,7 @@ class LocalLog:
         self.active = segment
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
+        self._unflushed_messages += 1
         return doomed
 
     def replace_segments(self, old: list[LogSegment], new: LogSegment) -> None:
@@ -237,8 +239,9 @@ class LocalLog:
 
     def flush_files(self) -> None:
         """Everything up to the log end reaches the disk; the recovery point follows."""
-        for number in range(self.segment_number(self.recovery_point), len(self.segments)):
-            self.segments[number].flush()
+        if self._unflushed_messages or self.recovery_point < self.log_end_offset:
+            for number in range(self.segment_number(self.recovery_point), len(self.segments)):
+                self.segments[number].flush()
         self.recovery_point = self.log_end_offset
         self._unflushed_messages = 0
         self._last_flush_ms = self.clock.now_ms
