@@ -222,7 +222,7 @@ class TimeIndex(_Index):
 
     def _last_is_sane(self, last: tuple[int, int]) -> bool:
         first = self.entry(0)
-        return last[1] >= 0 and last[0] >= first[0]
+        return last[1] >= 0 and (self.count == 1 or last[0] > first[0])
 
 
 class AbortedTxn:

@@ -354,6 +354,8 @@ class LogManager:
 def parse_directory(name: str) -> TopicPartition | None:
     """Topic and partition of a partition's directory; None for any other name ("-future", "-stray", "-delete" too)."""
     topic, _, partition = name.rpartition("-")
+    if topic == "__cluster_metadata":  # a KRaft controller's, not a broker's
+        return None
     if not topic or not partition.isascii() or not partition.isdigit() or len(partition) > 10:
         return None
     return topic, int(partition)

@@ -30,7 +30,7 @@ _IOV_MAX = 1024
 class FileLogFile:
     """A file of a FileLogStore. The descriptor comes and goes; the object stays."""
 
-    __slots__ = ("_fd", "_flush_running", "_store", "flushed_size", "path", "size", "used")
+    __slots__ = ("_cuts", "_fd", "_flush_running", "_store", "flushed_size", "path", "size", "used")
 
     def __init__(self, store: FileLogStore, path: str, fd: int, size: int) -> None:
         self._store = store
@@ -41,6 +41,7 @@ class FileLogFile:
         )
         self.used = True
         self._fd = fd
+        self._cuts = 0
         self._flush_running: Future[None] | None = None
 
     def append(self, parts: Iterable[Buffer]) -> None:
@@ -80,10 +81,12 @@ class FileLogFile:
         if position + len(data) > self.size:
             raise OSError(EINVAL, "overwrite beyond the end of the file", self.path)
         _write_all(self._descriptor(), bytes(data), position)
+        self._cuts += 1
         self.flushed_size = min(self.flushed_size, position)
 
     def truncate(self, size: int) -> None:
         if size < self.size:
+            self._cuts += 1
             os.ftruncate(self._descriptor(), size)
             self.size = size
             self.flushed_size = min(self.flushed_size, size)
@@ -98,19 +101,20 @@ class FileLogFile:
         """fsync on a thread of its own descriptor: the loop never waits for the disk (Kafka's "flush-log" task)."""
         if not self._store.fsync:
             self.flushed_size = self.size
-        elif self.flushed_size < self.size and self._flush_running is None:
+        elif self.flushed_size < self.size and (
+            self._flush_running is None or self._flush_running.done()
+        ):
             self._flush_running = self._store.background().submit(
-                self._flush_in_background, os.dup(self._descriptor()), self.size
+                self._flush_in_background, os.dup(self._descriptor()), self.size, self._cuts
             )
 
-    def _flush_in_background(self, fd: int, size: int) -> None:
+    def _flush_in_background(self, fd: int, size: int, cuts: int) -> None:
         try:
             os.fsync(fd)
-            # A truncation meanwhile has lowered `size`: never claim more than there is.
-            self.flushed_size = max(self.flushed_size, min(size, self.size))
+            if cuts == self._cuts:  # after a truncation other bytes may stand there
+                self.flushed_size = max(self.flushed_size, size)
         finally:
             os.close(fd)
-            self._flush_running = None
 
     def close(self) -> None:
         if self._fd >= 0:

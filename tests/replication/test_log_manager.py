@@ -164,7 +164,16 @@ def test_a_deletion_is_ended_after_a_restart() -> None:
 
 def test_only_partition_directories_are_logs() -> None:
     store = MemoryLogStore()
-    for name in ("a-0", "b-c-12", "x", "-1", "t-0-stray", "t-1.abc-future", "t-٣"):
+    for name in (
+        "a-0",
+        "b-c-12",
+        "x",
+        "-1",
+        "t-0-stray",
+        "t-1.abc-future",
+        "__cluster_metadata-0",
+        "t-٣",
+    ):
         store.make_dir(name)
     managed = Managed(store)
     assert sorted((log.topic, log.partition) for log in managed.manager.logs()) == [
