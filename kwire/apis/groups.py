@@ -44,6 +44,13 @@ if TYPE_CHECKING:
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
+SHARE_KEY: Final = 2
+SHARE_KEY_VERSION: Final = 6
+
+_MESSAGES: Final = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    ErrorCode.INVALID_REQUEST: "Coordinators of this type are not known, or not in this version.",
+}
 
 GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
 """READ, DELETE and DESCRIBE: all operations on a group, as a broker without an authorizer reports them."""
@@ -84,7 +91,7 @@ def handle_find_coordinator(
     found = _coordinator(ctx, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=ErrorCode(found.error_code).name,  # Kafka says "NONE" here
+        error_message=found.error_message or "NONE",  # as Kafka writes it
         node_id=found.node_id,
         host=found.host,
         port=found.port,
@@ -100,13 +107,17 @@ def _coordinator(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
         elif key_type == TRANSACTION_KEY:
             node_id = services.node_id
             endpoint = services.metadata.endpoint(node_id, listener)
+        elif key_type == SHARE_KEY and ctx.api_version >= SHARE_KEY_VERSION:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # as a Kafka without share groups
         else:
-            # Share coordinators (type 2) are refused so by a Kafka without share groups.
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if endpoint is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except KafkaError as error:
-        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=int(error.code))
+        message = error.message or _MESSAGES.get(error.code)
+        return Coordinator(
+            key=key, node_id=-1, port=-1, error_code=int(error.code), error_message=message
+        )
     return Coordinator(key=key, node_id=node_id, host=endpoint.host, port=endpoint.port)
 
 

@@ -49,7 +49,7 @@ def join_error(member_id: str, error: ErrorCode) -> JoinGroupResponse:
     """A refused join. `member_id` empty: the client starts over as a new member."""
     from kwire.protocol.schemas.groups import JoinGroupResponse
 
-    return JoinGroupResponse(error_code=int(error), member_id=member_id, protocol_name="")
+    return JoinGroupResponse(error_code=int(error), member_id=member_id, protocol_name=None)
 
 
 def refuse_join(answer: Deferred[JoinGroupResponse], member_id: str, error: ErrorCode) -> None:

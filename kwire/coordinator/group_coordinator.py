@@ -107,7 +107,7 @@ class GroupCoordinator:
         request: JoinGroupRequest,
         reply: Callable[[JoinGroupResponse], None],
     ) -> None:
-        from kwire.protocol.schemas.groups import JoinGroupResponse
+        from kwire.coordinator.classic_answers import join_error
 
         error = ErrorCode.NONE
         if not request.group_id:
@@ -119,14 +119,14 @@ class GroupCoordinator:
         ):
             error = ErrorCode.INVALID_SESSION_TIMEOUT
         if error is not ErrorCode.NONE:
-            reply(JoinGroupResponse(member_id=request.member_id, error_code=int(error)))
+            reply(join_error(request.member_id, error))
             return
         answer = self.runtime.deferred(reply)
         self.runtime.write(
             self.partition_for(request.group_id),
             lambda shard: shard.join_group(context, request, answer),
             _done,
-            lambda error: _give(answer, JoinGroupResponse(error_code=int(error))),
+            lambda error: _give(answer, join_error("", error)),
         )
 
     def sync_group(

@@ -93,7 +93,7 @@ def test_find_coordinator_makes_the_offsets_topic_and_names_this_broker(version:
     [
         (1, 1, NONE),
         (6, 1, NONE),
-        (6, 2, ErrorCode.INVALID_REQUEST),
+        (6, 2, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (3, 2, ErrorCode.INVALID_REQUEST),
         (2, 9, ErrorCode.INVALID_REQUEST),
         (2, -1, ErrorCode.INVALID_REQUEST),
@@ -105,6 +105,7 @@ def test_find_coordinator_of_other_kinds(version: int, key_type: int, error: Err
     answer = broker.ask(version, FindCoordinatorRequest(key_type=key_type, **keys))
     found = answer.coordinators[0] if version >= 4 else answer
     assert found.error_code == error
+    assert bool(found.error_message) is (bool(error) or version < 4)
     assert (found.node_id, found.port) == ((-1, -1) if error else (broker.services.node_id, 9092))
 
 
@@ -151,6 +152,7 @@ def test_join_refusals(
     answer = broker.ask(version, join_request(**fields))
     assert answer.error_code == error
     assert answer.generation_id == -1 and answer.leader == ""
+    assert answer.protocol_name == (None if version >= 7 else "")
 
 
 @pytest.mark.parametrize("version", range(6))
