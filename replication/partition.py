@@ -410,7 +410,10 @@ class Partition:
         log = self.log
         limit = log.high_watermark if for_consumer else log.log_end_offset
         marks = [
-            (max(segment.base_offset, log.log_start_offset), segment.largest_timestamp())
+            (
+                max(segment.base_offset, log.log_start_offset),
+                segment.largest_timestamp() if segment.size else segment.created_ms,
+            )
             for segment in log.segments
         ]
         if log.segments[-1].size:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +35,8 @@ from kwire.replication.log_store import MemoryLogStore
 from kwire.replication.metadata import TOPIC_RESOURCE, MetadataCache
 from kwire.replication.producer_ids import ProducerIdBlocks, ProducerIds
 from kwire.replication.replica_manager import ReplicaManager
+
+sys.path.insert(0, str(Path(__file__).parent))  # for kafka_dialogue, which compat_tests records
 
 
 def topic_id(name: str) -> bytes:
