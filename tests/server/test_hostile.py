@@ -13,6 +13,7 @@ import json
 import os
 import random
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -187,6 +188,9 @@ def attack(port: int, rng: random.Random, requests: list[bytes], count: int) -> 
                 client.send(mutated(rng, rng.choice(requests)))
             if rng.random() < 0.5:
                 client.socket.shutdown(socket.SHUT_WR)
+            if rng.random() < 0.1:  # gone at once, whatever is on its way
+                linger = struct.pack("ii", 1, 0)
+                client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             if rng.random() < 0.2:
                 client.socket.settimeout(0.02)
                 client.socket.recv(100_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import struct
@@ -9,6 +10,7 @@ import time
 from typing import Any
 
 import pytest
+import server_harness
 from server_harness import Client, StubBroker, framed, handler_for, request_bytes, running_node
 
 from kwire.apis.context import NO_RESPONSE, PARKED, RequestContext
@@ -20,6 +22,13 @@ from kwire.server.node import Node
 from kwire.server.settings import NodeError
 
 API_VERSIONS, METADATA, PRODUCE = 18, 3, 0
+
+
+@pytest.fixture(autouse=True, params=["uvloop", "asyncio"])
+def loop_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test on both loops: where uvloop is missing asyncio's does the work."""
+    if request.param == "asyncio":
+        monkeypatch.setattr(server_harness, "new_event_loop", asyncio.new_event_loop)
 
 
 def api_versions(client: Client, version: int = 3, **fields: Any) -> Any:
