@@ -246,6 +246,12 @@ class LocalLog:
         self._unflushed_messages = 0
         self._last_flush_ms = self.clock.now_ms
 
+    def abandon(self) -> None:
+        """Gives back the descriptors; nothing is written any more, as when the log is being deleted."""
+        self.closed = True
+        for segment in self.segments:
+            segment.release()
+
     def advance_recovery_point(self) -> int:
         """Moves the recovery point over the segments whose flush, begun when they were rolled, has ended."""
         number = self.segment_number(self.recovery_point)
