@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kwire.replication.log_store import LogStore
 
 _DELETE_SUFFIX = "-delete"
+_STRAY_SUFFIX = "-stray"
 _FILE_NAME_BYTES_MAX = 255
 _INT64_MAX = (1 << 63) - 1
 
@@ -198,23 +199,33 @@ class LogManager:
         log.
         """
         log = self._logs.pop((topic, partition), None)
-        if log is None:
-            return
+        if log is not None:
+            name = self._rename_away(log, _DELETE_SUFFIX)
+            self._delete_later(name, log.config.file_delete_delay_ms)
+
+    def set_aside(self, topic: str, partition: int) -> None:
+        """Renames the directory to `….<id>-stray`, where it stays: nobody ordered it to be deleted (KIP-858)."""
+        log = self._logs.pop((topic, partition), None)
+        if log is not None:
+            name = self._rename_away(log, _STRAY_SUFFIX)
+            self.tell(f"{log.name} is not known to the controller: set aside as {name}")
+
+    def _rename_away(self, log: Log, suffix: str) -> str:
         log.abandon()
-        name = self._delete_name(log)
+        name = self._unique_name(log, suffix)
         try:
             self.store.rename(log.directory, name)
         except OSError as error:
             raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"cannot delete the log of {log.name}: {error}"
+                ErrorCode.KAFKA_STORAGE_ERROR, f"cannot move the log of {log.name}: {error}"
             ) from error
-        self._delete_later(name, log.config.file_delete_delay_ms)
+        return name
 
-    def _delete_name(self, log: Log) -> str:
+    def _unique_name(self, log: Log, suffix: str) -> str:
         """Kafka's form: topic, partition, 32 hexadecimal digits, "-delete", cut to what a file name may have."""
         self._deleted += 1
         unique = f"{self.clock.wall_ms & (1 << 64) - 1:016x}{self._deleted:016x}"
-        suffix = f"-{log.partition}.{unique}{_DELETE_SUFFIX}"
+        suffix = f"-{log.partition}.{unique}{suffix}"
         return log.topic[: _FILE_NAME_BYTES_MAX - len(suffix)] + suffix
 
     def _delete_later(self, name: str, delay_ms: int | None = None) -> None:

@@ -142,12 +142,15 @@ def _carry_out(
 
 
 def _drop_strays(manager: ReplicaManager, listed: set[TopicPartition]) -> None:
-    """A full request names all that belongs here: other logs are what is left of deleted topics."""
+    """A full request names all that belongs here: other logs are left of deleted topics, or of another broker.
+
+    They must not be in the way of a new topic of that name; but nobody ordered their deletion, so they are kept.
+    """
     for log in list(manager.log_manager.logs()):
         key = (log.topic, log.partition)
         if key not in listed:
             manager.by_key.pop(key, None)
-            manager.log_manager.delete(*key)
+            manager.log_manager.set_aside(*key)
             manager.complete_waiting(key)
 
 

@@ -174,9 +174,12 @@ def test_s52_a_dead_joiner_does_not_hold_the_high_watermark_back(node, make_batc
     assert node.log().high_watermark == 1
 
 
-def test_a_full_request_drops_the_logs_that_it_does_not_name(node):
+def test_a_full_request_sets_aside_the_logs_that_it_does_not_name(node):
     node.create(partitions=2)
     assert node.order("u", type=2) == 0
+    node.advance(10 * 60_000)
+    kept = [name for name in node.store.list_dir() if name.endswith("-stray")]
+    assert [name.split(".")[0] for name in kept] == ["t-0", "t-1"]
     assert [log.topic for log in node.log_manager.logs()] == ["u"]
     assert [p.topic for p in node.manager.partitions()] == ["u"]
 
