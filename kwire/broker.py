@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kwire.replication.log_manager import LogManager
     from kwire.replication.log_store import LogStore
     from kwire.replication.metadata import Endpoint
-    from kwire.replication.outbox import Outbox
+    from kwire.replication.outbox import Buffer, Outbox
 
 _FAILURES_KEPT = 100
 
@@ -162,6 +162,23 @@ class Broker:
         session = self.sessions.by_connection.get(connection)
         if session is not None:
             self.sessions.close(session, reason)
+
+    def respond(self, correlation: int, frame: Buffer | None) -> str | None:
+        """What came of a request to another node: its answer's frame, or None for a lost connection.
+
+        Returns why the bytes made no sense, if so: the driver then drops the connection."""
+        return "nobody asked"
+
+    def channel_lost(self, node: int, channel: str) -> None:
+        """A connection to another node has ended that owed no answer."""
+
+    def address_of(self, node: int) -> tuple[str, int] | None:
+        """Where another node is reached; None when that is not known."""
+        return None
+
+    def prepare_stop(self, on_ready: Callable[[], None]) -> None:
+        """Calls back, once, when a clean stop may go on."""
+        on_ready()
 
     def tick(self) -> None:
         """Runs the timers that are due."""

@@ -22,11 +22,24 @@ class Reply:
 
 @dataclass(slots=True)
 class Send:
-    """A request to another node; the answer comes back through `Broker.respond(correlation, …)`."""
+    """A request frame to another node; what comes of it comes back by its `correlation`, once.
+
+    Requests of one (node, channel) share a connection and are answered in order; a request that may be held back by
+    its answerer (a follower's fetch) needs a channel of its own.
+    """
 
     node: int
+    channel: str
     correlation: int
     parts: Sequence[Buffer]
+
+
+@dataclass(slots=True)
+class HangUp:
+    """Ends the connection to another node's channel, if there is one; what it owed is answered with "lost"."""
+
+    node: int
+    channel: str
 
 
 @dataclass(slots=True)
@@ -37,7 +50,7 @@ class Close:
     reason: str
 
 
-Effect = Reply | Send | Close
+Effect = Reply | Send | HangUp | Close
 
 
 class Outbox:
@@ -51,8 +64,11 @@ class Outbox:
     def reply(self, connection: int, parts: Sequence[Buffer]) -> None:
         self.effects.append(Reply(connection, parts))
 
-    def send(self, node: int, correlation: int, parts: Sequence[Buffer]) -> None:
-        self.effects.append(Send(node, correlation, parts))
+    def send(self, node: int, channel: str, correlation: int, parts: Sequence[Buffer]) -> None:
+        self.effects.append(Send(node, channel, correlation, parts))
+
+    def hang_up(self, node: int, channel: str) -> None:
+        self.effects.append(HangUp(node, channel))
 
     def close(self, connection: int, reason: str) -> None:
         self.effects.append(Close(connection, reason))

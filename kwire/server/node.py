@@ -1,4 +1,4 @@
-"""A node: one broker, its sockets, its clock and its deadline timer, on one event loop.
+"""A node: one broker (or the controller), its sockets, its clock and its deadline timer, on one event loop.
 
 Answers to kafka.network.SocketServer (acceptors, connection quotas, idle expiry) and kafka.server.BrokerServer's start
 and stop. Left out: TLS and SASL, rate limits on new connections; where Kafka stops accepting at `max.connections`,
@@ -6,6 +6,7 @@ kwire closes the newcomer.
 
 A step: the clock is set, one event goes into the core, its outbox is drained, every connection that has replies is
 written to once. Steps do not nest: a reply that lets another connection's next frame run puts it into `_work`.
+Requests to other nodes go out, and their answers come in, by `peers.py`, which is loaded with the first of them.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import os
 import socket
 import time
 from collections import deque
+from contextlib import suppress
 from errno import EADDRINUSE
 
 from kwire.protocol.errors import MalformedMessage
 from kwire.replication.clock import Clock
-from kwire.replication.outbox import Close, Outbox, Reply
+from kwire.replication.outbox import Close, HangUp, Outbox, Reply, Send
 from kwire.server.connection import Connection
 from kwire.server.listeners import Listener, format_address, parse_listeners
 from kwire.server.logs import event
@@ -30,9 +32,43 @@ from kwire.server.settings import NodeError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
 
-    from kwire.broker import Broker
     from kwire.replication.config import BrokerConfig
+    from kwire.replication.outbox import Buffer, Effect
+    from kwire.server.peers import PeerConnections
+    from kwire.session import Session
+
+    class Core(Protocol):
+        """What a node drives: a Broker or a ControllerNode."""
+
+        def connection_opened(
+            self, connection: int, listener_name: str, peer_host: str
+        ) -> Session: ...
+
+        @property
+        def receive_frame(self) -> Callable[[int, memoryview], None]: ...
+
+        def connection_closed(self, connection: int) -> None: ...
+
+        def close_connection(self, connection: int, reason: str) -> None: ...
+
+        def respond(self, correlation: int, frame: Buffer | None) -> str | None: ...
+
+        def channel_lost(self, node: int, channel: str) -> None: ...
+
+        def address_of(self, node: int) -> tuple[str, int] | None: ...
+
+        def tick(self) -> None: ...
+
+        def next_deadline_ms(self) -> int | None: ...
+
+        def step_failed(self, connection: int | None, error: BaseException) -> None: ...
+
+        def prepare_stop(self, on_ready: Callable[[], None]) -> None: ...
+
+        def close(self) -> None: ...
+
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +89,9 @@ class Node:
         self.max_frame_bytes = config.socket_request_max_bytes
         self.connections: dict[int, Connection] = {}
         self.accepting = False
-        self.broker: Broker
+        self.stopped = False
+        self.broker: Core
+        self.peers: PeerConnections | None = None
         self.loop: asyncio.AbstractEventLoop
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.AbstractServer] = []
@@ -78,7 +116,7 @@ class Node:
             if listener.advertised_port == 0:
                 listener.advertised_port = listener.port
 
-    async def serve(self, broker: Broker) -> None:
+    async def serve(self, broker: Core) -> None:
         """Accepts connections for `broker`, whose clock and outbox are this node's."""
         self.broker = broker
         self.loop = asyncio.get_running_loop()
@@ -107,14 +145,15 @@ class Node:
         first = self.listeners[0]
         return format_address(first.advertised_host, first.advertised_port)
 
-    async def stop(self) -> None:
-        """Stops accepting, lets clients have their last replies, closes the broker (checkpoints, clean marker)."""
-        self.accepting = False
-        for server in self._servers:
-            server.close()
-        for timer in (self._timer, self._idle_timer):
-            if timer is not None:
-                timer.cancel()
+    async def stop(self, *, controlled: bool = True) -> None:
+        """Stops accepting, lets clients have their last replies, closes the broker (checkpoints, clean marker).
+
+        `controlled`: a broker of several first has its leaderships moved away (controlled.shutdown.enable)."""
+        if controlled:
+            await self._prepare_stop()
+        self._stop_accepting()
+        if self.peers is not None:
+            self.peers.close()
         if self.connections:
             self._all_closed = asyncio.Event()
             for connection in list(self.connections.values()):
@@ -127,12 +166,45 @@ class Node:
                     connection.close("the node stops", abort=True)
                 await asyncio.sleep(0)
         self._set_clock()
+        self.stopped = True
         try:
             self.broker.close()
         except OSError as error:
             raise NodeError(f"the logs could not be closed cleanly: {error}") from None
         self.outbox.drain()
         event(_log, logging.INFO, "stopped", node_id=self.config.node_id)
+
+    async def _prepare_stop(self) -> None:
+        ready = asyncio.Event()
+        self._set_clock()
+        self._guard(None, self.broker.prepare_stop, ready.set)
+        self._settle()
+        if not ready.is_set():
+            tries = self.config.controlled_shutdown_max_retries
+            wait_ms = tries * (self.config.controlled_shutdown_retry_backoff_ms + 1000) + 1000
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_ms / 1000):
+                    await ready.wait()
+
+    def _stop_accepting(self) -> None:
+        self.accepting = False
+        for server in self._servers:
+            server.close()
+        for timer in (self._timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def kill(self) -> None:
+        """Ends as a process ends that is killed: connections reset, nothing said, nothing flushed, no further step."""
+        self.stopped = True
+        self._stop_accepting()
+        if self.peers is not None:
+            self.peers.close()
+        connections, self.connections = self.connections, {}
+        for connection in connections.values():
+            connection.session.closed = True
+            connection.close("the node is killed", abort=True)
+        self.outbox.drain()
 
     def close_sockets(self) -> None:
         """For a start that failed between `bind` and `serve`."""
@@ -290,12 +362,53 @@ class Node:
                     connection.parts_bytes += len(part)
                 if connection is not current and connection.reader.buffered_bytes:
                     self._work.append(connection)
-            elif isinstance(effect, Close):
-                closing = self.connections.get(effect.connection)
-                if closing is not None:
-                    if closing.parts:
-                        closing.flush()
-                    closing.close(effect.reason)
+            else:
+                self._carry_out(effect)
+
+    def _carry_out(self, effect: Effect) -> None:
+        if isinstance(effect, Close):
+            closing = self.connections.get(effect.connection)
+            if closing is not None:
+                if closing.parts:
+                    closing.flush()
+                closing.close(effect.reason)
+        elif isinstance(effect, Send):
+            self._peer_connections().send(effect)
+        elif isinstance(effect, HangUp):
+            self._peer_connections().hang_up(effect.node, effect.channel)
+
+    # -- other nodes ---------------------------------------------------------------------------------------------
+
+    def _peer_connections(self) -> PeerConnections:
+        if self.peers is None:
+            from kwire.server.peers import PeerConnections
+
+            self.peers = PeerConnections(self, self.config.replica_socket_timeout_ms / 1000)
+        return self.peers
+
+    def address_of(self, node: int) -> tuple[str, int] | None:
+        """Where another node is reached now; None when that is not known."""
+        return self.broker.address_of(node)
+
+    def peer_answered(self, correlation: int, frame: Buffer | None) -> str | None:
+        """What came of a request to another node: one step. Returns why the frame made no sense, if so."""
+        if self.stopped:
+            return "the node stops"
+        self._set_clock()
+        reason: str | None = "internal error"
+        try:
+            reason = self.broker.respond(correlation, frame)
+        except Exception as error:
+            self._failed(None, error)
+        self._settle()
+        return reason
+
+    def channel_lost(self, node: int, channel: str) -> None:
+        """A connection to another node has ended that owed nothing."""
+        if not self.stopped:
+            self._set_clock()
+            self._guard(None, self.broker.channel_lost, node, channel)
+            self._settle()
 
     def _guard(
         self, connection: Connection | None, call: Callable[..., object], *arguments: object

@@ -1,0 +1,263 @@
+"""Connections to other nodes: what the core wants sent, and what comes back.
+
+Answers to org.apache.kafka.clients.NetworkClient as Kafka's brokers use it among themselves. One TCP connection a
+(node, channel), opened when something is to be sent, at the address the core knows at that moment; answers come in the
+order of the requests. Large answers stay views of the FrameReader's buffer, as requests do in `connection.py`.
+
+Invariants: each request is answered to the core once, in a step of its own, with a frame or with None ("lost"): when
+no connection can be made, when it ends, when its answer does not come in time, when its bytes make no sense.
+
+For tests: `cut`, `heal` and `delay` stand for the network between this node and another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+
+from kwire.protocol.errors import MalformedMessage
+from kwire.protocol.frame import FrameReader
+from kwire.server.logs import event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from kwire.replication.outbox import Buffer, Send
+
+    class PeerHost(Protocol):
+        """Whose connections these are: a Node."""
+
+        loop: asyncio.AbstractEventLoop
+
+        def address_of(self, node: int) -> tuple[str, int] | None: ...
+
+        def peer_answered(self, correlation: int, frame: Buffer | None) -> str | None:
+            """One step of the core. A reason when the frame made no sense: the connection is then dropped."""
+            ...
+
+        def channel_lost(self, node: int, channel: str) -> None:
+            """A connection that owed nothing has ended."""
+            ...
+
+
+_log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_SECONDS = 10.0  # socket.connection.setup.timeout.ms
+MAX_RESPONSE_BYTES = 1 << 30
+HELD_CHANNELS = ("forward",)
+"""Channels whose answers may take as long as a client is willing to wait; the core watches their time itself."""
+
+
+class PeerConnection(asyncio.BufferedProtocol):
+    """The connection of one channel to one node. Made once; when it ends another takes its place."""
+
+    def __init__(self, peers: PeerConnections, node: int, channel: str) -> None:
+        self._peers = peers
+        self.node = node
+        self.channel = channel
+        self._reader = FrameReader(MAX_RESPONSE_BYTES)
+        self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] = []
+        self._owed: deque[int] = deque()
+        self._oldest_at = 0.0  # when the first of the owed answers became the next to come
+        self._timer: asyncio.TimerHandle | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self.closed = False
+
+    # -- towards the other node ----------------------------------------------------------------------------------
+
+    def connect(self, address: tuple[str, int] | None) -> None:
+        loop = self._peers.host.loop
+        if address is None:
+            loop.call_soon(self.close, "its address is not known")
+        else:
+            self._connecting = loop.create_task(self._connect(*address))
+
+    async def _connect(self, host: str, port: int) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
+                await self._peers.host.loop.create_connection(lambda: self, host, port)
+        except (OSError, TimeoutError) as error:
+            self.close(str(error) or "no connection in time")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # uvloop's do not derive from asyncio's
+        self._connecting = None
+        if self.closed:
+            transport.abort()  # type: ignore[attr-defined]
+            return
+        unsent, self._unsent = self._unsent, []
+        if unsent:
+            self._transport.writelines(unsent)  # type: ignore[union-attr]
+
+    def send(self, correlation: int, parts: list[Buffer]) -> None:
+        if not self._owed:
+            self._oldest_at = self._peers.host.loop.time()
+            self._watch()
+        self._owed.append(correlation)
+        if self._transport is None:
+            self._unsent += [bytes(part) for part in parts]
+        else:
+            self._transport.writelines(parts)
+
+    # -- what comes back -----------------------------------------------------------------------------------------
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._reader.advance(nbytes)
+        reason = None
+        try:
+            while reason is None and (frame := self._reader.next_frame()) is not None:
+                reason = self._answered(frame)
+        except MalformedMessage as error:
+            reason = str(error)
+        if reason is not None:
+            self.close(reason, logging.WARNING)
+
+    def _answered(self, frame: memoryview) -> str | None:
+        if self.closed:
+            return "closed"
+        if not self._owed or int.from_bytes(frame[:4], "big") != self._owed[0]:
+            return "an answer to what was not asked"
+        correlation = self._owed.popleft()
+        if self._owed:
+            self._oldest_at = self._peers.host.loop.time()
+        delay = self._peers.delay_of(self.node)
+        if delay:
+            self._peers.answer_later(delay, correlation, bytes(frame))
+            return None
+        return self._peers.host.peer_answered(correlation, frame)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close(str(exc) if exc else "closed by the other side")
+
+    # -- time and the end ----------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        if self._timer is None and self.channel not in HELD_CHANNELS:
+            seconds = self._peers.timeout_seconds
+            left = self._oldest_at + seconds - self._peers.host.loop.time()
+            self._timer = self._peers.host.loop.call_later(left, self._check_time)
+
+    def _check_time(self) -> None:
+        self._timer = None
+        if not self._owed or self.closed:
+            return
+        if self._peers.host.loop.time() >= self._oldest_at + self._peers.timeout_seconds:
+            self.close("no answer in time", logging.WARNING)
+        else:
+            self._watch()
+
+    def close(self, reason: str, level: int = logging.DEBUG, *, silently: bool = False) -> None:
+        """Ends the connection; whatever it owes is answered with "lost", or with `silently` not at all."""
+        if self.closed:
+            return
+        self.closed = True
+        self._peers.forget(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        elif self._connecting is not None and silently:
+            self._connecting.cancel()
+        event(
+            _log,
+            level,
+            "peer connection ended",
+            node=self.node,
+            channel=self.channel,
+            reason=reason,
+        )
+        if silently:
+            return
+        owed, self._owed = self._owed, deque()
+        for correlation in owed:
+            self._peers.host.peer_answered(correlation, None)
+        if not owed:
+            self._peers.host.channel_lost(self.node, self.channel)
+
+
+class PeerConnections:
+    """All connections from one node to others."""
+
+    def __init__(self, host: PeerHost, timeout_seconds: float = 30.0) -> None:
+        """`timeout_seconds`: how long an answer may take (replica.socket.timeout.ms)."""
+        self.host = host
+        self.timeout_seconds = timeout_seconds
+        self._open: dict[tuple[int, str], PeerConnection] = {}
+        self._cut: set[int] = set()
+        self._delays: dict[int, float] = {}
+        self._closed = False
+
+    def send(self, effect: Send) -> None:
+        """Sends a request, over a new connection if need be."""
+        delay = self._delays.get(effect.node)
+        if delay:
+            parts: list[Buffer] = [b"".join(effect.parts)]
+            self.host.loop.call_later(
+                delay, self._send, effect.node, effect.channel, effect.correlation, parts
+            )
+        else:
+            self._send(effect.node, effect.channel, effect.correlation, list(effect.parts))
+
+    def _send(self, node: int, channel: str, correlation: int, parts: list[Buffer]) -> None:
+        if self._closed:
+            return
+        key = node, channel
+        connection = self._open.get(key)
+        if connection is None:
+            connection = self._open[key] = PeerConnection(self, node, channel)
+            connection.connect(None if node in self._cut else self.host.address_of(node))
+        connection.send(correlation, parts)
+
+    def hang_up(self, node: int, channel: str) -> None:
+        """Ends a channel's connection, if there is one; nobody waits for its answers any more."""
+        connection = self._open.get((node, channel))
+        if connection is not None:
+            connection.close("hung up", silently=True)
+
+    def forget(self, connection: PeerConnection) -> None:
+        key = connection.node, connection.channel
+        if self._open.get(key) is connection:
+            del self._open[key]
+
+    def close(self) -> None:
+        """Ends everything; the core hears nothing more."""
+        self._closed = True
+        for connection in list(self._open.values()):
+            connection.close("the node stops", silently=True)
+
+    # -- the network, for tests ----------------------------------------------------------------------------------
+
+    def cut(self, node: int) -> None:
+        """From now on nothing gets to another node: connections end, new ones fail at once."""
+        self._cut.add(node)
+        self._end_all(lambda connection: connection.node == node, "cut")
+
+    def heal(self, node: int) -> None:
+        """Undoes `cut` and `delay`."""
+        self._cut.discard(node)
+        self._delays.pop(node, None)
+
+    def delay(self, node: int, milliseconds: float) -> None:
+        """Requests to a node, and its answers, take this much longer each."""
+        self._delays[node] = milliseconds / 1000
+
+    def delay_of(self, node: int) -> float:
+        return self._delays.get(node, 0.0)
+
+    def answer_later(self, delay: float, correlation: int, frame: bytes) -> None:
+        self.host.loop.call_later(delay, self._answer, correlation, frame)
+
+    def _answer(self, correlation: int, frame: bytes) -> None:
+        if not self._closed:
+            self.host.peer_answered(correlation, frame)
+
+    def _end_all(self, which: Callable[[PeerConnection], bool], reason: str) -> None:
+        for connection in [c for c in self._open.values() if which(c)]:
+            connection.close(reason)
