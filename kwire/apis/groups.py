@@ -48,8 +48,8 @@ SHARE_KEY: Final = 2
 SHARE_KEY_VERSION: Final = 6
 
 _MESSAGES: Final = {
+    ErrorCode.NONE: "NONE",  # as Kafka writes it
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
-    ErrorCode.INVALID_REQUEST: "Coordinators of this type are not known, or not in this version.",
 }
 
 GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
@@ -91,7 +91,7 @@ def handle_find_coordinator(
     found = _coordinator(ctx, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message or "NONE",  # as Kafka writes it
+        error_message=found.error_message or _MESSAGES[ErrorCode(found.error_code)],
         node_id=found.node_id,
         host=found.host,
         port=found.port,
@@ -110,13 +110,17 @@ def _coordinator(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
         elif key_type == SHARE_KEY and ctx.api_version >= SHARE_KEY_VERSION:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # as a Kafka without share groups
         else:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
+            message = "Coordinators of this type are not known, or not in this version."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         if endpoint is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except KafkaError as error:
-        message = error.message or _MESSAGES.get(error.code)
         return Coordinator(
-            key=key, node_id=-1, port=-1, error_code=int(error.code), error_message=message
+            key=key,
+            node_id=-1,
+            port=-1,
+            error_code=int(error.code),
+            error_message=error.message or "",
         )
     return Coordinator(key=key, node_id=node_id, host=endpoint.host, port=endpoint.port)
 

@@ -20,6 +20,7 @@ class GroupBroker:
 
     def __init__(self, settings: dict[str, str] | None = None) -> None:
         self.settings = settings or {}
+        self.client_id = "client"
         self.store = MemoryLogStore()
         self.clock = Clock(now_ms=1_000, wall_ms=1_700_000_000_000)
         self.start()
@@ -47,7 +48,7 @@ class GroupBroker:
     def send(self, connection: int, version: int, request: Any) -> None:
         name = type(request).__name__.removesuffix("Request")
         key = next(key for key in api.ApiKey if key.name.replace("_", "") == name.upper())
-        frame = b"".join(api.encode_request(key, version, 7, "client", request))[4:]
+        frame = b"".join(api.encode_request(key, version, 7, self.client_id, request))[4:]
         self.asked[connection].append((key, version))
         self.broker.receive_frame(connection, frame)
         self.deliver()
