@@ -262,6 +262,26 @@ class Partition:
             return ErrorCode.NONE
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
+    # Follow
+
+    def append_records_to_follower(self, records: Buffer, leader_epoch: int) -> LogAppendInfo:
+        """Appends batches as the leader of `leader_epoch` has them; those of a later epoch are left out.
+
+        NOT_LEADER_OR_FOLLOWER when this broker leads; CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR (not at the log end),
+        KAFKA_STORAGE_ERROR as Log.append_as_follower.
+        """
+        from kwire.replication.truncation import append_replicated
+
+        if self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return append_replicated(self.log, records, leader_epoch)
+
+    def update_follower_offsets(self, high_watermark: int, log_start_offset: int) -> bool:
+        """Takes over the leader's high watermark (it may be lower) and log start. True if the former changed."""
+        from kwire.replication.truncation import take_over_offsets
+
+        return take_over_offsets(self.log, high_watermark, log_start_offset)
+
     # Read
 
     def check_leader_epoch(self, current_leader_epoch: int, require_leader: bool) -> None:
