@@ -155,7 +155,7 @@ def test_a_log_directory_goes_from_kafka_to_kwire_and_back(tmp_path: Path) -> No
     """Kafka writes and is killed; kwire recovers, appends and stops cleanly; Kafka starts on that and reads it all."""
     from compat_tests.brokers import RealKafka
 
-    kafka = RealKafka(tmp_path, {"log.segment.bytes": "20000", "log.index.interval.bytes": "500"})
+    kafka = RealKafka(tmp_path, {"log.segment.bytes": "10000", "log.index.interval.bytes": "500"})
     kafka.start()
     try:
         values = _produce_transactions(kafka.bootstrap_servers)
@@ -201,7 +201,7 @@ def _produce_transactions(bootstrap: str, *, create: bool = True) -> list[bytes]
         admin = AdminClient({"bootstrap.servers": bootstrap})
         (created,) = admin.create_topics([NewTopic("t", 1, 1)]).values()
         created.result(30)
-    settings = {"bootstrap.servers": bootstrap, "transactional.id": "x", "compression.type": "lz4"}
+    settings = {"bootstrap.servers": bootstrap, "transactional.id": "x"}
     producer = Producer(settings)
     producer.init_transactions(60)
     committed = []

@@ -202,6 +202,11 @@ class LogManager:
         if log is not None:
             name = self._rename_away(log, _DELETE_SUFFIX)
             self._delete_later(name, log.config.file_delete_delay_ms)
+        # A topic of the same name must not start from this one's offsets, should the broker die before the next
+        # checkpoint. Once for all partitions that are deleted in this step.
+        self.timers.schedule(
+            ("log-manager", "deleted"), self.clock.now_ms, self._checkpoint_deletions
+        )
 
     def set_aside(self, topic: str, partition: int) -> None:
         """Renames the directory to `….<id>-stray`, where it stays: nobody ordered it to be deleted (KIP-858)."""
@@ -227,6 +232,14 @@ class LogManager:
         unique = f"{self.clock.wall_ms & (1 << 64) - 1:016x}{self._deleted:016x}"
         suffix = f"-{log.partition}.{unique}{suffix}"
         return log.topic[: _FILE_NAME_BYTES_MAX - len(suffix)] + suffix
+
+    def _checkpoint_deletions(self) -> None:
+        try:
+            self.checkpoint_recovery_points()
+            self.checkpoint_log_starts()
+            self.checkpoint_high_watermarks()
+        except OSError as error:
+            self.tell(f"cannot write checkpoints after a deletion: {error}")
 
     def _delete_later(self, name: str, delay_ms: int | None = None) -> None:
         if delay_ms is None:

@@ -144,6 +144,25 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_later() -> None:
     assert new.read(0, 100, 1).next_offset == 1
 
 
+def test_a_new_topic_does_not_start_from_the_offsets_of_a_deleted_one() -> None:
+    managed = Managed()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    for _ in range(9):
+        log.append_as_leader(batch(b"x"), 0)
+    log.maybe_increment_high_watermark(9)
+    log.maybe_increment_log_start_offset(8)
+    managed.manager.checkpoint_log_starts()
+    managed.manager.checkpoint_recovery_points()
+    managed.manager.checkpoint_high_watermarks()
+    managed.manager.delete("t", 0)
+    managed.wait(1)
+    new = managed.manager.get_or_create("t", 0, bytes(16), LogConfig())
+    new.append_as_leader(batch(b"y"), 0)
+    found = Managed(managed.store).manager.get("t", 0)  # the process was killed
+    assert found is not None
+    assert (found.log_start_offset, found.high_watermark, found.log_end_offset) == (0, 0, 1)
+
+
 def test_the_longest_topic_name_can_be_deleted() -> None:
     managed = Managed()
     managed.manager.get_or_create("t" * 249, 0, TOPIC_ID, LogConfig())
