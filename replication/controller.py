@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from kwire.protocol.schema import Message
     from kwire.protocol.schemas.control_plane import UpdateMetadataTopicState
+    from kwire.replication.clock import Clock, Timers
     from kwire.replication.config import BrokerConfig
     from kwire.replication.controller_state import Journal
 
@@ -79,8 +80,18 @@ class Controller:
         journal: Journal,
         listener: ControllerListener,
         random: Random,
+        *,
+        clock: Clock | None = None,
+        timers: Timers | None = None,
+        report: Callable[[str], None] | None = None,
+        cluster_id: str = "",
     ) -> None:
         """`node_id`: the controller's own. Call `start` before anything else."""
+        self.active = True
+        self.clock = clock
+        self.timers = timers
+        self.report = report
+        self.cluster_id = cluster_id
         self.node_id = node_id
         self.config = config
         self.random = random
@@ -117,6 +128,31 @@ class Controller:
 
         `version` is the client's. A request that the journal cannot take raises KafkaError(KAFKA_STORAGE_ERROR)."""
         return self._handlers[type(request).__name__](request, version)
+
+    def submit(
+        self, request: Message, version: int, on_complete: Callable[[Message], None]
+    ) -> None:
+        """Answers by `on_complete`, exactly once, when every live broker knows what follows from the request."""
+        on_complete(self.handle(request, version))
+
+    @property
+    def epoch(self) -> int:
+        """The controller epoch."""
+        return self.state.controller_epoch
+
+    def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
+        """A registered broker's connection has ended: it fails unless it is heard of again within 30 ms."""
+
+    def response(self, broker_id: int, request: Message, response: Any) -> None:
+        """What a broker answered to an order of this controller."""
+
+    def resign(self, why: str) -> None:
+        """Another incarnation is the controller now: everything is answered with NOT_CONTROLLER."""
+        self.active = False
+
+    def metrics(self) -> dict[str, int]:
+        """Counters and gauges by Kafka's names."""
+        return {}
 
     def commit(self, records: list[Record]) -> None:
         """Journals the records, then makes them the state."""
