@@ -12,7 +12,7 @@ UNLIMITED = -1
 
 @dataclass(slots=True, frozen=True)
 class LogConfig:
-    """Units end the names; -1 is "no limit" for retention_ms and retention_bytes (org.apache.kafka.storage…LogConfig)."""
+    """Units end the names; -1 is "no limit" for retention_ms and retention_bytes (Kafka: storage…LogConfig)."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3600 * 1000

@@ -31,7 +31,7 @@ class ProducerIdBlocks:
         self._next_id: int | None = None
 
     def __call__(self) -> tuple[int, int]:
-        """(first id, count) of a block nobody had before. KAFKA_STORAGE_ERROR; UNKNOWN_SERVER_ERROR at the end of all."""
+        """(first id, count) of a new block. Raises KAFKA_STORAGE_ERROR, and UNKNOWN_SERVER_ERROR at the end of all."""
         first = self._read() if self._next_id is None else self._next_id
         if first > MAX_PRODUCER_ID - BLOCK_SIZE:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids are used up")
