@@ -21,7 +21,7 @@ from kwire.replication.log_config import LogConfig
 from kwire.replication.log_manager import LogManager
 from kwire.server.file_log_store import FileLogStore
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.kwire_only]
 
 NOW_MS = 1_700_000_000_000
 FAULT = re.compile(

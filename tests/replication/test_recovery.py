@@ -405,3 +405,38 @@ def test_random_power_cuts_never_lose_flushed_records_nor_make_up_any(seed: int 
         assert one.log.log_end_offset == (model[-1][0] + 1 if model else one.log.log_end_offset)
         one.log.update_high_watermark(chance.randint(0, one.log.log_end_offset))
         check_invariants(one.log)
+
+
+@pytest.mark.parametrize("lost", ["nothing", "the epoch file", "what the epoch file said last"])
+def test_epochs_are_right_after_a_power_cut_whatever_became_of_their_file(lost: str) -> None:
+    one = OneLog(**SMALL)
+    some_records(one)
+    one.commit_all()
+    one.log.maybe_increment_log_start_offset(30)
+    one.manager.checkpoint_log_starts(flush=True)
+    one.log.flush()
+    one.manager.checkpoint_recovery_points(flush=True)
+    expected = [(1, 30), (2, 50)]
+    assert one.log.leader_epochs.entries == expected
+    if lost == "the epoch file":
+        one.store.delete("t-0/leader-epoch-checkpoint")
+    elif lost == "what the epoch file said last":
+        one.store.write_file("t-0/leader-epoch-checkpoint", b"0\n1\n0 0\n")
+    one.crash()
+    assert one.log.log_start_offset == 30
+    assert one.log.leader_epochs.entries == expected
+    check_invariants(one.log)
+
+
+def test_a_batch_larger_than_a_recovery_read_is_checked_as_a_whole() -> None:
+    one = OneLog(max_message_bytes=4 << 20)
+    one.append(b"small")
+    one.append(b"x" * (3 << 20))
+    one.append(b"after")
+    one.kill()
+    assert one.log.log_end_offset == 3
+    data = bytearray(one.store.read_file("t-0/00000000000000000000.log"))
+    data[2 << 20] ^= 1
+    one.store.write_file("t-0/00000000000000000000.log", bytes(data))
+    one.kill()
+    assert one.values() == [(0, b"small")]

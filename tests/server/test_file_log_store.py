@@ -12,13 +12,14 @@ from kwire.replication.log_store import LogStore, MemoryLogStore
 from kwire.server.file_log_store import FileLogStore
 
 
-@pytest.fixture(params=["memory", "files", "files, one descriptor"])
+@pytest.fixture(params=["memory", "files", "files, flushed", "files, one descriptor"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogStore]:
     if request.param == "memory":
         yield MemoryLogStore(lambda: 1234)
         return
     limit = 1 if "one" in request.param else None
-    files = FileLogStore(str(tmp_path / "data"), fsync=False, max_open_files=limit)
+    fsync = "flushed" in request.param
+    files = FileLogStore(str(tmp_path / "data"), fsync=fsync, max_open_files=limit)
     yield files
     files.close()
 
@@ -283,6 +284,24 @@ def test_a_failed_append_leaves_the_file_as_it_was(
         patched.setattr(os, "pwritev", half)
         file.append([b"slow", b"disk"])
     assert store.read_file("a") == b"wholeslowdisk"
+    store.close()
+
+
+def test_a_failed_replacement_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileLogStore(str(tmp_path), fsync=False)
+    store.write_file("a", b"old")
+
+    def disk_full(fd: int, data: object, position: int) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", disk_full)
+        with pytest.raises(OSError, match="No space"):
+            store.write_file("a", b"new")
+    assert store.read_file("a") == b"old"
+    assert sorted(os.listdir(tmp_path)) == [".lock", "a"]
     store.close()
 
 
