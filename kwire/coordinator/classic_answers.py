@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from kwire.protocol.errors import ErrorCode
 
+STRING_BYTES_MAX = 32767  # of a string on the wire
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from random import Random
@@ -55,6 +57,16 @@ def join_error(member_id: str, error: ErrorCode) -> JoinGroupResponse:
 def refuse_join(answer: Deferred[JoinGroupResponse], member_id: str, error: ErrorCode) -> None:
     """Gives a join its error, unless it was answered before."""
     answer.complete(join_error(member_id, error))
+
+
+def new_member_id(prefix: str, random: Random) -> str:
+    """`prefix` (client id or instance id) and a UUID; a prefix so long that no string could hold both is cut."""
+    member_id = f"{prefix}-{random_uuid(random)}"
+    excess = len(member_id.encode("utf-8", "surrogatepass")) - STRING_BYTES_MAX
+    if excess > 0:
+        kept = prefix.encode("utf-8", "surrogatepass")[:-excess].decode("utf-8", "ignore")
+        member_id = kept + member_id[len(prefix) :]
+    return member_id
 
 
 def random_uuid(random: Random) -> str:

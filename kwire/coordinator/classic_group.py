@@ -133,6 +133,7 @@ class ClassicGroup:
         "state",
         "static_members",
         "subscribed_topics",
+        "writing_generation",
     )
 
     def __init__(
@@ -163,6 +164,7 @@ class ClassicGroup:
         self.awaiting_join_count = 0
         self.new_member_added = False
         self.subscribed_topics: set[str] | None = None
+        self.writing_generation = -1  # whose assignment is on its way into the log
         self._supported: dict[str, int] = {}
 
     # ---- state
@@ -411,9 +413,9 @@ class ClassicGroup:
     def validate_delete_group(self) -> None:
         """Only a group without members can be deleted."""
         if self.state == DEAD:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is dead.")
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "The group is dead.")
         if self.state != EMPTY:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {self.group_id} is not empty.")
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
 
     # ---- expiry of offsets
 

@@ -11,7 +11,7 @@ join phase; ("sync", group) the end of the sync phase.
 from __future__ import annotations
 
 from kwire.coordinator import classic_group as states
-from kwire.coordinator.classic_answers import generation, join_error, random_uuid, refuse_join
+from kwire.coordinator.classic_answers import generation, join_error, new_member_id, refuse_join
 from kwire.coordinator.classic_group import ClassicGroup, ClassicGroupMember
 from kwire.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from kwire.coordinator.group_records import empty_group_metadata_record, group_metadata_record
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 JOIN_REQUIRES_MEMBER_ID_VERSION = 4
 JOIN_SKIPS_ASSIGNMENT_VERSION = 9
+PUT_OFF_MS = 100
+"""How soon at the earliest a rebalance that nobody joined is tried again: members may ask for a timeout of 0."""
 
 
 class ClassicProtocol:
@@ -136,7 +138,7 @@ class ClassicProtocol:
     ) -> Result[None]:
         instance_id = request.group_instance_id
         prefix = context.client_id if instance_id is None else instance_id
-        member_id = f"{prefix}-{random_uuid(self._random)}"
+        member_id = new_member_id(prefix, self._random)
         if instance_id is not None:
             old_member_id = group.static_members.get(instance_id)
             if old_member_id is None:
@@ -320,13 +322,14 @@ class ClassicProtocol:
         self._timer.schedule(("join", group.group_id), delay_ms, expired)
         return nothing()
 
-    def _schedule_join(self, group: ClassicGroup) -> None:
+    def _schedule_join(self, group: ClassicGroup, at_least_ms: int = 0) -> None:
         def expired() -> Result[None]:
             if self.groups.get(group.group_id) is not group:
                 return nothing()
             return self.complete_join(group)
 
-        self._timer.schedule(("join", group.group_id), group.rebalance_timeout_ms, expired)
+        delay_ms = max(group.rebalance_timeout_ms, at_least_ms)
+        self._timer.schedule(("join", group.group_id), delay_ms, expired)
 
     def complete_join(self, group: ClassicGroup) -> Result[None]:
         """Ends the join phase: who has not come is out (static members stay), the others get the new generation."""
@@ -340,7 +343,7 @@ class ClassicProtocol:
             return nothing()
         if not group.maybe_elect_new_joined_leader() and group.members:
             # Only static members are left and none of them came: wait until their sessions expire.
-            self._schedule_join(group)
+            self._schedule_join(group, at_least_ms=PUT_OFF_MS)
             return nothing()
         group.init_next_generation()
         if group.state == states.EMPTY:
@@ -402,7 +405,8 @@ class ClassicProtocol:
             return nothing()
         assert group.state == states.COMPLETING_REBALANCE
         member.awaiting_sync = answer
-        if group.leader_id != member.member_id:
+        if group.leader_id != member.member_id or group.writing_generation == group.generation_id:
+            # A follower; or the leader repeats itself. (Kafka would write twice and might load the later assignment.)
             return nothing()
         given = {each.member_id: each.assignment for each in request.assignments}
         assignment = {member_id: given.get(member_id, b"") for member_id in group.members}
@@ -426,9 +430,11 @@ class ClassicProtocol:
     def _write_assignment(
         self, group: ClassicGroup, assignment: Mapping[str, bytes]
     ) -> Result[None]:
-        generation_id = group.generation_id
+        generation_id = group.writing_generation = group.generation_id
 
         def appended(error: ErrorCode) -> None:
+            if group.writing_generation == generation_id:
+                group.writing_generation = -1
             # While the record was on its way the group may have gone on.
             if group.state != states.COMPLETING_REBALANCE or group.generation_id != generation_id:
                 return

@@ -18,7 +18,7 @@ from kwire.coordinator.group_records import (
     CoordinatorRecord,
     group_metadata_tombstone,
 )
-from kwire.coordinator.offsets import FetchedTopic, OffsetManager, require_group
+from kwire.coordinator.offsets import FetchedTopic, OffsetManager, not_found, require_group
 from kwire.coordinator.result import Result
 from kwire.protocol.errors import ErrorCode, KafkaError
 
@@ -174,7 +174,7 @@ class GroupShard:
             described = DescribedGroup(group_id=group_id, group_state=states.DEAD)
             if api_version >= 6:
                 described.error_code = int(ErrorCode.GROUP_ID_NOT_FOUND)
-                described.error_message = f"Group {group_id} not found."
+                described.error_message = not_found(group_id)
             return described
         stable = group.state == states.STABLE
         return DescribedGroup(

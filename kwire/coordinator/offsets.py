@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kwire.replication.clock import Clock
 
 NO_OFFSET = -1
+INT64_MAX = (1 << 63) - 1
 
 
 class OffsetAndMetadata:
@@ -179,7 +180,8 @@ class OffsetManager:
 
         now_ms = self._clock.wall_ms
         retention_ms = request.retention_time_ms
-        expire_ms = None if retention_ms == -1 else now_ms + retention_ms
+        # Kafka would wrap round to the past beyond the largest timestamp.
+        expire_ms = None if retention_ms == -1 else min(now_ms + retention_ms, INT64_MAX)
         records: list[CoordinatorRecord] = []
         topics = []
         for topic in request.topics:
@@ -387,5 +389,10 @@ def _from_request(
 def require_group(group: ClassicGroup | None, group_id: str) -> ClassicGroup:
     """The group, or GROUP_ID_NOT_FOUND."""
     if group is None:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, not_found(group_id))
     return group
+
+
+def not_found(group_id: str) -> str:
+    """Kafka's words for an unknown group; of a very long id only the beginning, for the message must fit a string."""
+    return f"Group {group_id[:249]} not found."

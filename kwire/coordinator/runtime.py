@@ -136,7 +136,11 @@ class ShardContext:
         encoded: list[list[tuple[bytes, bytes | None]]] = [[]]
         size = 0
         for record in result.records:
-            key, value = record.encode()
+            try:
+                key, value = record.encode()
+            except KafkaError as error:
+                finished(error.code)  # a string too long for its record, say
+                return
             size += len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES
             if not result.atomic and size > BATCH_BYTES_MAX and batches[-1]:
                 batches.append([])

@@ -230,6 +230,8 @@ class ShardKit:
             ],
         )
         response = self.append(self.shard.leave_group(request))
+        if response is None:
+            return []
         return [ErrorCode(member.error_code) for member in response.members]
 
     def commit_offset(
@@ -271,6 +273,9 @@ class ShardKit:
             response = self.append(self.shard.commit_offsets(request, version))
         except KafkaError as error:
             return error.code
+        if response is None:
+            assert self.fail_with is not None
+            return self.fail_with
         return ErrorCode(response.topics[0].partitions[0].error_code)
 
     def offset(self, group: str = "g", topic: str = "t", partition: int = 0) -> int:

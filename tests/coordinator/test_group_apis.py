@@ -352,3 +352,47 @@ def test_an_offsets_topic_with_other_partitions_than_configured_is_obeyed() -> N
     broker.ask(5, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
     for name in "abcdef":
         assert join(broker, 0, group_id=name).generation_id == 1
+
+
+# ---- what only somebody hostile sends
+
+
+LONG = "x" * 32767
+
+
+def test_ids_that_are_as_long_as_a_string_can_be_are_served(broker: GroupBroker) -> None:
+    broker.client_id = LONG
+    answer = join(broker, 3, group_id=LONG)
+    assert len(answer.member_id) == 32767 and answer.member_id.startswith("xxx")
+    answer = join(broker, 5, group_id="i", group_instance_id="\u20ac" * 10_922)
+    assert len(answer.member_id.encode()) <= 32767
+    names = [LONG, LONG[1:]]
+    groups = broker.ask(6, DescribeGroupsRequest(groups=names)).groups
+    assert [group.error_code for group in groups] == [0, ErrorCode.GROUP_ID_NOT_FOUND]
+    results = broker.ask(3, DeleteGroupsRequest(groups_names=names)).results
+    assert {each.error_code for each in results} == {
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+
+
+def test_an_assignment_too_large_for_the_log_is_refused_and_the_group_lives_on(
+    broker: GroupBroker,
+) -> None:
+    joined = join(broker, 5)
+    synced = broker.ask(3, sync_request(joined, 3, b"x" * 2_000_000))
+    assert synced.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    again = broker.ask(5, join_request(joined.member_id, rebalance_timeout_ms=60_000))
+    assert again.generation_id == 2
+    assert broker.ask(3, sync_request(again, 3)).error_code == 0
+
+
+@pytest.mark.parametrize("rebalance_timeout_ms", [-(2**31), -1, 0, 2**31 - 1])
+def test_any_rebalance_timeout_is_lived_with(
+    broker: GroupBroker, rebalance_timeout_ms: int
+) -> None:
+    joined = join(broker, 3, rebalance_timeout_ms=rebalance_timeout_ms)
+    broker.advance(20_000)
+    heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
+    assert broker.ask(3, heartbeat).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert join(broker, 3).generation_id > 1

@@ -321,6 +321,15 @@ def test_a_commit_that_names_its_own_retention_is_kept_so_long() -> None:
     assert again.offset() == -1
 
 
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, -(2**63), 0])
+def test_any_retention_is_lived_with(retention_ms: int) -> None:
+    kit = ShardKit()
+    kit.shard.on_loaded()
+    assert kit.commit_offset(1, retention_ms=retention_ms) is NONE
+    kit.advance(600_000)
+    assert kit.offset() == (1 if retention_ms > 0 else -1)
+
+
 def test_an_empty_group_without_offsets_is_forgotten_but_not_while_somebody_joins() -> None:
     kit = ShardKit()
     kit.shard.on_loaded()
