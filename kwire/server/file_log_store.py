@@ -5,6 +5,10 @@ are open at a time: a LogFile opens when it is first used and may be closed behi
 order), so that thousands of partitions do not meet the process's limit. `fsync=False` makes every flush a no-op: for
 temporary directories.
 
+Making a file is the dearest thing a file system does, and many topics are created and never written to. So the files
+of a new directory are not made before one of them is written to, listed or asked about; what is to stand in them
+waits in memory (`_newborn`). A process that is killed leaves an empty directory then, which says as much as they would.
+
 Invariants: all paths stay below the root; a failed or short append leaves the file as it was; write_file is seen whole
 or not at all; one process at a time holds `.lock`.
 """
@@ -30,7 +34,17 @@ _IOV_MAX = 1024
 class FileLogFile:
     """A file of a FileLogStore. The descriptor comes and goes; the object stays."""
 
-    __slots__ = ("_cuts", "_fd", "_flush_running", "_store", "flushed_size", "path", "size", "used")
+    __slots__ = (
+        "_cuts",
+        "_fd",
+        "_flush_running",
+        "_store",
+        "flushed_size",
+        "is_made",
+        "path",
+        "size",
+        "used",
+    )
 
     def __init__(self, store: FileLogStore, path: str, fd: int, size: int) -> None:
         self._store = store
@@ -40,6 +54,7 @@ class FileLogFile:
             0  # what is on the disk when a process starts is not known to have been flushed
         )
         self.used = True
+        self.is_made = True
         self._fd = fd
         self._cuts = 0
         self._flush_running: Future[None] | None = None
@@ -132,6 +147,8 @@ class FileLogFile:
         return self._fd if self._fd >= 0 else self._reopen()
 
     def _reopen(self) -> int:
+        if not self.is_made:
+            self._store.make_files(self.path.rpartition("/")[0])
         self._fd = os.open(self._store.full_path(self.path), os.O_RDWR | os.O_CLOEXEC)
         self._store.remember(self)
         return self._fd
@@ -146,6 +163,7 @@ class FileLogStore:
         self._max_open_files = max_open_files or _default_max_open_files()
         self._open: dict[FileLogFile, None] = {}
         self._files: dict[str, dict[str, FileLogFile]] = {}  # directory → name → file
+        self._newborn: dict[str, dict[str, bytes]] = {}  # directory → name → whole file
         self._background: ThreadPoolExecutor | None = None
         os.makedirs(self.root, exist_ok=True)
         self._lock_fd = _lock(self.root)
@@ -155,6 +173,8 @@ class FileLogStore:
         if self._background is not None:
             self._background.shutdown()
             self._background = None
+        for directory in list(self._newborn):
+            self.make_files(directory)
         for file in self._open:
             file.release()
         self._open.clear()
@@ -166,7 +186,22 @@ class FileLogStore:
     def full_path(self, path: str) -> str:
         return f"{self.root}/{path}"
 
+    def make_files(self, directory: str) -> None:
+        """Makes the files of a new directory that only stand in memory so far."""
+        waiting = self._newborn.get(directory)
+        if waiting is None:
+            return
+        for name, data in waiting.items():
+            self._write(f"{directory}/{name}", data, flush=False)
+        for file in self._files.get(directory, {}).values():
+            if not file.is_made:
+                flags = os.O_RDWR | os.O_CLOEXEC | os.O_CREAT
+                os.close(os.open(self.full_path(file.path), flags, 0o644))
+                file.is_made = True
+        del self._newborn[directory]
+
     def list_dir(self, path: str = "") -> list[str]:
+        self.make_files(path)
         try:
             return sorted(os.listdir(self._checked(path) if path else self.root))
         except (FileNotFoundError, NotADirectoryError):
@@ -176,6 +211,7 @@ class FileLogStore:
         full = self._checked(path)
         try:
             os.mkdir(full)
+            self._newborn[path] = {}
         except FileExistsError:
             pass
         except FileNotFoundError:
@@ -185,7 +221,12 @@ class FileLogStore:
         directory, _, name = path.rpartition("/")
         in_directory = self._files.setdefault(directory, {})
         file = in_directory.get(name)
-        if file is None:
+        if file is None and create and name not in self._newborn.get(directory, (name,)):
+            check_path(path)
+            file = in_directory[name] = FileLogFile(self, path, -1, 0)
+            file.is_made = False
+        elif file is None:
+            self.make_files(directory)
             flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
             fd = os.open(self._checked(path), flags, 0o644)
             file = FileLogFile(self, path, fd, os.fstat(fd).st_size)
@@ -194,15 +235,23 @@ class FileLogStore:
         return file
 
     def exists(self, path: str) -> bool:
+        directory, _, name = path.rpartition("/")
+        if directory in self._newborn and (
+            name in self._newborn[directory] or name in self._files.get(directory, ())
+        ):
+            return True
         return os.path.exists(self._checked(path))
 
     def size(self, path: str) -> int:
+        self.make_files(path.rpartition("/")[0])
         return os.stat(self._checked(path)).st_size
 
     def modified_ms(self, path: str) -> int:
+        self.make_files(path.rpartition("/")[0])
         return os.stat(self._checked(path)).st_mtime_ns // 1_000_000
 
     def read_file(self, path: str) -> bytes:
+        self.make_files(path.rpartition("/")[0])
         fd = os.open(self._checked(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
             chunks = []
@@ -213,6 +262,17 @@ class FileLogStore:
             os.close(fd)
 
     def write_file(self, path: str, data: bytes, *, flush: bool = True) -> None:
+        directory, _, name = path.rpartition("/")
+        if directory in self._newborn:
+            if not (flush and self.fsync):
+                check_path(path)
+                self._drop(path)
+                self._newborn[directory][name] = bytes(data)
+                return
+            self.make_files(directory)
+        self._write(path, data, flush=flush)
+
+    def _write(self, path: str, data: bytes, *, flush: bool) -> None:
         full = self._checked(path)
         temporary = f"{full}.tmp"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -233,6 +293,7 @@ class FileLogStore:
     def flush_file(self, path: str) -> None:
         if not self.fsync:
             return
+        self.make_files(path.rpartition("/")[0])
         full = self._checked(path)
         try:
             fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
@@ -246,6 +307,9 @@ class FileLogStore:
 
     def rename(self, old: str, new: str) -> None:
         source, target = self._checked(old), self._checked(new)
+        for path in (old, new):
+            self.make_files(path)
+            self.make_files(path.rpartition("/")[0])
         if os.path.isdir(target):
             raise OSError(ENOTEMPTY, "the target is a directory", new)
         os.rename(source, target)
@@ -264,10 +328,14 @@ class FileLogStore:
 
     def delete(self, path: str) -> None:
         self._drop(path)
+        directory, _, name = path.rpartition("/")
+        self._newborn.get(directory, {}).pop(name, None)
         with suppress(FileNotFoundError):
             os.unlink(self._checked(path))
 
     def delete_dir(self, path: str) -> None:
+        for directory in [d for d in self._newborn if d == path or d.startswith(f"{path}/")]:
+            del self._newborn[directory]
         for directory in [d for d in self._files if d == path or d.startswith(f"{path}/")]:
             for file in self._files.pop(directory).values():
                 file.close()
