@@ -10,7 +10,7 @@ configurations) is applied at once, in the same step, by `LocalListener`.
 
 from __future__ import annotations
 
-from kwire.apis import served_ranges
+from kwire.apis import accepted_ranges, served_ranges
 from kwire.apis.context import Services
 from kwire.replication.clock import Timers
 from kwire.session import Session, Sessions
@@ -113,7 +113,7 @@ class Broker:
             disk_space=disk_space,
             api_ranges=served_ranges(api_caps),
         )
-        self.sessions = Sessions(self.services, outbox, self.services.api_ranges)
+        self.sessions = Sessions(self.services, outbox, accepted_ranges(self.services.api_ranges))
         self.receive_frame = self.sessions.receive_frame
 
     def start(self, endpoints: list[Endpoint]) -> None:

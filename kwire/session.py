@@ -95,7 +95,7 @@ class Sessions:
     def __init__(
         self, services: Services, outbox: Outbox, ranges: dict[int, tuple[int, int]]
     ) -> None:
-        """`ranges`: key → (min, max) as ApiVersions advertises them; nothing else is accepted."""
+        """`ranges`: key → (min, max) of what is accepted."""
         self._services = services
         self._outbox = outbox
         self._ranges = ranges

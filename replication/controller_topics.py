@@ -23,13 +23,11 @@ from kwire.replication.controller_state import (
     topic_record,
 )
 from kwire.replication.metadata import (
-    GROUP_METADATA_TOPIC,
-    SHARE_STATE_TOPIC,
     TOPIC_RESOURCE,
-    TRANSACTION_STATE_TOPIC,
     ZERO_UUID,
 )
 from kwire.replication.placement import assign_replicas, check_manual_assignment
+from kwire.replication.topic_creation import auto_topic_settings
 
 if TYPE_CHECKING:
     from kwire.protocol.schemas.topics import (
@@ -133,7 +131,9 @@ class TopicControl:
         existing = self._controller.state.topics.get(name)
         if existing is not None:
             return existing
-        partitions, replication_factor, overrides = self._auto_settings(name)
+        partitions, replication_factor, overrides = auto_topic_settings(
+            self._controller.config, name
+        )
         topic = CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=replication_factor
         )
@@ -141,49 +141,6 @@ class TopicControl:
         self._create(state, overrides)
         self._controller.announce([state], is_new=True)
         return state
-
-    def _auto_settings(self, name: str) -> tuple[int, int, dict[str, str]]:
-        """Partitions, replication factor, overrides (kafka.server.AutoTopicCreationManager)."""
-        config = self._controller.config
-        if name == GROUP_METADATA_TOPIC:
-            overrides = {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(config.offsets_topic_segment_bytes),
-            }
-            return (
-                config.offsets_topic_num_partitions,
-                config.offsets_topic_replication_factor,
-                overrides,
-            )
-        if name == TRANSACTION_STATE_TOPIC:
-            overrides = {
-                "cleanup.policy": "compact",
-                "compression.type": "uncompressed",
-                "min.insync.replicas": str(config.transaction_state_log_min_isr),
-                "segment.bytes": str(config.transaction_state_log_segment_bytes),
-                "unclean.leader.election.enable": "false",
-            }
-            return (
-                config.transaction_state_log_num_partitions,
-                config.transaction_state_log_replication_factor,
-                overrides,
-            )
-        if name == SHARE_STATE_TOPIC:
-            prefix = "share.coordinator.state.topic."
-            overrides = {
-                "cleanup.policy": "delete",
-                "compression.type": "producer",
-                "min.insync.replicas": config.text(prefix + "min.isr") or "1",
-                "segment.bytes": config.text(prefix + "segment.bytes") or "104857600",
-                "retention.ms": "-1",
-            }
-            return (
-                int(config.text(prefix + "num.partitions") or 1),
-                int(config.text(prefix + "replication.factor") or 1),
-                overrides,
-            )
-        return -1, -1, {}
 
     def _plan(self, topic: CreatableTopic) -> tuple[TopicState, dict[str, str]]:
         """Checks everything about a new topic and decides its shape; nothing is changed yet."""

@@ -85,11 +85,32 @@ TABLE: tuple[Api, ...] = (
 )
 """In Kafka's order of keys. SaslHandshake (17) and SaslAuthenticate (36) will stand in module `sasl`."""
 
-BY_KEY: dict[int, Api] = {api.key: api for api in TABLE}
+CONTROL_PLANE: tuple[Api, ...] = (
+    Api(4, "LeaderAndIsr", "control_plane", "handle_leader_and_isr", 0, 7),
+    Api(5, "StopReplica", "control_plane", "handle_stop_replica", 0, 4),
+    Api(6, "UpdateMetadata", "control_plane", "handle_update_metadata", 0, 8),
+    Api(58, "Envelope", "control_plane", "handle_envelope", 0, 0),
+)
+"""What a controller asks of a broker. Served on every listener, whatever release the broker passes for; advertised only
+to a foreign cluster (as Kafka 3.9 in ZooKeeper mode does, without Envelope), for clients have no use for them."""
+
+BY_KEY: dict[int, Api] = {api.key: api for api in (*TABLE, *CONTROL_PLANE)}
+_FOLLOWERS = (1, 2, 23)  # Fetch, ListOffsets, OffsetForLeaderEpoch
+
+
+def accepted_ranges(
+    advertised: dict[int, tuple[int, int]], *, among_brokers: bool = False
+) -> dict[int, tuple[int, int]]:
+    """key → (min, max) as accepted: what is advertised, the control plane, and for `among_brokers` what followers ask
+    of leaders in any version: a cluster that passes for an old release still speaks Kafka 3.9 within."""
+    ranges = dict(advertised)
+    for api in (*CONTROL_PLANE, *(BY_KEY[key] for key in _FOLLOWERS if among_brokers)):
+        ranges[api.key] = (api.min_version, api.max_version)
+    return ranges
 
 
 def served_ranges(caps: dict[int, tuple[int, int]] | None = None) -> dict[int, tuple[int, int]]:
-    """key → (min, max) as advertised and accepted: the table, cut to `caps` (a release's own ranges).
+    """key → (min, max) as advertised to clients: the table, cut to `caps` (a release's own ranges).
 
     An API that the release does not have, or of which no common version is left, is not served.
     """

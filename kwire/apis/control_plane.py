@@ -1,0 +1,131 @@
+"""What a controller orders a broker: LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6), and Envelope (58).
+
+Answers to KafkaApis.handleLeaderAndIsrRequest, handleStopReplicaRequest, handleUpdateMetadataRequest of Kafka 3.9 in
+ZooKeeper mode. LeaderAndIsr 0-7: v1 isNew, v2 broker epochs, v5 topic ids, v7 KRaft controllers. StopReplica 0-4: v3
+leader epochs. UpdateMetadata 0-8: v5 broker epochs, v7 topic ids. Anybody may send them who has the right epochs: that
+is how tests drive a broker; `replication/replica_control.py` checks them and carries the orders out.
+
+Envelope 0 is kwire's way to hand a broker its dynamic configurations, where Kafka's brokers read them from ZooKeeper
+or the metadata log: it holds an AlterConfigs request that lists all overrides that its resources have from now on, and
+names the controller's epoch in place of a principal. Old versions of UpdateMetadata are brought into the newest shape.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.protocol import api
+from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kwire.protocol.schemas.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from kwire.protocol.schemas.control_plane import (
+    EnvelopeRequest,
+    EnvelopeResponse,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataEndpoint,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+    UpdateMetadataTopicState,
+)
+from kwire.replication.config import ConfigError
+from kwire.replication.controller_channels import principal_epoch
+from kwire.replication.controller_local import LocalListener
+
+if TYPE_CHECKING:
+    from kwire.apis.context import RequestContext
+
+_SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def handle_leader_and_isr(
+    ctx: RequestContext, request: LeaderAndIsrRequest
+) -> LeaderAndIsrResponse:
+    """LeaderAndIsr v0-7."""
+    return ctx.services.replica_manager.become_leader_or_follower(request, ctx.api_version)
+
+
+def handle_stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
+    """StopReplica v0-4."""
+    return ctx.services.replica_manager.stop_replicas(request)
+
+
+def handle_update_metadata(
+    ctx: RequestContext, request: UpdateMetadataRequest
+) -> UpdateMetadataResponse:
+    """UpdateMetadata v0-8."""
+    if ctx.api_version < 5:
+        _group(request)
+    if ctx.api_version < 3:
+        _name_listeners(request)
+    return ctx.services.replica_manager.update_metadata(request)
+
+
+def _group(request: UpdateMetadataRequest) -> None:
+    """Before v5 partitions come one by one."""
+    topics: dict[str, UpdateMetadataTopicState] = {}
+    for state in request.ungrouped_partition_states:
+        topic = topics.get(state.topic_name)
+        if topic is None:
+            topic = topics[state.topic_name] = UpdateMetadataTopicState(topic_name=state.topic_name)
+        topic.partition_states.append(state)
+    request.topic_states = list(topics.values())
+
+
+def _name_listeners(request: UpdateMetadataRequest) -> None:
+    """Before v3 a listener is its security protocol; v0 has one PLAINTEXT address a broker."""
+    for broker in request.live_brokers:
+        if not broker.endpoints:
+            broker.endpoints = [UpdateMetadataEndpoint(port=broker.v0_port, host=broker.v0_host)]
+        for endpoint in broker.endpoints:
+            if 0 <= endpoint.security_protocol < len(_SECURITY_PROTOCOLS):
+                endpoint.listener = _SECURITY_PROTOCOLS[endpoint.security_protocol]
+
+
+def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
+    """Envelope v0 from the controller: configurations to be applied here."""
+    manager = ctx.services.replica_manager
+    epoch = principal_epoch(request.request_principal)
+    if epoch is None:
+        return EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if epoch < manager.controller_epoch:
+        return EnvelopeResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+    try:
+        header = api.parse_request_header(request.request_data)
+        if header.api_key != api.ApiKey.ALTER_CONFIGS:
+            return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+        inner, _ = AlterConfigsRequest.decode_from(
+            request.request_data, header.body_position, header.api_version
+        )
+    except (MalformedMessage, KafkaError):
+        return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+    response = _apply(ctx, inner)
+    parts = api.encode_response(header.api_key, header.api_version, header.correlation_id, response)
+    return EnvelopeResponse(response_data=b"".join(parts)[4:])
+
+
+def _apply(ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    services = ctx.services
+    listener = LocalListener(
+        services.node_id, services.replica_manager, services.metadata, services.config
+    )
+    response = AlterConfigsResponse()
+    for resource in request.resources:
+        answer = AlterConfigsResourceResponse(
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            error_message=None,
+        )
+        overrides = {c.name: c.value for c in resource.configs if c.value is not None}
+        try:
+            listener.config_changed(resource.resource_type, resource.resource_name, overrides)
+        except ConfigError as error:  # of this broker only: a limit that its static values set
+            answer.error_code = ErrorCode.INVALID_CONFIG
+            answer.error_message = str(error)
+        response.responses.append(answer)
+    return response
