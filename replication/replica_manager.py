@@ -32,6 +32,8 @@ from kwire.replication.purgatory import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from kwire.replication.fetcher_manager import ReplicaFetcherManager
+
     from kwire.protocol.schemas.control_plane import (
         LeaderAndIsrRequest,
         LeaderAndIsrResponse,
@@ -119,6 +121,7 @@ class ReplicaManager:
         "delete_records_purgatory",
         "deletion_listeners",
         "fetch_purgatory",
+        "fetchers",
         "isr_proposer",
         "log_manager",
         "metadata",
@@ -146,6 +149,7 @@ class ReplicaManager:
         # Hear which partitions the cluster has no more; the group coordinator forgets their offsets.
         self.deletion_listeners: list[Callable[[list[TopicPartition]], None]] = []
         self.isr_proposer: Callable[[Partition], None] | None = None
+        self.fetchers: ReplicaFetcherManager | None = None  # None: a cluster of one broker
         self.produce_purgatory = Purgatory(clock, timers)
         self.fetch_purgatory = Purgatory(clock, timers)
         self.delete_records_purgatory = Purgatory(clock, timers)
@@ -154,6 +158,12 @@ class ReplicaManager:
         self.metadata = metadata
         self.by_key: dict[TopicPartition, Partition] = {}
         self.offline: set[TopicPartition] = set()
+
+    def start(self) -> None:
+        """Begins the periodic tasks, once `isr_proposer` and `fetchers` are set."""
+
+    def shut_down(self) -> None:
+        """Ends fetchers and periodic tasks; who still waits is not answered. The logs are the LogManager's to close."""
 
     # What partitions ask of their broker (PartitionHost)
 
