@@ -45,6 +45,8 @@ def resident_mb(pid: int) -> float:
 class ReadyByMetadata(Broker):
     """Starts on a port chosen here, ready at its first answer to Metadata: the same for every broker."""
 
+    poll_s = 0.001
+
     def _ready(self) -> bool:
         return answers_metadata(self.port)
 

@@ -46,6 +46,7 @@ class Broker:
     """A broker process on one port and one data folder, both kept over restarts."""
 
     name = ""
+    poll_s = 0.005  # there is nothing to await from a foreign process
 
     def __init__(self, folder: Path, config: dict[str, str] | None = None) -> None:
         self.folder = folder
@@ -97,7 +98,7 @@ class Broker:
                 raise BrokerFailed(
                     f"{self.name} not ready in {READY_TIMEOUT_S} s\n{self.log_tail()}"
                 )
-            time.sleep(0.005)  # there is nothing to await from a foreign process
+            time.sleep(self.poll_s)
 
     def _environment(self) -> dict[str, str]:
         return dict(os.environ)

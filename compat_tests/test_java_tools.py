@@ -1,6 +1,8 @@
 """Apache Kafka's own command line tools of three releases: old, the judged one, and newest."""
 
 import json
+import random
+import string
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +12,8 @@ import pytest
 
 from compat_tests import tooling
 from compat_tests.brokers import Broker
-from compat_tests.clients import ALL_CODECS, Client
+from compat_tests.cases import START_MS, numbered_records
+from compat_tests.clients import ALL_CODECS, Client, Record, eventually
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -49,12 +52,15 @@ class Tools:
         tooling.kafka_jars(version)
         tooling.java()
 
-    def __call__(self, tool: str, *arguments: str, stdin: str = "") -> str:
+    def argv(self, tool: str, *arguments: str) -> list[str]:
         if tool != "kafka-producer-perf-test":
             arguments = ("--bootstrap-server", self.bootstrap, *arguments)
         if tool == "kafka-get-offsets" and self.version == "2.8.2":
             arguments = ("--broker-list", *arguments[1:])
-        argv = tooling.java_argv(self.version, BY_VERSION[self.version][tool], *arguments)
+        return tooling.java_argv(self.version, BY_VERSION[self.version][tool], *arguments)
+
+    def __call__(self, tool: str, *arguments: str, stdin: str = "") -> str:
+        argv = self.argv(tool, *arguments)
         done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, f"{tool} {arguments}:\n{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -158,6 +164,86 @@ def test_the_tools_of_a_release(tools: Tools, fresh: Callable[[str], str], tmp_p
     )
     assert group not in groups.split()
     assert topic not in topics.split()
+
+
+def test_times_and_a_large_message(
+    tools: Tools, client_pool: Callable[[str], Client], fresh: Callable[[str], str]
+) -> None:
+    topic, client = fresh("java-time"), client_pool("confluent-kafka")
+    client.call("create", topic=topic, partitions=1, config={})
+    client.produce(topic, [Record(b"t", timestamp=START_MS + 100 * n) for n in range(10)], "zstd")
+    large = "".join(random.Random(7).choices(string.ascii_letters, k=900_000))
+
+    offsets, _ = at_once(
+        lambda: tools("kafka-get-offsets", "--topic", topic, "--time", str(START_MS + 250)),
+        lambda: tools("kafka-console-producer", "--topic", topic, stdin=large + "\n"),
+    )
+    assert offsets.strip() == f"{topic}:0:3"
+    assert [r.value for r in client.fetch(topic, 1, offset=10)] == [large.encode()]
+    printed = tools("kafka-console-consumer", "--topic", topic, "--partition", "0", "--offset", "9",
+                    "--max-messages", "2")  # fmt: skip
+    assert printed == f"t\n{large}\n"
+
+
+def test_two_consoles_share_a_group(
+    tools: Tools, client_pool: Callable[[str], Client], fresh: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic, group, client = (
+        fresh("java-pair"),
+        fresh("java-pair-group"),
+        client_pool("confluent-kafka"),
+    )
+    client.call("create", topic=topic, partitions=2, config={})
+    written = 0
+
+    def console(name: str) -> "subprocess.Popen[bytes]":
+        timing = ["--consumer-property", "heartbeat.interval.ms=200"]
+        argv = tools.argv(
+            "kafka-console-consumer",
+            "--topic",
+            topic,
+            "--group",
+            group,
+            "--from-beginning",
+            *timing,
+        )
+        with (tmp_path / name).open("wb") as out, (tmp_path / f"{name}.err").open("wb") as errors:
+            return subprocess.Popen(argv, stdout=out, stderr=errors)
+
+    def read(name: str) -> set[int]:
+        return {int(line) for line in (tmp_path / name).read_text().splitlines() if line.isdigit()}
+
+    def written_until(condition: Callable[[], bool]) -> None:
+        """Writes to both partitions until the condition holds."""
+        nonlocal written
+
+        def more() -> bool:
+            nonlocal written
+            client.produce(topic, numbered_records(written, written + 2, 2))
+            written += 2
+            return condition()
+
+        eventually(more, 40)
+
+    first = console("first")
+    second = None
+    try:
+        written_until(lambda: {0, 1} <= read("first"))
+        second = console("second")
+        written_until(lambda: bool(read("second")))
+        theirs = read("second")
+        assert len({number % 2 for number in theirs}) == 1, "each member holds one partition"
+        second.terminate()  # its shutdown hook says goodbye
+        second.wait(20)
+        left_at = written
+        partition = next(iter(theirs)) % 2
+        written_until(lambda: any(n >= left_at and n % 2 == partition for n in read("first")))
+        eventually(lambda: read("first") | read("second") == set(range(written)))
+    finally:
+        for process in (first, second):
+            if process is not None:
+                process.kill()
+                process.wait()
 
 
 @pytest.mark.parametrize("codec", ALL_CODECS)

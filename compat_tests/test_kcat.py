@@ -85,6 +85,37 @@ def test_kcat_resumes_where_its_group_committed(kcat: Callable[..., str], fresh:
     assert kcat("-c", "1", *arguments).split() == ["c"]
 
 
+def test_two_kcats_share_a_group_until_one_leaves(
+    broker: Broker, client_pool: Callable[[str], Client], fresh: Fresh
+) -> None:
+    topic, group = fresh("kcat-pair"), fresh("kcat-pair-group")
+    client_pool("kafka-python-3").call("create", topic=topic, partitions=2, config={})
+
+    def member() -> "subprocess.Popen[str]":
+        argv = [tooling.kcat(), "-b", broker.bootstrap_servers, "-G", group, topic]
+        argv += ["-X", "heartbeat.interval.ms=200", "-X", "session.timeout.ms=6000"]
+        return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def assigned(process: "subprocess.Popen[str]") -> list[str]:
+        """The partitions of the next assignment that kcat tells of."""
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if "assigned: " in line)
+        return sorted(part.strip() for part in line.split("assigned: ")[1].split(","))
+
+    both = [f"{topic} [0]", f"{topic} [1]"]
+    with member() as first:
+        try:
+            assert assigned(first) == both
+            with member() as second:
+                try:
+                    assert sorted(assigned(first) + assigned(second)) == both
+                finally:
+                    second.terminate()
+            assert assigned(first) == both
+        finally:
+            first.terminate()
+
+
 def test_kcat_finds_offsets_by_time(
     kcat: Callable[..., str], client_pool: Callable[[str], Client], fresh: Fresh
 ) -> None:
