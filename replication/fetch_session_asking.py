@@ -4,7 +4,7 @@ Answers to org.apache.kafka.clients.FetchSessionHandler, as RemoteLeaderEndPoint
 fetch_session.py. One object per fetcher; it knows what the leader has been told, not why.
 
 Protocol: (id 0, epoch 0) is a full request that asks for a session; (id, epoch 0) one that ends the old session first;
-(id, 1 …) are incremental, 2^31-1 is followed by 1; (id, -1) ends the session. An error of the whole answer, an answer
+(id, 1 …) are incremental, 2^31-1 is followed by 1. An error of the whole answer, an answer
 that does not fit, and a lost connection lead to a full request; after FETCH_SESSION_ID_NOT_FOUND without the old id.
 
 Topics go by id where every partition has one (Fetch v13), else all of them by name in version 12. Kafka lets the leader
@@ -30,7 +30,6 @@ TopicPartition = tuple[str, int]
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
-FINAL_EPOCH: Final = -1
 _MAX_EPOCH: Final = 0x7FFFFFFF
 _VERSION_WITH_IDS: Final = 13
 _VERSION_WITH_NAMES: Final = 12
@@ -61,8 +60,9 @@ class FetchSessionAsking:
         "partitions",
     )
 
-    def __init__(self) -> None:
-        self.id = NO_SESSION
+    def __init__(self, session_id: int = NO_SESSION) -> None:
+        """`session_id`: of a session that nobody uses any more; the first request ends it."""
+        self.id = session_id
         self.epoch = INITIAL_EPOCH
         self.partitions: dict[TopicPartition, AskedPartition] = {}
         self._changed: dict[TopicPartition, None] = {}
@@ -146,14 +146,6 @@ class FetchSessionAsking:
             forgotten_topics_data=forgotten,
         )
         return request, version
-
-    def closing_request(self) -> FetchRequest | None:
-        """Ends the session; None when there is none."""
-        if self.id == NO_SESSION:
-            return None
-        request = FetchRequest(session_id=self.id, session_epoch=FINAL_EPOCH)
-        self.id, self.epoch = NO_SESSION, INITIAL_EPOCH
-        return request
 
     def _forgotten_topics(self) -> list[ForgottenTopic]:
         """Without those that are wanted again under the same id: they are told as changed."""
