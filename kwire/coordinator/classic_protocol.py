@@ -1,11 +1,9 @@
-"""The classic rebalance protocol: join, sync, heartbeat, leave, and what happens when their time is up.
+"""The requests of the classic rebalance protocol: join, sync, heartbeat, leave.
 
 Answers to the classic half of org.apache.kafka.coordinator.group.GroupMetadataManager of Kafka 3.9. Members' join and
-sync requests are parked on the member (`Deferred`) and answered when the phase is over, assignments when the leader's
-record of them is committed. Members are soft state: changed here, not by replay (`Result.replay` False).
-
-Timers, by key: ("heartbeat", group, member) the session, or the join of a new member; ("join", group) the end of the
-join phase; ("sync", group) the end of the sync phase.
+sync requests are parked on the member (`Deferred`) and answered when the phase is over (`classic_phases`), assignments
+when the leader's record of them is committed. Members are soft state: changed here, not by replay (`Result.replay`
+False).
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from __future__ import annotations
 from kwire.coordinator import classic_group as states
 from kwire.coordinator.classic_answers import generation, join_error, new_member_id, refuse_join
 from kwire.coordinator.classic_group import ClassicGroup, ClassicGroupMember
+from kwire.coordinator.classic_phases import ClassicPhases
 from kwire.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from kwire.coordinator.group_records import empty_group_metadata_record, group_metadata_record
 from kwire.coordinator.result import Deferred, Result, nothing
@@ -21,10 +20,8 @@ from kwire.protocol.errors import ErrorCode, KafkaError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from random import Random
 
-    from kwire.coordinator.config import GroupConfig
-    from kwire.coordinator.result import CoordinatorTimer, MemberContext
+    from kwire.coordinator.result import MemberContext
     from kwire.protocol.schemas.groups import (
         HeartbeatRequest,
         HeartbeatResponse,
@@ -36,36 +33,15 @@ if TYPE_CHECKING:
         SyncGroupRequest,
         SyncGroupResponse,
     )
-    from kwire.replication.clock import Clock
 
 JOIN_REQUIRES_MEMBER_ID_VERSION = 4
 JOIN_SKIPS_ASSIGNMENT_VERSION = 9
-PUT_OFF_MS = 100
-"""How soon at the earliest a rebalance that nobody joined is tried again: members may ask for a timeout of 0."""
 
 
-class ClassicProtocol:
-    """The groups of one shard and the protocol that moves them."""
+class ClassicProtocol(ClassicPhases):
+    """The groups of one shard and the requests that move them."""
 
-    __slots__ = ("_clock", "_config", "_random", "_timer", "groups")
-
-    def __init__(
-        self, config: GroupConfig, clock: Clock, timer: CoordinatorTimer, random: Random
-    ) -> None:
-        self._config = config
-        self._clock = clock
-        self._timer = timer
-        self._random = random
-        self.groups: dict[str, ClassicGroup] = {}
-
-    def find_group(self, group_id: str) -> ClassicGroup | None:
-        return self.groups.get(group_id)
-
-    def find_or_create_group(self, group_id: str) -> ClassicGroup:
-        group = self.groups.get(group_id)
-        if group is None:
-            group = self.groups[group_id] = ClassicGroup(group_id, self._clock)
-        return group
+    __slots__ = ()
 
     # ---- JoinGroup
 
@@ -150,7 +126,7 @@ class ClassicProtocol:
             return self._add_member(context, request, group, member_id, answer)
         # KIP-394: it gets an id first, so that a join that is lost and retried does not become two members.
         group.pending_join_members[member_id] = None
-        self._schedule_heartbeat(group, member_id, request.session_timeout_ms)
+        self.schedule_heartbeat(group, member_id, request.session_timeout_ms)
         refuse_join(answer, member_id, ErrorCode.MEMBER_ID_REQUIRED)
         return nothing()
 
@@ -189,7 +165,7 @@ class ClassicProtocol:
             request.session_timeout_ms,
             answer,
         )
-        return self._prepare_or_complete(group)
+        return self.prepare_or_complete(group)
 
     def _add_member(
         self,
@@ -214,8 +190,8 @@ class ClassicProtocol:
             group.new_member_added = True  # the initial rebalance waits a little longer
         group.add(member, answer)
         # A member that waits for its first answer sends no heartbeats; should it be gone, its retries would pile up.
-        self._schedule_heartbeat(group, member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        return self._prepare_or_complete(group)
+        self.schedule_heartbeat(group, member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        return self.prepare_or_complete(group)
 
     def _replace_static_member(
         self,
@@ -232,7 +208,7 @@ class ClassicProtocol:
         old_leader = group.leader_id
         member = group.replace_static_member(instance_id, old_member_id, member_id)
         # The old id's heartbeat timer finds nobody when it fires.
-        self._schedule_heartbeat(group, member_id, member.session_timeout_ms)
+        self.schedule_heartbeat(group, member_id, member.session_timeout_ms)
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
         protocols = [(each.name, each.metadata) for each in request.protocols]
         group.update_member(
@@ -242,15 +218,15 @@ class ClassicProtocol:
             # The leader may be assigning to the old id right now.
             return self.prepare_rebalance(group)
         if group.state != states.STABLE:
-            return self._complete_if_all_joined(group)
+            return self.complete_if_all_joined(group)
         if group.select_protocol() != group.protocol_name:
-            return self._prepare_or_complete(group)
+            return self.prepare_or_complete(group)
 
         def appended(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
                 group.update_member(member, *before, None)
                 back = group.replace_static_member(instance_id, member_id, old_member_id)
-                self._schedule_heartbeat(group, old_member_id, back.session_timeout_ms)
+                self.schedule_heartbeat(group, old_member_id, back.session_timeout_ms)
                 answer.complete(
                     generation(group, "", with_members=False, leader=old_leader, error=error)
                 )
@@ -267,114 +243,6 @@ class ClassicProtocol:
         assignment = {each.member_id: each.assignment for each in group.members.values()}
         record = group_metadata_record(group, assignment)
         return Result([record], None, on_append=appended, replay=False)
-
-    # ---- phases
-
-    def _prepare_or_complete(self, group: ClassicGroup) -> Result[None]:
-        if group.can_rebalance:
-            return self.prepare_rebalance(group)
-        return self._complete_if_all_joined(group)
-
-    def _complete_if_all_joined(self, group: ClassicGroup) -> Result[None]:
-        if (
-            group.state == states.PREPARING_REBALANCE
-            and group.has_all_members_joined
-            and group.previous_state != states.EMPTY  # an initial rebalance waits out its delay
-        ):
-            return self.complete_join(group)
-        return nothing()
-
-    def prepare_rebalance(self, group: ClassicGroup) -> Result[None]:
-        """Opens the join phase: all members are to come again within the rebalance timeout."""
-        if group.state == states.COMPLETING_REBALANCE:
-            for member in group.members.values():
-                member.assignment = b""
-            self._propagate_assignment(group, ErrorCode.REBALANCE_IN_PROGRESS)
-        group.pending_sync_members.clear()
-        self._timer.cancel(("sync", group.group_id))
-        initial = group.state == states.EMPTY
-        group.transition_to(states.PREPARING_REBALANCE)
-        if initial:
-            delay_ms = self._config.group_initial_rebalance_delay_ms
-            remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-            return self._complete_initial_join(group, delay_ms, remaining_ms)
-        if group.has_all_members_joined:
-            return self.complete_join(group)
-        self._schedule_join(group)
-        return nothing()
-
-    def _complete_initial_join(
-        self, group: ClassicGroup, delay_ms: int, remaining_ms: int
-    ) -> Result[None]:
-        """A new group waits for more members; without a delay (kwire's default) it does so not for a moment."""
-        if delay_ms == 0:
-            return self.complete_join(group)
-
-        def expired() -> Result[None]:
-            if self.groups.get(group.group_id) is not group:
-                return nothing()
-            if group.new_member_added and remaining_ms:
-                group.new_member_added = False
-                next_ms = min(self._config.group_initial_rebalance_delay_ms, remaining_ms)
-                return self._complete_initial_join(group, next_ms, max(remaining_ms - delay_ms, 0))
-            return self.complete_join(group)
-
-        self._timer.schedule(("join", group.group_id), delay_ms, expired)
-        return nothing()
-
-    def _schedule_join(self, group: ClassicGroup, at_least_ms: int = 0) -> None:
-        def expired() -> Result[None]:
-            if self.groups.get(group.group_id) is not group:
-                return nothing()
-            return self.complete_join(group)
-
-        delay_ms = max(group.rebalance_timeout_ms, at_least_ms)
-        self._timer.schedule(("join", group.group_id), delay_ms, expired)
-
-    def complete_join(self, group: ClassicGroup) -> Result[None]:
-        """Ends the join phase: who has not come is out (static members stay), the others get the new generation."""
-        group_id = group.group_id
-        self._timer.cancel(("join", group_id))
-        for member in list(group.members.values()):
-            if member.awaiting_join is None and member.group_instance_id is None:
-                group.remove(member.member_id)
-                self._timer.cancel(("heartbeat", group_id, member.member_id))
-        if group.state == states.DEAD:
-            return nothing()
-        if not group.maybe_elect_new_joined_leader() and group.members:
-            # Only static members are left and none of them came: wait until their sessions expire.
-            self._schedule_join(group, at_least_ms=PUT_OFF_MS)
-            return nothing()
-        group.init_next_generation()
-        if group.state == states.EMPTY:
-            # Should the write fail, the generation before comes back after a restart, without harm.
-            return Result([group_metadata_record(group, {})], None, replay=False)
-        for member in group.members.values():
-            self._schedule_heartbeat(group, member.member_id, member.session_timeout_ms)
-            member.is_new = False
-            group.pending_sync_members[member.member_id] = None
-        self._schedule_sync(group)
-        for member in list(group.members.values()):
-            group.complete_join(member, generation(group, member.member_id))
-        return nothing()
-
-    def _schedule_sync(self, group: ClassicGroup) -> None:
-        generation_id = group.generation_id
-
-        def expired() -> Result[None]:
-            if (
-                self.groups.get(group.group_id) is not group
-                or group.generation_id != generation_id
-                or group.state not in (states.COMPLETING_REBALANCE, states.STABLE)
-                or not group.pending_sync_members
-            ):
-                return nothing()
-            for member_id in list(group.pending_sync_members):
-                group.remove(member_id)
-                self._timer.cancel(("heartbeat", group.group_id, member_id))
-            return self.prepare_rebalance(group)
-
-        self._timer.schedule(("sync", group.group_id), group.rebalance_timeout_ms, expired)
 
     # ---- SyncGroup
 
@@ -441,31 +309,16 @@ class ClassicProtocol:
             if error is not ErrorCode.NONE:
                 for member in group.members.values():
                     member.assignment = b""
-                self._propagate_assignment(group, error)
-                self._prepare_or_complete(group)
+                self.propagate_assignment(group, error)
+                self.prepare_or_complete(group)
                 return
             for member in group.members.values():
                 member.assignment = assignment.get(member.member_id, b"")
             group.transition_to(states.STABLE)
-            self._propagate_assignment(group, ErrorCode.NONE)
+            self.propagate_assignment(group, ErrorCode.NONE)
 
         record = group_metadata_record(group, assignment)
         return Result([record], None, on_append=appended, replay=False)
-
-    def _propagate_assignment(self, group: ClassicGroup, error: ErrorCode) -> None:
-        from kwire.protocol.schemas.groups import SyncGroupResponse
-
-        fine = error is ErrorCode.NONE
-        for member in list(group.members.values()):
-            response = SyncGroupResponse(
-                error_code=int(error),
-                protocol_type=group.protocol_type if fine else None,
-                protocol_name=group.protocol_name if fine else None,
-                assignment=member.assignment,
-            )
-            if group.complete_sync(member, response):
-                # A session that expired while the sync was parked was let pass; it runs anew from here.
-                self._schedule_heartbeat(group, member.member_id, member.session_timeout_ms)
 
     # ---- Heartbeat
 
@@ -486,39 +339,6 @@ class ClassicProtocol:
         rebalancing = group.state == states.PREPARING_REBALANCE
         error = ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE
         return Result((), HeartbeatResponse(error_code=int(error)))
-
-    def keep_session(self, group: ClassicGroup, member_id: str) -> None:
-        """The member has shown that it lives."""
-        member = group.members[member_id]
-        self._schedule_heartbeat(group, member_id, member.session_timeout_ms)
-
-    def _schedule_heartbeat(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        self._timer.schedule(
-            ("heartbeat", group.group_id, member_id),
-            timeout_ms,
-            lambda: self._expire_heartbeat(group, member_id),
-        )
-
-    def _expire_heartbeat(self, group: ClassicGroup, member_id: str) -> Result[None]:
-        if self.groups.get(group.group_id) is not group or group.state == states.DEAD:
-            return nothing()
-        member = group.members.get(member_id)
-        if member_id in group.pending_join_members:
-            group.remove(member_id)
-        elif member is None or member.has_satisfied_heartbeat:
-            return nothing()
-        else:
-            self._fail_parked_join(group, member)
-            group.remove(member_id)
-            if group.state in (states.STABLE, states.COMPLETING_REBALANCE):
-                return self._prepare_or_complete(group)
-        if group.state == states.PREPARING_REBALANCE and group.has_all_members_joined:
-            return self.complete_join(group)
-        return nothing()
-
-    def _fail_parked_join(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        # UNKNOWN_MEMBER_ID makes a consumer that is still there join anew.
-        group.complete_join(member, join_error("", ErrorCode.UNKNOWN_MEMBER_ID))
 
     # ---- LeaveGroup
 
@@ -549,9 +369,9 @@ class ClassicProtocol:
             )
         result = nothing()
         if anyone and group.state in (states.STABLE, states.COMPLETING_REBALANCE):
-            result = self._prepare_or_complete(group)
+            result = self.prepare_or_complete(group)
         elif anyone and group.state == states.PREPARING_REBALANCE:
-            result = self._complete_if_all_joined(group)
+            result = self.complete_if_all_joined(group)
         return Result(
             result.records,
             LeaveGroupResponse(members=responses),
@@ -572,7 +392,7 @@ class ClassicProtocol:
         self._timer.cancel(("heartbeat", group.group_id, member_id))
         member = group.members.get(member_id)
         if member is not None:
-            self._fail_parked_join(group, member)
+            self.fail_parked_join(group, member)
         group.remove(member_id)
 
     # ---- the shard's life
@@ -582,7 +402,7 @@ class ClassicProtocol:
         results = []
         for group in list(self.groups.values()):
             for member in group.members.values():
-                self._schedule_heartbeat(group, member.member_id, member.session_timeout_ms)
+                self.schedule_heartbeat(group, member.member_id, member.session_timeout_ms)
             if len(group.members) > self._config.group_max_size:
                 results.append(self.prepare_rebalance(group))
         return results
