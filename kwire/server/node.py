@@ -251,7 +251,9 @@ class Node:
             del self._connections_by_host[connection.peer_host]
         reason = connection.close_reason
         # What the client asked for by going away is not news; what the broker did to it is.
-        level = logging.DEBUG if reason in (None, "the node stops") else logging.WARNING
+        level = logging.WARNING
+        if reason in (None, "the node stops") or reason.startswith("idle "):
+            level = logging.DEBUG
         if _log.isEnabledFor(level):
             self._log_connection(
                 level, "connection closed", connection, reason=reason or error or "by the client"
@@ -318,9 +320,8 @@ class Node:
                 broker.receive_frame(connection.id, frame)
                 if self.outbox.effects:
                     self._collect(connection)
-        except (
-            MalformedMessage
-        ) as error:  # of the frame itself; the broker deals with what is in it
+        except MalformedMessage as error:
+            # Of the frame itself; the broker deals with what is in it.
             broker.close_connection(connection.id, f"malformed request: {error}")
         except Exception as error:
             self._failed(connection, error)
