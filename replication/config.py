@@ -224,6 +224,7 @@ class BrokerConfig:
     controlled_shutdown_enable: bool
     controlled_shutdown_max_retries: int
     controlled_shutdown_retry_backoff_ms: int
+    controller_listener_names: str | None
     default_replication_factor: int
     delete_records_purgatory_purge_interval_requests: int
     delete_topic_enable: bool
@@ -283,6 +284,7 @@ class BrokerConfig:
     log_segment_delete_delay_ms: int
     max_connections: int
     max_connections_per_ip: int
+    max_connections_per_ip_overrides: str
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
     message_max_bytes: int

@@ -90,7 +90,7 @@ def parse_listeners(config: BrokerConfig) -> list[Listener]:
     """The client listeners of a configuration, in order. ConfigError names the key, the value, what is allowed."""
     value = config.listeners
     bound = _parse_list("listeners", value)
-    for name in (config.text("controller.listener.names") or "").upper().split(","):
+    for name in (config.controller_listener_names or "").upper().split(","):
         if len(bound) > 1:
             bound.pop(name.strip(), None)
     ports = [port for _, port in bound.values() if port != 0]

@@ -464,7 +464,7 @@ class Node:
 def _per_host_overrides(config: BrokerConfig) -> dict[str, int]:
     """max.connections.per.ip.overrides: "host:100,127.0.0.1:200"."""
     overrides = {}
-    for item in filter(None, (config.text("max.connections.per.ip.overrides") or "").split(",")):
+    for item in filter(None, config.max_connections_per_ip_overrides.split(",")):
         host, _, limit = item.strip().rpartition(":")
         if host and limit.isdigit():
             overrides[host] = int(limit)
