@@ -4,8 +4,9 @@ Answers to kafka.server.BrokerServer. A driver (kwire/server/node.py, a simulato
 clock, calls one of `connection_opened`, `receive_frame`, `connection_closed`, `tick`, and drains the outbox. What a
 step raises is a bug; the driver hands it to `step_failed`, which keeps it and ends the connection at most.
 
-One node in this release: the controller sits here, too, and what it orders (LeaderAndIsr, UpdateMetadata, StopReplica,
-configurations) is applied at once, in the same step, by `LocalListener`.
+A broker alone has its controller here: what that orders (LeaderAndIsr, UpdateMetadata, StopReplica, configurations) is
+applied at once, in the same step, by `LocalListener`. One of several has a `ClusterMember` instead: the same orders
+come as requests from another node (`controller_node.py`, or a real Kafka).
 """
 
 from __future__ import annotations
@@ -22,17 +23,24 @@ if TYPE_CHECKING:
 
     from kwire.replication.cleaner import LogCleaner
     from kwire.replication.clock import Clock
+    from kwire.replication.cluster_member import ClusterMember, ClusterSettings
     from kwire.replication.config import BrokerConfig
+    from kwire.replication.controller import Controller
+    from kwire.replication.controller_journal import StoreJournal
     from kwire.replication.log_manager import LogManager
     from kwire.replication.log_store import LogStore
-    from kwire.replication.metadata import Endpoint
+    from kwire.replication.metadata import Endpoint, MetadataCache
     from kwire.replication.outbox import Buffer, Outbox
+    from kwire.replication.replica_manager import ReplicaManager
 
 _FAILURES_KEPT = 100
 
 
 class Broker:
     """One broker. `start` before anything else, `close` last."""
+
+    member: ClusterMember | None = None
+    _journal: StoreJournal | None = None
 
     def __init__(
         self,
@@ -47,15 +55,13 @@ class Broker:
         api_caps: dict[int, tuple[int, int]] | None = None,
         cluster_id: str | None = None,
         report: Callable[[str], None] | None = None,
+        cluster: ClusterSettings | None = None,
     ) -> None:
         """`api_caps`: the API versions of the release to pass for (kwire.apis.releases), None for all that are served.
 
         `cluster_id` None: the data directory's, a new one for a new directory. `report` is told what was repaired.
-        Nothing is read or written before `start`."""
+        `cluster`: how to get to it, None for a broker alone. Nothing is read or written before `start`."""
         from kwire.coordinator.group_coordinator import GroupCoordinator
-        from kwire.replication.controller import Controller
-        from kwire.replication.controller_journal import StoreJournal
-        from kwire.replication.controller_local import LocalListener
         from kwire.replication.fetch_session import FetchSessionCache
         from kwire.replication.log_manager import LogManager
         from kwire.replication.metadata import MetadataCache
@@ -88,9 +94,13 @@ class Broker:
             log_manager=log_manager,
             metadata=metadata,
         )
-        listener = LocalListener(config.node_id, replica_manager, metadata, config)
-        self._journal = StoreJournal(store)
-        controller = Controller(config.node_id, config, self._journal, listener, random)
+        self._store = store
+        controller = None
+        if cluster is None:
+            controller = self._local_controller(random, metadata, replica_manager)
+        else:
+            self.member = _cluster_member(self, cluster, random, metadata, replica_manager)
+        served = served_ranges(api_caps)
         self.services = Services(
             node_id=config.node_id,
             cluster_id="",
@@ -105,19 +115,40 @@ class Broker:
             group_coordinator=GroupCoordinator(
                 config, clock, timers, random, metadata, replica_manager
             ),
-            producer_ids=ProducerIds(ProducerIdBlocks(store)),
+            producer_ids=(
+                self.member.producer_ids if self.member else ProducerIds(ProducerIdBlocks(store))
+            ),
             fetch_sessions=FetchSessionCache(
                 clock, random, config.max_incremental_fetch_session_cache_slots
             ),
             log_dir=log_dir,
             disk_space=disk_space,
-            api_ranges=served_ranges(api_caps),
+            api_ranges=served,
+            member=self.member,
         )
-        self.sessions = Sessions(self.services, outbox, accepted_ranges(self.services.api_ranges))
+        accepted = accepted_ranges(served, among_brokers=cluster is not None)
+        if cluster is not None and cluster.broker_epoch is not None:
+            # As a broker of Kafka's in ZooKeeper mode does, whose cluster this is.
+            for key in (4, 5, 6):
+                served[key] = accepted[key]
+        self.sessions = Sessions(self.services, outbox, accepted)
         self.receive_frame = self.sessions.receive_frame
 
+    def _local_controller(
+        self, random: Random, metadata: MetadataCache, replica_manager: ReplicaManager
+    ) -> Controller:
+        from kwire.replication.controller import Controller
+        from kwire.replication.controller_journal import StoreJournal
+        from kwire.replication.controller_local import LocalListener
+
+        config = self.config
+        self._journal = StoreJournal(self._store)
+        listener = LocalListener(config.node_id, replica_manager, metadata, config)
+        return Controller(config.node_id, config, self._journal, listener, random)
+
     def start(self, endpoints: list[Endpoint]) -> None:
-        """Loads the logs, recovers what needs it, replays the controller's journal, takes up the roles it orders.
+        """Loads the logs, recovers what needs it, and then takes up the roles that a controller orders: the one here,
+        whose journal is replayed, or another node's, with which the broker registers.
 
         OSError with a plain message when the data directory is another node's or cannot be read; JournalError.
         """
@@ -127,6 +158,11 @@ class Broker:
             log_manager.cluster_id = self._own_cluster_id()
         log_manager.load()
         services.cluster_id = log_manager.cluster_id
+        if self.member is not None:
+            log_manager.start()
+            self.member.start(endpoints, services.cluster_id)
+            return
+        assert services.controller is not None and self._journal is not None
         services.controller.start()
         if self._journal.cut_bytes and self._report is not None:
             self._report(f"cut {self._journal.cut_bytes} torn bytes off the controller's journal")
@@ -167,18 +203,25 @@ class Broker:
         """What came of a request to another node: its answer's frame, or None for a lost connection.
 
         Returns why the bytes made no sense, if so: the driver then drops the connection."""
-        return "nobody asked"
+        reason = None if self.member is None else self.member.respond(correlation, frame)
+        self.sessions.run_waiting()
+        return reason
 
     def channel_lost(self, node: int, channel: str) -> None:
         """A connection to another node has ended that owed no answer."""
+        if self.member is not None:
+            self.member.channel_lost(node, channel)
 
     def address_of(self, node: int) -> tuple[str, int] | None:
         """Where another node is reached; None when that is not known."""
-        return None
+        return None if self.member is None else self.member.address_of(node)
 
     def prepare_stop(self, on_ready: Callable[[], None]) -> None:
-        """Calls back, once, when a clean stop may go on."""
-        on_ready()
+        """Calls back, once, when a clean stop may go on: leaderships have been moved away, if there is where to."""
+        if self.member is None:
+            on_ready()
+        else:
+            self.member.prepare_stop(on_ready)
 
     def tick(self) -> None:
         """Runs the timers that are due."""
@@ -198,8 +241,32 @@ class Broker:
 
     def close(self) -> None:
         """A clean stop: logs flushed, checkpoints and the clean marker written."""
-        self.services.log_manager.close(self.broker_epoch)
-        self._journal.close()
+        if self.member is not None:
+            self.member.close()
+        self.services.log_manager.close(self.services.replica_manager.broker_epoch)
+        if self._journal is not None:
+            self._journal.close()
+
+
+def _cluster_member(
+    broker: Broker,
+    cluster: ClusterSettings,
+    random: Random,
+    metadata: MetadataCache,
+    replica_manager: ReplicaManager,
+) -> ClusterMember:
+    from kwire.replication.cluster_member import ClusterMember
+
+    return ClusterMember(
+        cluster,
+        broker.config,
+        broker.clock,
+        broker.timers,
+        broker.outbox,
+        random,
+        metadata,
+        replica_manager,
+    )
 
 
 def _log_cleaner(config: BrokerConfig) -> Callable[[LogManager], None]:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from kwire.apis.forwarding import ask_controller
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.configs import (
     AlterConfigsRequest,
@@ -45,7 +46,7 @@ from kwire.replication.config_entries import (
     group_entries,
     topic_entries,
 )
-from kwire.replication.controller_configs import DELETE
+from kwire.replication.controller_configs import DELETE, SET
 from kwire.replication.controller_topics import topic_name_problem
 from kwire.replication.metadata import (
     BROKER_LOGGER_RESOURCE,
@@ -58,7 +59,8 @@ from kwire.replication.metadata import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kwire.apis.context import RequestContext, Services
+    from kwire.apis.context import Parked, RequestContext, Services
+    from kwire.protocol.schema import Message
     from kwire.protocol.schemas.configs import AlterConfigsResource, IncrementalAlterableConfig
 
 _LOGGERS = ("kwire", "root")
@@ -183,7 +185,7 @@ def _shown(
 
 def handle_incremental_alter_configs(
     ctx: RequestContext, request: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse:
+) -> Message | Parked:
     """IncrementalAlterConfigs v0-1."""
     services = ctx.services
     answers: list[IncrementalAlterConfigsResourceResponse | None] = []
@@ -203,8 +205,7 @@ def handle_incremental_alter_configs(
                 continue
             if identity[0] == BROKER_RESOURCE:
                 _check_own_broker(services, identity[1])
-                values = services.controller.configs.incremented(*identity, resource.configs)
-                touched = {c.name: values.get(c.name) for c in resource.configs}
+                touched = _touched(services, resource)
                 _check_dynamic(touched, per_broker=identity[1] != "")
             _check_type(identity[0])
         except KafkaError as error:
@@ -213,21 +214,31 @@ def handle_incremental_alter_configs(
         else:
             forwarded.append(resource)
             answers.append(None)
-    response = IncrementalAlterConfigsResponse()
-    if forwarded:
-        inner = IncrementalAlterConfigsRequest(
-            resources=forwarded, validate_only=request.validate_only
-        )
-        decided = services.controller.handle(inner, ctx.api_version)
-        assert isinstance(decided, IncrementalAlterConfigsResponse)
+    if not forwarded:
+        return IncrementalAlterConfigsResponse(responses=[a for a in answers if a is not None])
+    inner = IncrementalAlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
+
+    def finish(decided: IncrementalAlterConfigsResponse) -> IncrementalAlterConfigsResponse:
         done = iter(decided.responses)
-        response.responses = [answer or next(done) for answer in answers]
-    else:
-        response.responses = [answer for answer in answers if answer is not None]
-    return response
+        return IncrementalAlterConfigsResponse(responses=[a or next(done) for a in answers])
+
+    return ask_controller(ctx, inner, finish)
 
 
-def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+def _touched(
+    services: Services, resource: IncrementalAlterConfigsResource
+) -> dict[str, str | None]:
+    """The keys that are named, and their values after the change; None where they have none, or where only the
+    controller, another node, knows."""
+    if services.controller is None:
+        return {c.name: c.value if c.config_operation == SET else None for c in resource.configs}
+    values = services.controller.configs.incremented(
+        resource.resource_type, resource.resource_name, resource.configs
+    )
+    return {c.name: values.get(c.name) for c in resource.configs}
+
+
+def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> Message | Parked:
     """AlterConfigs v0-2: what is not named returns to its default."""
     services = ctx.services
     answers: list[AlterConfigsResourceResponse | None] = []
@@ -253,16 +264,15 @@ def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> A
         else:
             forwarded.append(resource)
             answers.append(None)
-    response = AlterConfigsResponse()
-    if forwarded:
-        inner = AlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
-        decided = services.controller.handle(inner, ctx.api_version)
-        assert isinstance(decided, AlterConfigsResponse)
+    if not forwarded:
+        return AlterConfigsResponse(responses=[a for a in answers if a is not None])
+    inner = AlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
+
+    def finish(decided: AlterConfigsResponse) -> AlterConfigsResponse:
         done = iter(decided.responses)
-        response.responses = [answer or next(done) for answer in answers]
-    else:
-        response.responses = [answer for answer in answers if answer is not None]
-    return response
+        return AlterConfigsResponse(responses=[a or next(done) for a in answers])
+
+    return ask_controller(ctx, inner, finish)
 
 
 def _check_once(count: int) -> None:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from kwire.coordinator.group_coordinator import GroupCoordinator
     from kwire.protocol.schema import Message
     from kwire.replication.clock import Clock, Timers
+    from kwire.replication.cluster_member import ClusterMember
     from kwire.replication.config import BrokerConfig
     from kwire.replication.controller import Controller
+    from kwire.replication.controller_link import AllocatedProducerIds
     from kwire.replication.fetch_session import FetchSessionCache
     from kwire.replication.log_manager import LogManager
     from kwire.replication.metadata import MetadataCache
@@ -94,6 +96,7 @@ class Services:
         "group_coordinator",
         "log_dir",
         "log_manager",
+        "member",
         "metadata",
         "node_id",
         "producer_ids",
@@ -114,18 +117,22 @@ class Services:
         metadata: MetadataCache,
         replica_manager: ReplicaManager,
         log_manager: LogManager,
-        controller: Controller,
+        controller: Controller | None,
         group_coordinator: GroupCoordinator,
-        producer_ids: ProducerIds,
+        producer_ids: ProducerIds | AllocatedProducerIds,
         fetch_sessions: FetchSessionCache,
         log_dir: str = "/tmp/kwire",
         disk_space: Callable[[], tuple[int, int]] | None = None,
         api_ranges: dict[int, tuple[int, int]] | None = None,
+        member: ClusterMember | None = None,
     ) -> None:
-        """`log_dir`: absolute path as DescribeLogDirs shows it; `disk_space`: → (total, usable) bytes, None unknown.
+        """`controller` when it is here, `member` when it is another node: one of the two.
+
+        `log_dir`: absolute path as DescribeLogDirs shows it; `disk_space`: → (total, usable) bytes, None unknown.
 
         `api_ranges`: key → (min, max) as ApiVersions advertises them (kwire.apis.served_ranges)."""
         self.api_ranges = api_ranges or {}
+        self.member = member
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.clock = clock

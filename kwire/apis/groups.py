@@ -80,8 +80,25 @@ def answer_or_park(ctx: RequestContext, start: Callable[[Callable[[T], None]], N
 
 def handle_find_coordinator(
     ctx: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Parked:
+    """One key before version 4, several from then on. The offsets topic is made here when it is first needed: the
+    request is parked while another node, the controller, does that."""
+    services = ctx.services
+    if (
+        services.member is not None
+        and request.key_type == GROUP_KEY
+        and not services.metadata.contains(OFFSETS_TOPIC)
+    ):
+        services.member.topic_creation.create(
+            [OFFSETS_TOPIC], lambda: ctx.reply(_find_coordinator(ctx, request))
+        )
+        return PARKED
+    return _find_coordinator(ctx, request)
+
+
+def _find_coordinator(
+    ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """One key before version 4, several from then on. The offsets topic is made here when it is first needed."""
     if ctx.api_version >= 4:
         return FindCoordinatorResponse(
             coordinators=[
@@ -128,7 +145,7 @@ def _coordinator(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
 def _group_coordinator(ctx: RequestContext, group_id: str) -> tuple[int, Endpoint | None]:
     services = ctx.services
     metadata = services.metadata
-    if not metadata.contains(OFFSETS_TOPIC):
+    if services.controller is not None and not metadata.contains(OFFSETS_TOPIC):
         try:
             services.controller.topics.create_auto(OFFSETS_TOPIC)
         except KafkaError as error:

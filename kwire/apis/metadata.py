@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kwire.apis.context import PARKED
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.metadata import (
     Cursor,
@@ -33,7 +34,7 @@ from kwire.replication.metadata import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kwire.apis.context import RequestContext
+    from kwire.apis.context import Parked, RequestContext
     from kwire.protocol.schemas.control_plane import UpdateMetadataPartitionState
     from kwire.replication.metadata import MetadataCache, TopicMetadata
 
@@ -42,8 +43,38 @@ TOPIC_OPERATIONS = 3576
 CLUSTER_OPERATIONS = 8096
 
 
-def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """Metadata v0-13."""
+def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | Parked:
+    """Metadata v0-13. Parked while another node, the controller, makes topics that were asked for."""
+    member = ctx.services.member
+    if member is not None and (missing := _missing(ctx, request)):
+        member.topic_creation.create(missing, lambda: ctx.reply(_metadata(ctx, request)))
+        return PARKED
+    return _metadata(ctx, request)
+
+
+def _missing(ctx: RequestContext, request: MetadataRequest) -> list[str]:
+    """The topics asked for by name that are to be created."""
+    services = ctx.services
+    known = services.metadata.topics
+    if not _may_create(ctx, request):
+        return []
+    return [
+        topic.name
+        for topic in request.topics or ()
+        if topic.name is not None
+        and topic.topic_id == ZERO_UUID
+        and topic.name not in known
+        and topic_name_problem(topic.name) is None
+    ]
+
+
+def _may_create(ctx: RequestContext, request: MetadataRequest) -> bool:
+    """Client and broker agree to that."""
+    allowed = request.allow_auto_topic_creation or ctx.api_version < 4
+    return allowed and ctx.services.config.auto_create_topics_enable
+
+
+def _metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     services = ctx.services
     version = ctx.api_version
     metadata = services.metadata
@@ -137,11 +168,10 @@ def _create(ctx: RequestContext, request: MetadataRequest, name: str) -> ErrorCo
     """Creates a topic on demand where client and broker agree to that; otherwise says why it is not there."""
     if topic_name_problem(name) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    services = ctx.services
-    allowed = request.allow_auto_topic_creation or ctx.api_version < 4
-    if allowed and services.config.auto_create_topics_enable:
+    controller = ctx.services.controller
+    if controller is not None and _may_create(ctx, request):
         try:
-            services.controller.create_auto(name)
+            controller.create_auto(name)
         except KafkaError:
             # A name that collides, too few brokers: Kafka's client never learns why, either.
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

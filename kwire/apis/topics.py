@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kwire.apis.forwarding import ask_controller
+
 if TYPE_CHECKING:
-    from kwire.apis.context import RequestContext
+    from kwire.apis.context import Parked, RequestContext
     from kwire.protocol.schema import Message
     from kwire.protocol.schemas.topics import (
         CreatePartitionsRequest,
@@ -19,16 +21,18 @@ if TYPE_CHECKING:
     )
 
 
-def handle_create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Message:
+def handle_create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Message | Parked:
     """CreateTopics v0-7."""
-    return ctx.services.controller.handle(request, ctx.api_version)
+    return ask_controller(ctx, request)
 
 
-def handle_delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> Message:
+def handle_delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> Message | Parked:
     """DeleteTopics v0-6."""
-    return ctx.services.controller.handle(request, ctx.api_version)
+    return ask_controller(ctx, request)
 
 
-def handle_create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> Message:
+def handle_create_partitions(
+    ctx: RequestContext, request: CreatePartitionsRequest
+) -> Message | Parked:
     """CreatePartitions v0-3."""
-    return ctx.services.controller.handle(request, ctx.api_version)
+    return ask_controller(ctx, request)

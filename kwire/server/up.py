@@ -130,7 +130,9 @@ class _Process:
             CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication)
             for name, partitions, replication in self.settings.topics
         ]
-        response = broker.services.controller.handle(CreateTopicsRequest(topics=topics), 7)
+        controller = broker.services.controller
+        assert controller is not None
+        response = controller.handle(CreateTopicsRequest(topics=topics), 7)
         for result in response.topics:  # type: ignore[attr-defined]  # a CreateTopicsResponse
             code = ErrorCode(result.error_code)
             if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):

@@ -1,0 +1,142 @@
+"""What a broker has beside its replicas when it is one of several: peers, the link to the controller, fetchers.
+
+Answers to the wiring of kafka.server.BrokerServer. `Broker` has one of these when its controller is another node, and
+none when it is alone.
+
+Invariant: a node is reached where the last UpdateMetadata says; only the controller may be known from configuration.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kwire.replication.controller_link import AllocatedProducerIds, ControllerLink
+from kwire.replication.peers import Peers
+from kwire.replication.topic_creation import TopicCreation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from kwire.replication.clock import Clock, Timers
+    from kwire.replication.config import BrokerConfig
+    from kwire.replication.metadata import Endpoint, MetadataCache
+    from kwire.replication.outbox import Buffer, Outbox
+    from kwire.replication.replica_manager import ReplicaManager
+
+_READY_CHECK_MS: Final = 2
+
+
+class ClusterSettings:
+    """How a broker gets to its cluster. `broker_epoch`: somebody else (a foreign controller) has registered it."""
+
+    __slots__ = (
+        "broker_epoch",
+        "controller_address",
+        "controller_id",
+        "inter_broker_listener",
+        "on_ready",
+        "on_refused",
+    )
+
+    def __init__(
+        self,
+        controller_id: int,
+        controller_address: tuple[str, int],
+        inter_broker_listener: str,
+        *,
+        broker_epoch: int | None = None,
+        on_ready: Callable[[], None] = lambda: None,
+        on_refused: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        """`on_ready`: the controller has told the broker of the cluster. `on_refused`: it never will, and why."""
+        self.controller_id = controller_id
+        self.controller_address = controller_address
+        self.inter_broker_listener = inter_broker_listener
+        self.broker_epoch = broker_epoch
+        self.on_ready = on_ready
+        self.on_refused = on_refused
+
+
+class ClusterMember:
+    """The parts of one broker among several that a broker alone does not have."""
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        config: BrokerConfig,
+        clock: Clock,
+        timers: Timers,
+        outbox: Outbox,
+        random: Random,
+        metadata: MetadataCache,
+        replica_manager: ReplicaManager,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._timers = timers
+        self._metadata = metadata
+        self._replica_manager = replica_manager
+        self.peers = Peers(outbox, f"broker-{config.node_id}")
+        self.link = ControllerLink(
+            config.node_id,
+            self.controller_node,
+            self.peers,
+            clock,
+            timers,
+            config,
+            random,
+            on_registered=self._registered,
+            on_refused=settings.on_refused,
+            foreign_epoch=settings.broker_epoch,
+        )
+        self.topic_creation = TopicCreation(self.link, config)
+        self.producer_ids = AllocatedProducerIds(self.link)
+
+    def start(self, endpoints: list[Endpoint], cluster_id: str) -> None:
+        """Registers with the controller; one that is foreign knows the broker already."""
+        if self.link.is_foreign:
+            self._replica_manager.broker_epoch = self.link.broker_epoch
+            self._settings.on_ready()
+        self.link.start(endpoints, cluster_id)
+
+    def _registered(self, broker_epoch: int) -> None:
+        self._replica_manager.broker_epoch = broker_epoch
+        self.producer_ids.ask()
+        self._check_ready()
+
+    def _check_ready(self) -> None:
+        if self._metadata.is_alive(self._replica_manager.node_id):
+            self._settings.on_ready()
+        else:  # UpdateMetadata comes by another connection than the answer to the registration
+            due_ms = self._clock.now_ms + _READY_CHECK_MS
+            self._timers.schedule("cluster-ready", due_ms, self._check_ready)
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def respond(self, correlation: int, frame: Buffer | None) -> str | None:
+        return self.peers.respond(correlation, frame)
+
+    def channel_lost(self, node: int, channel: str) -> None:
+        if node == self.controller_node():
+            self.link.channel_lost(channel)
+
+    def controller_node(self) -> int:
+        """The controller's id: a foreign one may move from broker to broker, kwire's is none of them."""
+        current = self._metadata.controller_id
+        return current if current in self._metadata.brokers else self._settings.controller_id
+
+    def address_of(self, node: int) -> tuple[str, int] | None:
+        endpoint = self._metadata.endpoint(node, self._settings.inter_broker_listener)
+        if endpoint is not None:
+            return endpoint.host, endpoint.port
+        if node == self._settings.controller_id:
+            return self._settings.controller_address
+        return None
+
+    def prepare_stop(self, on_ready: Callable[[], None]) -> None:
+        """Controlled shutdown."""
+        self.link.shut_down(on_ready)
+
+    def close(self) -> None:
+        self.link.close()

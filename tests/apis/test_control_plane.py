@@ -1,0 +1,337 @@
+"""Orders over the wire: what a real controller of Kafka 3.9 sent to broker 2, and every version of its requests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from kwire.broker import Broker
+from kwire.protocol import api
+from kwire.protocol.errors import ErrorCode
+from kwire.protocol.schemas.api_versions import ApiVersionsRequest
+from kwire.protocol.schemas.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResponse,
+)
+from kwire.protocol.schemas.control_plane import (
+    EnvelopeRequest,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    StopReplicaPartitionState,
+    StopReplicaPartitionV0,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+    StopReplicaTopicV1,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
+from kwire.replication.clock import Clock
+from kwire.replication.cluster_member import ClusterSettings
+from kwire.replication.config import BrokerConfig
+from kwire.replication.controller_channels import controller_principal
+from kwire.replication.log_store import MemoryLogStore
+from kwire.replication.metadata import BROKER_RESOURCE, TOPIC_RESOURCE, Endpoint
+from kwire.replication.outbox import Close, Outbox, Reply
+
+RECORDED = Path(__file__).parent.parent / "data" / "control-plane-3.9.jsonl"
+BROKER_EPOCH = 33
+TOPIC_ID = b"i" * 16
+
+
+class Driven:
+    """Broker 2 of a cluster whose controller is foreign: orders as frames, answers as messages."""
+
+    def __init__(self) -> None:
+        self.outbox = Outbox()
+        self.ready = False
+        cluster = ClusterSettings(
+            1,
+            ("127.0.0.1", 22092),
+            "PLAINTEXT",
+            broker_epoch=BROKER_EPOCH,
+            on_ready=lambda: setattr(self, "ready", True),
+        )
+        self.broker = Broker(
+            BrokerConfig({"node.id": "2"}),
+            MemoryLogStore(),
+            Clock(now_ms=1000, wall_ms=1_700_000_000_000),
+            self.outbox,
+            Random(1),
+            cluster_id="test",
+            cluster=cluster,
+        )
+        self.broker.start([Endpoint("PLAINTEXT", "127.0.0.1", 22093)])
+        self.connections = 0
+        self.open()
+
+    def open(self) -> int:
+        self.connections += 1
+        self.broker.connection_opened(self.connections, "PLAINTEXT", "127.0.0.1")
+        return self.connections
+
+    def frame(self, frame: bytes, connection: int | None = None) -> Any:
+        """The answer to a request's frame; None when it is held back; the reason when the connection is closed."""
+        connection = connection or self.connections
+        self.broker.receive_frame(connection, frame)
+        replies = [
+            effect
+            for effect in self.outbox.drain()
+            if isinstance(effect, Reply | Close) and effect.connection == connection
+        ]
+        if not replies:
+            return None
+        (reply,) = replies
+        if isinstance(reply, Close):
+            return reply.reason
+        header = api.parse_request_header(frame)
+        data = b"".join(bytes(part) for part in reply.parts)
+        correlation_id, message = api.parse_response(header.api_key, header.api_version, data[4:])
+        assert correlation_id == header.correlation_id
+        return message
+
+    def ask(self, request: Any, version: int) -> Any:
+        name = type(request).__name__.removesuffix("Request")
+        key = next(key for key in api.ApiKey if key.api_name == name)
+        parts = api.encode_request(key, version, 7, "test", request)
+        return self.frame(b"".join(bytes(part) for part in parts)[4:])
+
+    @property
+    def manager(self) -> Any:
+        return self.broker.services.replica_manager
+
+    @property
+    def metadata(self) -> Any:
+        return self.broker.services.metadata
+
+
+@pytest.fixture
+def driven() -> Driven:
+    return Driven()
+
+
+def recorded() -> list[tuple[int, str, bytes]]:
+    lines = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+    return [(d["connection"], d["api"], bytes.fromhex(d["request_frame_hex"])) for d in lines]
+
+
+def test_what_a_real_controller_sent_is_answered_as_a_kafka_broker_answers_it(
+    driven: Driven,
+) -> None:
+    connections: dict[int, int] = {}
+    orders = []
+    for number, name, frame in recorded():
+        if number not in connections:
+            connections[number] = driven.open()
+        response = driven.frame(frame, connections[number])
+        if name in ("LeaderAndIsr", "StopReplica", "UpdateMetadata"):
+            assert response.error_code == 0
+            orders.append(name)
+        if name == "LeaderAndIsr":
+            (topic,) = response.topics
+            errors = [(e.partition_index, e.error_code) for e in topic.partition_errors]
+            assert errors == [(1, 0), (0, 0)]
+            leads, follows = driven.manager.by_key["a", 1], driven.manager.by_key["a", 0]
+            assert leads.is_leader and leads.leader_epoch == 0
+            assert not follows.is_leader and follows.leader_id == 1
+        if name == "StopReplica":
+            assert [e.error_code for e in response.partition_errors] == [0]
+        if name == "Metadata" and len(orders) == 3:
+            assert [t.name for t in response.topics] == ["a"]
+            leaders = {p.partition_index: p.leader_id for p in response.topics[0].partitions}
+            assert leaders == {0: 1, 1: 2}
+    assert orders.count("StopReplica") == 4 and orders.count("UpdateMetadata") == 7
+    assert driven.manager.by_key == {} and driven.metadata.topics == {}
+    assert driven.broker.failed == []
+
+
+def test_a_kafka_follower_is_served_what_it_fetches_in_the_recorded_way(driven: Driven) -> None:
+    frames = recorded()
+    for _, _, frame in frames[:3]:
+        driven.frame(frame)
+    fetch = driven.open()
+    assert driven.frame(frames[3][2], fetch) is None  # nothing there yet: it waits
+    driven.broker.clock.now_ms += 500
+    driven.broker.tick()
+    (reply,) = [e for e in driven.outbox.drain() if isinstance(e, Reply)]
+    data = b"".join(bytes(part) for part in reply.parts)
+    _, response = api.parse_response(api.ApiKey.FETCH, 17, data[4:])
+    (partition,) = response.responses[0].partitions  # type: ignore[attr-defined]
+    assert (partition.partition_index, partition.error_code) == (1, 0)
+
+
+def test_a_foreign_controller_need_not_wait_for_a_registration(driven: Driven) -> None:
+    assert driven.ready and driven.manager.broker_epoch == BROKER_EPOCH
+    assert driven.broker.address_of(1) == ("127.0.0.1", 22092)
+    assert driven.broker.outbox.drain() == []
+
+
+def test_orders_for_another_incarnation_or_of_an_old_controller_are_refused(
+    driven: Driven,
+) -> None:
+    update = UpdateMetadataRequest(controller_epoch=5, broker_epoch=BROKER_EPOCH)
+    assert driven.ask(update, 8).error_code == 0
+    for version in range(5, 9):
+        stale = UpdateMetadataRequest(controller_epoch=5, broker_epoch=BROKER_EPOCH - 1)
+        assert driven.ask(stale, version).error_code == ErrorCode.STALE_BROKER_EPOCH
+    for version in range(9):
+        old = UpdateMetadataRequest(controller_epoch=4)
+        assert driven.ask(old, version).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    for version in range(5):
+        stop = StopReplicaRequest(controller_epoch=4)
+        assert driven.ask(stop, version).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    for version in range(8):
+        order = LeaderAndIsrRequest(controller_epoch=4)
+        assert driven.ask(order, version).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+def metadata_request(version: int) -> UpdateMetadataRequest:
+    state = UpdateMetadataPartitionState(
+        topic_name="t", controller_epoch=1, leader=2, isr=[2, 3], replicas=[2, 3]
+    )
+    request = UpdateMetadataRequest(controller_epoch=1, controller_id=3)
+    for broker_id in (2, 3):
+        broker = UpdateMetadataBroker(id=broker_id, rack=None)
+        if version == 0:
+            broker.v0_host, broker.v0_port = f"host{broker_id}", 9000 + broker_id
+        else:
+            broker.endpoints = [
+                UpdateMetadataEndpoint(
+                    port=9000 + broker_id,
+                    host=f"host{broker_id}",
+                    listener="PLAINTEXT" if version >= 3 else "",
+                )
+            ]
+        request.live_brokers.append(broker)
+    if version < 5:
+        request.ungrouped_partition_states = [state]
+    else:
+        state.topic_name = ""
+        request.topic_states = [
+            UpdateMetadataTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=[state])
+        ]
+    return request
+
+
+@pytest.mark.parametrize("version", range(9))
+def test_every_version_of_update_metadata_fills_the_cache(driven: Driven, version: int) -> None:
+    assert driven.ask(metadata_request(version), version).error_code == 0
+    endpoint = driven.metadata.endpoint(3, "PLAINTEXT")
+    assert (endpoint.host, endpoint.port) == ("host3", 9003)
+    assert driven.metadata.partition("t", 0).isr == [2, 3]
+    assert driven.metadata.topic_id("t") == (TOPIC_ID if version >= 7 else bytes(16))
+
+
+@pytest.mark.parametrize("version", range(8))
+def test_every_version_of_leader_and_isr_makes_a_leader(driven: Driven, version: int) -> None:
+    driven.ask(metadata_request(8), 8)
+    state = LeaderAndIsrPartitionState(
+        topic_name="t" if version < 2 else "",
+        controller_epoch=1,
+        leader=2,
+        isr=[2, 3],
+        replicas=[2, 3],
+        is_new=version >= 1,
+    )
+    request = LeaderAndIsrRequest(controller_id=3, controller_epoch=1)
+    if version < 2:
+        request.ungrouped_partition_states = [state]
+    else:
+        topic_id = TOPIC_ID if version >= 5 else bytes(16)
+        request.topic_states = [
+            LeaderAndIsrTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])
+        ]
+    response = driven.ask(request, version)
+    errors = response.topics[0].partition_errors if version >= 5 else response.partition_errors
+    assert [e.error_code for e in errors] == [0]
+    assert driven.manager.by_key["t", 0].is_leader
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_of_stop_replica_deletes(driven: Driven, version: int) -> None:
+    test_every_version_of_leader_and_isr_makes_a_leader(driven, 7)
+    request = StopReplicaRequest(controller_epoch=1, delete_partitions=version < 3)
+    if version == 0:
+        request.ungrouped_partitions = [StopReplicaPartitionV0(topic_name="t")]
+    elif version < 3:
+        request.topics = [StopReplicaTopicV1(name="t", partition_indexes=[0])]
+    else:
+        state = StopReplicaPartitionState(leader_epoch=0, delete_partition=True)
+        request.topic_states = [StopReplicaTopicState(topic_name="t", partition_states=[state])]
+    response = driven.ask(request, version)
+    (answer,) = response.partition_errors
+    assert (answer.topic_name, answer.partition_index, answer.error_code) == ("t", 0, 0)
+    assert driven.manager.by_key == {}
+
+
+def envelope(principal: bytes | None, *resources: AlterConfigsResource) -> EnvelopeRequest:
+    inner = AlterConfigsRequest(resources=list(resources))
+    parts = api.encode_request(api.ApiKey.ALTER_CONFIGS, 2, 9, None, inner)
+    return EnvelopeRequest(
+        request_data=b"".join(parts)[4:], request_principal=principal, client_host_address=b""
+    )
+
+
+def overrides(kind: int, name: str, **configs: str) -> AlterConfigsResource:
+    pairs = [AlterableConfig(name=k.replace("_", "."), value=v) for k, v in configs.items()]
+    return AlterConfigsResource(resource_type=kind, resource_name=name, configs=pairs)
+
+
+def test_configurations_of_the_controller_replace_what_was_there(driven: Driven) -> None:
+    test_every_version_of_leader_and_isr_makes_a_leader(driven, 7)
+    principal = controller_principal(1000, 1)
+    request = envelope(
+        principal,
+        overrides(TOPIC_RESOURCE, "t", retention_ms="5000", segment_bytes="1000000"),
+        overrides(BROKER_RESOURCE, "", log_retention_ms="7000"),
+        overrides(BROKER_RESOURCE, "2", log_retention_ms="zero"),
+    )
+    response = driven.ask(request, 0)
+    assert response.error_code == 0
+    _, inner = api.parse_response(api.ApiKey.ALTER_CONFIGS, 2, response.response_data)
+    assert isinstance(inner, AlterConfigsResponse)
+    codes = [answer.error_code for answer in inner.responses]
+    assert codes == [0, 0, ErrorCode.INVALID_CONFIG]
+    log = driven.manager.by_key["t", 0].log
+    assert (log.config.retention_ms, log.config.segment_bytes) == (5000, 1000000)
+    driven.ask(envelope(principal, overrides(TOPIC_RESOURCE, "t")), 0)
+    assert log.config.retention_ms != 5000 and log.config.segment_bytes != 1000000
+
+
+def test_configurations_of_anybody_else_are_refused(driven: Driven) -> None:
+    driven.ask(metadata_request(8), 8)
+    resource = overrides(TOPIC_RESOURCE, "t", retention_ms="5000")
+    for principal, error in (
+        (None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (b"User:alice", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (controller_principal(1000, 0), ErrorCode.STALE_CONTROLLER_EPOCH),
+    ):
+        assert driven.ask(envelope(principal, resource), 0).error_code == error
+    good = controller_principal(1000, 1)
+    for data in (b"", b"\0\0\0", b"\0\x03\0\0\0\0\0\0\xff\xff"):
+        request = EnvelopeRequest(
+            request_data=data, request_principal=good, client_host_address=b""
+        )
+        assert driven.ask(request, 0).error_code == ErrorCode.INVALID_REQUEST
+    assert driven.metadata.topic_config("t") == {}
+
+
+def test_a_foreign_cluster_is_shown_the_control_plane_and_its_admin_is_sent_elsewhere(
+    driven: Driven,
+) -> None:
+    versions = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+    keys = {entry.api_key for entry in driven.ask(versions, 3).api_keys}
+    assert {4, 5, 6} <= keys and 58 not in keys
+    request = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1)])
+    (result,) = driven.ask(request, 7).topics
+    assert (result.name, result.error_code) == ("t", ErrorCode.NOT_CONTROLLER)
