@@ -358,9 +358,6 @@ class OffsetManager:
                     if existing is None or offset.record_offset > existing.record_offset:
                         self.store.put(group_id, topic, index, offset)
 
-    def has_offsets(self, group_id: str) -> bool:
-        return group_id in self.store.groups or group_id in self._open_transactions
-
     def _has_any(self, group_id: str, topic: str, index: int) -> bool:
         if self.store.newest(group_id, topic, index) is not None:
             return True

@@ -211,6 +211,27 @@ def test_a_plain_commit_after_a_transactional_one_wins_over_the_later_marker() -
     assert kit.offset() == 7
 
 
+def test_a_deleted_group_loses_the_offsets_of_its_open_transactions_too() -> None:
+    kit = ShardKit()
+    kit.commit_offset(1)
+    pending(kit, 5, producer_id=9)
+    kit.append(kit.shard.delete_groups(["g"]))
+    assert [record.value for record in kit.log[-2:]] == [None, None]
+    kit.shard.replay_end_transaction(9, committed=True)
+    assert kit.offset() == -1 and kit.state() == "Dead"
+
+
+def test_offsets_in_an_open_transaction_do_not_expire_and_can_be_deleted() -> None:
+    kit = ShardKit(offsets_retention_ms=DAY_MS)
+    kit.shard.on_loaded()
+    pending(kit, 5, producer_id=9)
+    kit.advance(2 * DAY_MS)
+    assert kit.state() == "Empty", "the group is kept as well"
+    assert stable_error(kit) is ErrorCode.UNSTABLE_OFFSET_COMMIT
+    assert delete(kit, "t") == [NONE]
+    assert stable_error(kit) is NONE
+
+
 # ---- deleting
 
 
