@@ -190,6 +190,19 @@ def test_a_taken_port_is_status_1_and_one_line() -> None:
         assert_one_line(kwire("up", "--port", port), 1, f"127.0.0.1:{port}", "taken")
 
 
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ("no-such-host.invalid", ["no-such-host.invalid", "listener PLAINTEXT"]),
+        ("192.0.2.1", ["192.0.2.1", "cannot assign requested address"]),
+    ],
+)
+def test_a_host_that_cannot_be_bound_is_status_1_and_one_line(host: str, words: list[str]) -> None:
+    result = kwire("up", "--port", "0", "--host", host)
+    assert_one_line(result, 1, "cannot listen", *words)
+    assert "errno" not in result.stderr.lower()
+
+
 def test_a_locked_data_directory_is_status_1_and_one_line(tmp_path: Path) -> None:
     data = str(tmp_path)
     with kwire_up("--data-dir", data):

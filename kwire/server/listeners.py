@@ -11,7 +11,12 @@ the machine for its name or refuses. What a test broker is reached by is more of
 
 from __future__ import annotations
 
+import os
+import socket
+from errno import EADDRINUSE
+
 from kwire.replication.config import BrokerConfig, ConfigError
+from kwire.server.settings import NodeError
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SPOKEN_PROTOCOLS = ("PLAINTEXT",)
@@ -156,3 +161,46 @@ def inter_broker_listener(config: BrokerConfig, listeners: list[Listener]) -> Li
         if listener.security_protocol == config.security_inter_broker_protocol:
             return listener
     return listeners[0]
+
+
+def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
+    """A listening socket. Clients that come before the node is ready wait in the backlog.
+
+    Buffers have the sizes that are configured; by default the kernel's, which grow as needed, and not Kafka's 100 KiB.
+    """
+    backlog = config.socket_listen_backlog_size
+    address = format_address(listener.host, listener.port)
+    try:
+        if not listener.host and socket.has_dualstack_ipv6():
+            bound = socket.create_server(
+                ("", listener.port),
+                family=socket.AF_INET6,
+                backlog=backlog,
+                dualstack_ipv6=True,
+            )
+        else:
+            found = socket.getaddrinfo(
+                listener.host or "0.0.0.0", listener.port, type=socket.SOCK_STREAM
+            )
+            # localhost: the address that clients try first
+            found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+            family, _, _, _, target = found[0]
+            bound = socket.create_server(target[:2], family=family, backlog=backlog)
+        for option, key, size in (
+            (socket.SO_RCVBUF, "socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
+            (socket.SO_SNDBUF, "socket.send.buffer.bytes", config.socket_send_buffer_bytes),
+        ):
+            if config.is_set(key) and size > 0:
+                bound.setsockopt(socket.SOL_SOCKET, option, size)  # accepted sockets inherit it
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return bound
+    except OSError as error:
+        if error.errno == EADDRINUSE:
+            reason = "the port is taken by another process"
+        else:
+            # getaddrinfo's numbers are negative and its texts its own.
+            number = error.errno or 0
+            reason = (os.strerror(number) if number > 0 else error.strerror or str(error)).lower()
+        raise NodeError(
+            f"cannot listen on {address} (listener {listener.name}): {reason}"
+        ) from None

@@ -14,18 +14,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import socket
 import time
 from collections import deque
 from contextlib import suppress
-from errno import EADDRINUSE
 
 from kwire.protocol.errors import MalformedMessage
 from kwire.replication.clock import Clock
 from kwire.replication.outbox import Close, HangUp, Outbox, Reply, Send
 from kwire.server.connection import Connection
-from kwire.server.listeners import Listener, format_address, parse_listeners
+from kwire.server.listeners import Listener, bind, format_address, parse_listeners
 from kwire.server.logs import event
 from kwire.server.settings import NodeError
 
@@ -110,7 +108,7 @@ class Node:
     def bind(self) -> None:
         """Takes the ports, so that a port in use is found before anything is touched. NodeError when one is."""
         for listener in self.listeners:
-            bound = _bind(listener, self.config)
+            bound = bind(listener, self.config)
             self._sockets.append(bound)
             listener.port = bound.getsockname()[1]
             if listener.advertised_port == 0:
@@ -469,49 +467,6 @@ def _per_host_overrides(config: BrokerConfig) -> dict[str, int]:
         if host and limit.isdigit():
             overrides[host] = int(limit)
     return overrides
-
-
-def _bind(listener: Listener, config: BrokerConfig) -> socket.socket:
-    """A listening socket. Clients that come before the node is ready wait in the backlog.
-
-    Buffers have the sizes that are configured; by default the kernel's, which grow as needed, and not Kafka's 100 KiB.
-    """
-    backlog = config.socket_listen_backlog_size
-    address = format_address(listener.host, listener.port)
-    try:
-        if not listener.host and socket.has_dualstack_ipv6():
-            bound = socket.create_server(
-                ("", listener.port),
-                family=socket.AF_INET6,
-                backlog=backlog,
-                dualstack_ipv6=True,
-            )
-        else:
-            found = socket.getaddrinfo(
-                listener.host or "0.0.0.0", listener.port, type=socket.SOCK_STREAM
-            )
-            # localhost: the address that clients try first
-            found.sort(key=lambda entry: entry[0] != socket.AF_INET)
-            family, _, _, _, target = found[0]
-            bound = socket.create_server(target[:2], family=family, backlog=backlog)
-        for option, key, size in (
-            (socket.SO_RCVBUF, "socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
-            (socket.SO_SNDBUF, "socket.send.buffer.bytes", config.socket_send_buffer_bytes),
-        ):
-            if config.is_set(key) and size > 0:
-                bound.setsockopt(socket.SOL_SOCKET, option, size)  # accepted sockets inherit it
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return bound
-    except OSError as error:
-        if error.errno == EADDRINUSE:
-            reason = "the port is taken by another process"
-        else:
-            reason = (
-                os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-            ).lower()
-        raise NodeError(
-            f"cannot listen on {address} (listener {listener.name}): {reason}"
-        ) from None
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
