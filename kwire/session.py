@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from kwire.apis import Handler
+    from kwire.apis import Api, Handler
     from kwire.apis.context import Services
+    from kwire.apis.controller_plane import ControllerServices
     from kwire.protocol.schema import Message
     from kwire.replication.outbox import Buffer, Outbox
 
@@ -90,12 +91,25 @@ class _Route:
 class Sessions:
     """All connections of a broker, and the way of a request from frame to outbox."""
 
-    __slots__ = ("_outbox", "_ranges", "_routes", "_runnable", "_services", "by_connection")
+    __slots__ = (
+        "_apis",
+        "_outbox",
+        "_ranges",
+        "_routes",
+        "_runnable",
+        "_services",
+        "by_connection",
+    )
 
     def __init__(
-        self, services: Services, outbox: Outbox, ranges: dict[int, tuple[int, int]]
+        self,
+        services: Services | ControllerServices,
+        outbox: Outbox,
+        ranges: dict[int, tuple[int, int]],
+        apis: dict[int, Api] = BY_KEY,
     ) -> None:
-        """`ranges`: key → (min, max) of what is accepted."""
+        """`ranges`: key → (min, max) of what is accepted. `apis`: who handles it; a broker's table by default."""
+        self._apis = apis
         self._services = services
         self._outbox = outbox
         self._ranges = ranges
@@ -173,7 +187,7 @@ class Sessions:
                 header.correlation_id,
                 header.client_id,
                 session,
-                self._services,
+                self._services,  # type: ignore[arg-type]  # a controller's handlers know theirs
                 self._respond,
                 self._close_context,
             )
@@ -211,7 +225,7 @@ class Sessions:
         lowest, highest = self._ranges.get(api_key, (0, -1))
         if not lowest <= api_version <= highest:
             return None
-        route = _Route(request_class(api_key).decode_from, BY_KEY[api_key].handler)
+        route = _Route(request_class(api_key).decode_from, self._apis[api_key].handler)
         self._routes[api_key << 16 | api_version] = route
         return route
 
@@ -219,7 +233,7 @@ class Sessions:
         self, session: Session, api_key: int, api_version: int, correlation_id: int
     ) -> None:
         if api_key != API_VERSIONS:
-            name = BY_KEY[api_key].name if api_key in BY_KEY else "API"
+            name = self._apis[api_key].name if api_key in self._apis else "API"
             self.close(session, f"{name} (key {api_key}) version {api_version} is not supported")
             return
         from kwire.protocol.schemas.api_versions import ApiVersion, ApiVersionsResponse

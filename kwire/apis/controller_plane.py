@@ -1,0 +1,204 @@
+"""What brokers (and admin clients that know the controller) ask a controller that is a node of its own.
+
+Answers to kafka.server.ControllerApis. BrokerRegistration 0-4, BrokerHeartbeat 0-1, AlterPartition 0-3,
+ControlledShutdown 0-3, AllocateProducerIds 0, UnregisterBroker 0 and the admin requests that brokers forward in an
+Envelope (0) go to `Controller.submit`, which answers when the cluster knows. DescribeCluster 0-2 tells the cluster's id
+and, by endpoint type (KIP-919), its brokers or its controller. A request that only a broker can answer is not served.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.apis import Api
+from kwire.apis.context import PARKED
+from kwire.apis.forwarding import error_response
+from kwire.protocol import api
+from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kwire.protocol.schemas.control_plane import EnvelopeRequest, EnvelopeResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from kwire.apis.context import Parked, RequestContext
+    from kwire.protocol.schema import Message
+    from kwire.protocol.schemas.cluster import DescribeClusterRequest, DescribeClusterResponse
+    from kwire.protocol.schemas.nodes import BrokerHeartbeatRequest, BrokerRegistrationRequest
+    from kwire.replication.controller import Controller
+    from kwire.replication.metadata import Endpoint
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+ADMIN: tuple[Api, ...] = tuple(
+    Api(key, name, "controller_plane", "handle_submit", lowest, highest)
+    for key, name, lowest, highest in (
+        (19, "CreateTopics", 0, 7),
+        (20, "DeleteTopics", 0, 6),
+        (33, "AlterConfigs", 0, 2),
+        (37, "CreatePartitions", 0, 3),
+        (43, "ElectLeaders", 0, 2),
+        (44, "IncrementalAlterConfigs", 0, 1),
+        (45, "AlterPartitionReassignments", 0, 1),
+        (46, "ListPartitionReassignments", 0, 0),
+        (64, "UnregisterBroker", 0, 0),
+    )
+)
+"""What clients ask, by way of a broker or directly."""
+
+TABLE: tuple[Api, ...] = (
+    Api(7, "ControlledShutdown", "controller_plane", "handle_submit", 0, 3),
+    Api(18, "ApiVersions", "api_versions", "handle_api_versions", 0, 5),
+    *ADMIN,
+    Api(56, "AlterPartition", "controller_plane", "handle_submit", 0, 3),
+    Api(58, "Envelope", "controller_plane", "handle_envelope", 0, 0),
+    Api(60, "DescribeCluster", "controller_plane", "handle_describe_cluster", 0, 2),
+    Api(62, "BrokerRegistration", "controller_plane", "handle_registration", 0, 4),
+    Api(63, "BrokerHeartbeat", "controller_plane", "handle_heartbeat", 0, 1),
+    Api(67, "AllocateProducerIds", "controller_plane", "handle_submit", 0, 0),
+)
+
+BY_KEY: dict[int, Api] = {entry.key: entry for entry in TABLE}
+_ADMIN_BY_KEY = {entry.key: entry for entry in ADMIN}
+
+
+class ControllerServices:
+    """The parts of a ControllerNode, as handlers see them in place of a broker's `Services`."""
+
+    __slots__ = ("api_ranges", "cluster_id", "controller", "endpoint", "node_id", "registered")
+
+    def __init__(self, node_id: int, controller: Controller) -> None:
+        self.node_id = node_id
+        self.controller = controller
+        self.cluster_id = ""
+        self.endpoint: Endpoint | None = None
+        self.api_ranges = {key: (e.min_version, e.max_version) for key, e in BY_KEY.items()}
+        # Connection: the broker that registers and sends its heartbeats by it, and that broker's epoch.
+        self.registered: dict[int, tuple[int, int]] = {}
+
+
+def _services(ctx: RequestContext) -> ControllerServices:
+    return ctx.services  # type: ignore[return-value]  # what a ControllerNode's sessions were given
+
+
+def _submit(
+    ctx: RequestContext, request: Message, note: Callable[[Any], None] | None = None
+) -> Message | Parked:
+    at_once: list[Message] = []
+    returned = False
+
+    def completed(response: Message) -> None:
+        if note is not None:
+            note(response)
+        if returned:
+            ctx.reply(response)
+        else:
+            at_once.append(response)
+
+    _services(ctx).controller.submit(request, ctx.api_version, completed)
+    returned = True
+    return at_once[0] if at_once else PARKED
+
+
+def handle_submit(ctx: RequestContext, request: Message) -> Message | Parked:
+    """Whatever the controller answers as it is."""
+    return _submit(ctx, request)
+
+
+def handle_registration(
+    ctx: RequestContext, request: BrokerRegistrationRequest
+) -> Message | Parked:
+    """BrokerRegistration v0-4. The broker lives as long as this connection, or its lease."""
+
+    def note(response: Any) -> None:
+        if not response.error_code:
+            _note(ctx, request.broker_id, response.broker_epoch)
+
+    return _submit(ctx, request, note)
+
+
+def handle_heartbeat(ctx: RequestContext, request: BrokerHeartbeatRequest) -> Message | Parked:
+    """BrokerHeartbeat v0-1. It may come by another connection than the one before."""
+
+    def note(response: Any) -> None:
+        if not response.error_code:
+            _note(ctx, request.broker_id, request.broker_epoch)
+
+    return _submit(ctx, request, note)
+
+
+def _note(ctx: RequestContext, broker_id: int, broker_epoch: int) -> None:
+    """One connection stands for a broker: the last that it was heard by."""
+    registered = _services(ctx).registered
+    for connection, (other_id, _) in list(registered.items()):
+        if other_id == broker_id:
+            del registered[connection]
+    registered[ctx.session.connection] = (broker_id, broker_epoch)
+
+
+def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse | Parked:
+    """Envelope v0: a client's request that a broker has forwarded; the answer is the bytes that the client gets."""
+    data = request.request_data
+    try:
+        header = api.parse_request_header(data)
+        entry = _ADMIN_BY_KEY.get(header.api_key)
+        if entry is None:
+            return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+        if not entry.min_version <= header.api_version <= entry.max_version:
+            return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        inner, _ = api.request_class(header.api_key).decode_from(
+            data, header.body_position, header.api_version
+        )
+    except MalformedMessage:
+        return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+    at_once: list[EnvelopeResponse] = []
+    returned = False
+
+    def completed(response: Message) -> None:
+        parts = api.encode_response(
+            header.api_key, header.api_version, header.correlation_id, response
+        )
+        envelope = EnvelopeResponse(response_data=b"".join(parts)[4:])
+        if returned:
+            ctx.reply(envelope)
+        else:
+            at_once.append(envelope)
+
+    try:
+        _services(ctx).controller.submit(inner, header.api_version, completed)
+    except KafkaError as error:  # the journal cannot take it
+        completed(error_response(inner, error.code))
+    returned = True
+    return at_once[0] if at_once else PARKED
+
+
+def handle_describe_cluster(
+    ctx: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """DescribeCluster v0-2."""
+    from kwire.protocol.schemas.cluster import DescribeClusterBroker, DescribeClusterResponse
+
+    services = _services(ctx)
+    response = DescribeClusterResponse(
+        cluster_id=services.cluster_id,
+        controller_id=services.node_id,
+        endpoint_type=request.endpoint_type,
+    )
+    if request.endpoint_type == _CONTROLLERS:
+        if services.endpoint is not None:
+            own = services.endpoint
+            response.brokers.append(
+                DescribeClusterBroker(broker_id=services.node_id, host=own.host, port=own.port)
+            )
+    elif request.endpoint_type == _BROKERS:
+        for broker in services.controller.brokers.values():
+            first = broker.endpoints[0]
+            response.brokers.append(
+                DescribeClusterBroker(
+                    broker_id=broker.id, host=first.host, port=first.port, rack=broker.rack
+                )
+            )
+    else:
+        response.error_code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        response.error_message = f"Unsupported endpoint type {request.endpoint_type}"
+    return response
