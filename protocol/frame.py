@@ -18,8 +18,8 @@ from .errors import MalformedMessage
 INITIAL_BYTES = 8 * 1024
 BUSY_BYTES = 256 * 1024
 """A connection whose reads fill the buffer gets twice as large a one, up to this: fewer, larger reads."""
-KEPT_BYTES = 2 * 1024 * 1024
-"""A buffer that grew beyond this for one frame is let go with it."""
+KEPT_BYTES = 16 * 1024 * 1024
+"""A buffer that grew beyond this for one frame is let go with it; a smaller one when `release` is called."""
 _ROOM_BYTES = 2048
 """With less room than this what is left moves to the front, so that reads do not become tiny."""
 
@@ -57,6 +57,12 @@ class FrameReader:
             self._make_room()
             end = self._end
         return self._buffer[end:]
+
+    def release(self) -> None:
+        """Lets a large buffer go that nothing is in: for connections that have fallen silent."""
+        if self._start == self._end and self._capacity > BUSY_BYTES:
+            self._buffer = memoryview(b"")
+            self._capacity = self._start = self._end = 0
 
     def advance(self, size: int) -> None:
         """`size` bytes were read into the room of the last `get_buffer`."""

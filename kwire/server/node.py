@@ -72,6 +72,7 @@ _log = logging.getLogger(__name__)
 
 REPLY_BATCH_BYTES = 256 * 1024
 """Pipelined requests run until their replies are this large; then they are written first."""
+BUFFER_KEPT_MS = 10_000
 FLUSH_TIMEOUT_SECONDS = 2.0
 """How long a stopping node waits for clients to take their last replies."""
 
@@ -444,17 +445,18 @@ class Node:
 
     def _arm_idle_check(self) -> None:
         idle_ms = self.config.connections_max_idle_ms
-        if idle_ms < 0:
-            return
-        delay = min(max(idle_ms / 4, 20), 60_000) / 1000
-        self._idle_timer = self.loop.call_later(delay, self._check_idle)
+        delay_ms = 60_000 if idle_ms < 0 else min(max(idle_ms / 4, 20), 60_000)
+        self._idle_timer = self.loop.call_later(delay_ms / 1000, self._check_idle)
 
     def _check_idle(self) -> None:
+        """Closes who was silent for too long; who was for a while gives back the buffer of its last large request."""
         idle_ms = self.config.connections_max_idle_ms
-        oldest_ms = time.monotonic_ns() // 1_000_000 - idle_ms
+        now_ms = time.monotonic_ns() // 1_000_000
         for connection in list(self.connections.values()):
-            waits = connection.session.in_flight is not None
-            if connection.last_active_ms <= oldest_ms and not waits:
+            silent_ms = now_ms - connection.last_active_ms
+            if silent_ms >= BUFFER_KEPT_MS:
+                connection.reader.release()
+            if 0 <= idle_ms <= silent_ms and connection.session.in_flight is None:
                 connection.close(f"idle for connections.max.idle.ms={idle_ms}", abort=True)
         self._arm_idle_check()
 

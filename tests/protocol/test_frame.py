@@ -110,6 +110,17 @@ def test_the_buffer_of_a_giant_is_let_go() -> None:
     assert len(reader.get_buffer()) == INITIAL_BYTES
 
 
+def test_a_silent_connections_large_buffer_can_be_let_go() -> None:
+    reader = FrameReader()
+    reader.feed(framed(b"x" * (BUSY_BYTES * 2)) + b"\0")
+    assert reader.next_frame() is not None
+    reader.release()  # something is in it
+    reader.feed(b"\0\0\1y")
+    assert bytes(reader.next_frame() or b"") == b"y"
+    reader.release()
+    assert len(reader.get_buffer()) == INITIAL_BYTES
+
+
 def test_reads_that_fill_the_buffer_make_it_larger_up_to_a_limit() -> None:
     reader = FrameReader()
     sizes = []
