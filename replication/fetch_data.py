@@ -57,9 +57,13 @@ class FetchParams:
 
 
 class FetchPartition:
-    """What is asked of one partition; -1 epochs are absent, an all-zero topic id is not checked."""
+    """What is asked of one partition; -1 epochs are absent, an all-zero topic id is not checked.
+
+    `answered_high_watermark`: what the reader's session last told it, -1 nothing yet.
+    """
 
     __slots__ = (
+        "answered_high_watermark",
         "current_leader_epoch",
         "fetch_offset",
         "last_fetched_epoch",
@@ -84,6 +88,7 @@ class FetchPartition:
         self.log_start_offset = log_start_offset
         self.current_leader_epoch = current_leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
+        self.answered_high_watermark = -1
 
 
 class FetchPartitionData:

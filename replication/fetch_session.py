@@ -36,7 +36,6 @@ class CachedPartition(FetchPartition):
     """What is asked of one partition of a fetch, and what its session last answered."""
 
     __slots__ = (
-        "answered_high_watermark",
         "answered_log_start_offset",
         "key",
         "partition",

@@ -141,4 +141,5 @@ class PendingShrinkIsr:
         return True
 
 
-IsrState = CommittedIsr | PendingExpandIsr | PendingShrinkIsr
+PendingIsr = PendingExpandIsr | PendingShrinkIsr
+IsrState = CommittedIsr | PendingIsr

@@ -1,8 +1,8 @@
 """One partition on this broker: its role, its log, and, while it leads, what it knows of its followers.
 
-Answers to kafka.cluster.Partition. Leaves out future replicas, tiered storage, share fetches and rack-aware reads
-(KIP-392). Errors are raised as KafkaError; nothing here waits: the ReplicaManager wakes who waits when a method says
-that the high watermark moved.
+Answers to kafka.cluster.Partition. Leaves out future replicas, tiered storage and share fetches; look-ups by time are
+in partition_lookup.py, rack-aware reads (KIP-392) in replica_selector.py. Errors are raised as KafkaError; nothing here
+waits: the ReplicaManager wakes who waits when a method says that the high watermark moved.
 
 Invariants: a leader's epoch is in the epoch cache before anything is appended in it; only one ISR change is proposed at
 a time; the high watermark never goes back while leading and never passes the end of a member of the maximal ISR; a
@@ -32,15 +32,6 @@ if TYPE_CHECKING:
     from kwire.replication.outbox import Buffer
 
 NO_LEADER: Final = -1
-
-LATEST_TIMESTAMP: Final = -1
-EARLIEST_TIMESTAMP: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL_TIMESTAMP: Final = -4
-LATEST_TIERED_TIMESTAMP: Final = -5
-EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
-
-
 _NOT_APPLIED: Final = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
 _OUT_OF_DATE: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -71,6 +62,8 @@ class PartitionHost(Protocol):
 
     node_id: int
     clock: Clock
+    hw_ignores_min_isr: bool
+    """The high watermark moves under min.insync.replicas, too, as before Kafka 3.7."""
 
     @property
     def replica_lag_time_max_ms(self) -> int: ...
@@ -350,6 +343,20 @@ class Partition:
             )
         return data
 
+    def elsewhere(self, replica_id: int) -> FetchPartitionData:
+        """The answer to a consumer that should read from another replica: no records, but whose they are."""
+        log = self.log
+        data = FetchPartitionData(
+            0,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            b"",
+            log.high_watermark,
+        )
+        data.preferred_read_replica = replica_id
+        return data
+
     def _diverging_epoch(self, request: FetchPartition) -> tuple[int, int] | None:
         """Where the asker's log left ours (KIP-595); None if it is a prefix of ours."""
         epoch, end_offset = self.log.end_offset_for_epoch(request.last_fetched_epoch)
@@ -377,79 +384,6 @@ class Partition:
         """(epoch, end offset) of the largest epoch up to `leader_epoch`; (-1, -1) if unknown."""
         self.check_leader_epoch(current_leader_epoch, require_leader)
         return self.log.end_offset_for_epoch(leader_epoch)
-
-    def offset_for_timestamp(
-        self,
-        timestamp: int,
-        isolation_level: int | None,
-        current_leader_epoch: int,
-        require_leader: bool,
-    ) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) for a time in Unix ms or a special value; None if there is none.
-
-        `isolation_level` None: a replica asks, who may see everything. A new leader whose high watermark has not
-        reached its first own offset cannot say yet what is the latest: OFFSET_NOT_AVAILABLE (KIP-207).
-        """
-        self.check_leader_epoch(current_leader_epoch, require_leader)
-        log = self.log
-        if isolation_level is None:
-            bound = log.log_end_offset
-        elif isolation_level == READ_COMMITTED:
-            bound = log.last_stable_offset
-        else:
-            bound = log.high_watermark
-        lagging = (
-            isolation_level is not None and self.leader_epoch_start_offset > log.high_watermark
-        )
-        if timestamp == LATEST_TIMESTAMP:
-            if lagging:
-                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
-            return bound, -1, self.leader_epoch
-        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            start_offset = log.log_start_offset
-            return start_offset, -1, self._epoch_at(start_offset)
-        if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
-            return -1, -1, -1
-        found = (
-            log.max_timestamp_offset(bound)
-            if timestamp == MAX_TIMESTAMP
-            else log.offset_by_timestamp(timestamp, bound)
-        )
-        if found is not None and found.offset < bound:
-            return found.offset, found.timestamp, found.leader_epoch
-        if lagging:
-            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
-        return None
-
-    def segment_offsets(self, timestamp: int, count: int, for_consumer: bool) -> list[int]:
-        """Up to `count` offsets at which segments begin, and the end, latest first: ListOffsets v0.
-
-        Those up to a time in Unix ms, or by -1 and -2 from the latest or the earliest on. Kafka goes by the time a
-        segment's file was written, this by its largest timestamp.
-        """
-        log = self.log
-        limit = log.high_watermark if for_consumer else log.log_end_offset
-        marks = [
-            (
-                max(segment.base_offset, log.log_start_offset),
-                segment.largest_timestamp() if segment.size else segment.created_ms,
-            )
-            for segment in log.segments
-        ]
-        if log.segments[-1].size:
-            marks.append((log.log_end_offset, self._host.clock.wall_ms))
-        if timestamp == EARLIEST_TIMESTAMP:
-            marks = marks[:1]
-        elif timestamp != LATEST_TIMESTAMP:
-            marks = [mark for mark in marks if mark[1] <= timestamp]
-        offsets = [mark[0] for mark in reversed(marks)]
-        if any(offset > limit for offset in offsets):
-            offsets = [limit, *(offset for offset in offsets if offset <= limit)]
-        return list(dict.fromkeys(offsets))[: max(count, 0)]
-
-    def _epoch_at(self, offset: int) -> int:
-        """The epoch in which `offset` was written, -1 if the cache does not know."""
-        return self.log.leader_epochs.epoch_for_offset(offset)
 
     # Deletion of a prefix
 
@@ -557,7 +491,7 @@ class Partition:
         self.partition_epoch = partition_epoch
         return self.maybe_increment_high_watermark()
 
-    def isr_refused(self, proposed: IsrState, error: ErrorCode) -> bool:
+    def isr_refused(self, proposed: IsrState, error: int) -> bool:
         """The controller refused `proposed`. True if it is to be submitted again.
 
         Where it is sure that nothing was changed the committed ISR holds again. Where this broker's view is out of
@@ -577,7 +511,7 @@ class Partition:
         candidate = log.log_end_offset
         if self.remote_replicas:
             state = self.isr_state
-            if len(state.isr) < self.effective_min_isr():
+            if len(state.isr) < self.effective_min_isr() and not self._host.hw_ignores_min_isr:
                 return False
             members, now_ms = state.maximal_isr, self._host.clock.now_ms
             end_offset, lag_time_max_ms = candidate, self._host.replica_lag_time_max_ms

@@ -9,7 +9,7 @@ when it has, the purgatory holds nothing of it. The order of completion is the o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kwire.protocol.errors import ErrorCode
 
@@ -26,19 +26,28 @@ if TYPE_CHECKING:
     )
 
 
+HIGH_WATERMARK_NEWS_MS: Final = 5
+"""How long a follower's fetch waits for records to come along when it has nothing but a new high watermark to tell."""
+
+
 class DelayedOperation:
     """What waits. Subclasses say when it is done and what then happens."""
 
-    __slots__ = ("completed", "keys", "purgatory")
+    __slots__ = ("completed", "deadline_ms", "keys", "purgatory")
 
     def __init__(self) -> None:
         self.completed = False
+        self.deadline_ms = 0
         self.keys: tuple[Hashable, ...] = ()
         self.purgatory: Purgatory | None = None
 
     def is_satisfied(self) -> bool:
         """Whether there is nothing left to wait for; may be asked any number of times."""
         raise NotImplementedError
+
+    def is_satisfied_after(self, key: Hashable) -> bool:
+        """As `is_satisfied`, when nothing but `key` has changed since it was last asked."""
+        return self.is_satisfied()
 
     def on_complete(self) -> None:
         """Answers. Called exactly once, whether satisfied or expired."""
@@ -119,9 +128,7 @@ class Purgatory:
                 self._watchers[key] = {operation: None}
             else:
                 watchers[operation] = None
-        self._timers.schedule(
-            operation, self._clock.now_ms + max(timeout_ms, 0), lambda: _expire(operation)
-        )
+        self._schedule(operation, self._clock.now_ms + max(timeout_ms, 0))
 
     def check_and_complete(self, key: Hashable) -> int:
         """Something happened to `key`: completes what is satisfied now. How many were."""
@@ -130,13 +137,24 @@ class Purgatory:
             return 0
         done = 0
         for operation in tuple(watchers):
-            done += operation.try_complete()
+            if not operation.completed and operation.is_satisfied_after(key):
+                done += operation.force_complete()
         return done
 
-    def complete_all(self) -> int:
-        """Completes everything as it stands (a broker that stops)."""
+    def expire_within(self, operation: DelayedOperation, delay_ms: int) -> None:
+        """An operation that waits here need not wait longer than that."""
+        self._schedule(operation, min(operation.deadline_ms, self._clock.now_ms + delay_ms))
+
+    def _schedule(self, operation: DelayedOperation, deadline_ms: int) -> None:
+        operation.deadline_ms = deadline_ms
+        self._timers.schedule(operation, deadline_ms, lambda: _expire(operation))
+
+    def cancel_all(self) -> int:
+        """Drops everything without an answer (a broker that stops); how many there were."""
         waiting = dict.fromkeys(o for watchers in self._watchers.values() for o in watchers)
-        return sum(operation.force_complete() for operation in waiting)
+        for operation in waiting:
+            operation.cancel()
+        return len(waiting)
 
     def _forget(self, operation: DelayedOperation) -> None:
         self._waiting -= 1
@@ -176,6 +194,10 @@ class DelayedProduce(DelayedOperation):
         self._manager = manager
         self._pending = pending
         self._answer = answer
+        for _, result in pending:
+            result.error = (
+                ErrorCode.REQUEST_TIMED_OUT
+            )  # however this ends: not committed until it is seen to be
 
     def is_satisfied(self) -> bool:
         waiting: list[tuple[TopicPartition, PartitionAppendResult]] = []
@@ -188,10 +210,6 @@ class DelayedProduce(DelayedOperation):
         self._pending = waiting
         return not waiting
 
-    def on_expiration(self) -> None:
-        for _, result in self._pending:
-            result.error = ErrorCode.REQUEST_TIMED_OUT
-
     def on_complete(self) -> None:
         self._answer()
 
@@ -200,10 +218,23 @@ class DelayedFetch(DelayedOperation):
     """A fetch that waits for min_bytes (kafka.server.DelayedFetch).
 
     Done when a partition is gone, no longer led or fenced, was truncated below what had been readable, or when enough
-    bytes are there; then, or when time is out, everything is read again.
+    bytes are there; then, or when time is out, everything is read again. A follower also hears of a high watermark
+    that moved, a moment later: most often records come meanwhile, and the news with them (Kafka lets it wait for as
+    long as the fetch may; KIP-392 had it answered at once, KAFKA-9731 is why it is not).
     """
 
-    __slots__ = ("_answer", "_available_bytes", "_bounds", "_manager", "_params", "_partitions")
+    __slots__ = (
+        "_answer",
+        "_available_bytes",
+        "_bounds",
+        "_hurried",
+        "_known",
+        "_manager",
+        "_numbers",
+        "_params",
+        "_partitions",
+        "_total_bytes",
+    )
 
     def __init__(
         self,
@@ -217,36 +248,67 @@ class DelayedFetch(DelayedOperation):
         self._manager = manager
         self._params = params
         self._partitions = partitions
+        self._numbers = {key: number for number, (key, _) in enumerate(partitions)}
         self._bounds = [data.bound for data in first_read]
         self._available_bytes = [len(data.records) for data in first_read]
+        self._total_bytes = sum(self._available_bytes)
         self._answer = answer
+        self._hurried = False
+        # The high watermarks that a follower has been told of.
+        self._known: list[int] | None = None
+        if params.replica_id >= 0:
+            self._known = [
+                data.high_watermark
+                if request.answered_high_watermark < 0
+                else request.answered_high_watermark
+                for (_, request), data in zip(partitions, first_read, strict=True)
+            ]
 
     def is_satisfied(self) -> bool:
-        params, bounds, available = self._params, self._bounds, self._available_bytes
-        for number, (key, request) in enumerate(self._partitions):
-            partition = self._manager.hosted(key)
-            if partition is None:
+        done = [self._is_done(number) for number in range(len(self._partitions))]
+        return True in done or self._total_bytes >= self._params.min_bytes
+
+    def is_satisfied_after(self, key: Hashable) -> bool:
+        return (
+            self._is_done(self._numbers[key])  # type: ignore[index]
+            or self._total_bytes >= self._params.min_bytes
+        )
+
+    def _is_done(self, number: int) -> bool:
+        """Whether one partition ends the waiting; counts what it has for the reader."""
+        key, request = self._partitions[number]
+        partition, params = self._manager.hosted(key), self._params
+        if partition is None:
+            return True
+        epoch = request.current_leader_epoch
+        if epoch >= 0 and epoch != partition.leader_epoch:
+            return True
+        if params.fetch_only_leader and not partition.is_leader:
+            return True
+        if request.last_fetched_epoch >= 0 and partition.diverges(request):
+            return True
+        if (
+            self._known is not None
+            and not self._hurried
+            and partition.log.high_watermark != self._known[number]
+            and self.purgatory is not None
+        ):
+            self._hurried = True
+            self.purgatory.expire_within(self, HIGH_WATERMARK_NEWS_MS)
+        bound, before = partition.read_bound(params), self._bounds[number]
+        if bound == before:
+            return False
+        if bound < before:
+            return True
+        if bound > request.fetch_offset:
+            if params.min_bytes <= 1:
                 return True
-            epoch = request.current_leader_epoch
-            if epoch >= 0 and epoch != partition.leader_epoch:
-                return True
-            if params.fetch_only_leader and not partition.is_leader:
-                return True
-            if request.last_fetched_epoch >= 0 and partition.diverges(request):
-                return True
-            bound = partition.read_bound(params)
-            if bound == bounds[number]:
-                continue
-            if bound < bounds[number]:
-                return True
-            if bound > request.fetch_offset:
-                if params.min_bytes <= 1:
-                    return True
-                since = max(bounds[number], request.fetch_offset)
-                more = partition.log.bytes_between(since, bound)
-                available[number] = min(available[number] + more, request.max_bytes)
-            bounds[number] = bound
-        return sum(available) >= params.min_bytes
+            more = partition.log.bytes_between(max(before, request.fetch_offset), bound)
+            had = self._available_bytes[number]
+            self._available_bytes[number] = now = min(had + more, request.max_bytes)
+            self._total_bytes += now - had
+        self._bounds[number] = bound
+        return False
 
     def on_complete(self) -> None:
         self._answer(self._manager.read_from_log(self._params, self._partitions))

@@ -1,7 +1,8 @@
 """LeaderAndIsr, StopReplica and UpdateMetadata: how a controller's orders change the replicas of a broker.
 
 Answers to becomeLeaderOrFollower, stopReplicas and maybeUpdateMetadataCache of kafka.server.ReplicaManager (3.9). The
-functions change the ReplicaManager they are given; it has thin methods for them. Leaves out the fetchers of followers.
+functions change the ReplicaManager they are given; it has thin methods for them. Fetchers hear of roles in Kafka's
+order: what is to be led leaves them first, what is followed in a new epoch joins them, idle ones are closed at the end.
 
 Deliberate differences: no partition object stays behind when this broker is not among the replicas (Kafka leaks one).
 Waiting requests of a partition are rechecked in the same step whenever its role, its epoch or its existence changed.
@@ -67,6 +68,13 @@ def become_leader_or_follower(
             _accept(manager, order, request.is_kraft_controller)
         except KafkaError as refusal:
             order.error = refusal.code
+    fetchers = manager.fetchers
+    if fetchers is not None:
+        fetchers.remove(
+            order.partition.key
+            for order in orders
+            if order.partition is not None and order.state.leader == manager.node_id
+        )
     changed: list[tuple[Partition, bool]] = []
     for leads in (True, False):
         for order in orders:
@@ -74,6 +82,8 @@ def become_leader_or_follower(
                 _carry_out(manager, order, order.partition, leads, changed)
     if request.type == _FULL:
         _drop_strays(manager, {(order.topic, order.state.partition_index) for order in orders})
+    if fetchers is not None:
+        fetchers.close_idle()
     for partition, leads in changed:
         for listener in manager.role_listeners:
             listener(partition, leads)
@@ -131,13 +141,14 @@ def _carry_out(
     except KafkaError as error:
         order.error = error.code
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-            manager.by_key.pop(partition.key, None)
-            manager.offline.add(partition.key)
-            manager.complete_waiting(partition.key)
+            manager.by_key.setdefault(partition.key, partition)
+            manager.mark_offline(partition.key, error.message or "its log cannot be opened")
         return
     manager.by_key[partition.key] = partition
     if role_changed:
         changed.append((partition, leads))
+        if not leads and manager.fetchers is not None:
+            manager.fetchers.add_follower(partition)
     manager.complete_waiting(partition.key)
 
 
@@ -150,6 +161,8 @@ def _drop_strays(manager: ReplicaManager, listed: set[TopicPartition]) -> None:
         key = (log.topic, log.partition)
         if key not in listed:
             manager.by_key.pop(key, None)
+            if manager.fetchers is not None:
+                manager.fetchers.remove([key])
             manager.log_manager.set_aside(*key)
             manager.complete_waiting(key)
 
@@ -197,6 +210,8 @@ def stop_replicas(manager: ReplicaManager, request: StopReplicaRequest) -> StopR
         errors.append(
             StopReplicaPartitionError(topic_name=topic, partition_index=index, error_code=code)
         )
+    if manager.fetchers is not None:
+        manager.fetchers.close_idle()
     return StopReplicaResponse(partition_errors=errors)
 
 
@@ -228,6 +243,8 @@ def _stop(manager: ReplicaManager, key: TopicPartition, leader_epoch: int, delet
         and leader_epoch < partition.leader_epoch
     ):
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+    if manager.fetchers is not None:
+        manager.fetchers.remove([key])
     if not delete:
         return
     if partition is not None:

@@ -1,14 +1,14 @@
 """The replicas of this broker: appends, fetches, and what a controller orders.
 
 Answers to kafka.server.ReplicaManager in its ZooKeeper-era form (LeaderAndIsr, StopReplica, UpdateMetadata). Leaves out
-tiered storage, several log directories and, until brokers are many, the fetchers and AlterPartition (`propose_isr`).
+tiered storage and several log directories. A broker alone has neither `fetchers` nor an `isr_proposer`.
 
 Every entry runs to completion on the caller's stack. An append or a fetch that need not wait is answered before the
 call returns; else it waits in a purgatory and is answered by the step that satisfies it, or by its timer.
 
 Invariants: a request with a smaller controller epoch or broker epoch changes nothing; a partition is either hosted
-(`by_key`), in `offline` (its log could not be opened) or unknown; whoever waits for a partition that is dropped or
-followed is answered in the same step.
+(`by_key`), in `offline` (its log could not be opened, written or read) or unknown; whoever waits for a partition that
+is dropped or followed is answered in the same step, for one that went offline in the next.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication import replica_control
+from kwire.replication.append_result import DeleteRecordsResult, PartitionAppendResult, refused
 from kwire.replication.config import topic_log_config
 from kwire.replication.fetch_data import ZERO_UUID, FetchPartitionData
 from kwire.replication.log import AppendOrigin
@@ -28,11 +29,11 @@ from kwire.replication.purgatory import (
     DelayedProduce,
     Purgatory,
 )
+from kwire.replication.replica_selector import RACK_AWARE, preferred_read_replica
+from kwire.replication.replica_status import IsrCounters, isr_change_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-    from kwire.replication.fetcher_manager import ReplicaFetcherManager
 
     from kwire.protocol.schemas.control_plane import (
         LeaderAndIsrRequest,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from kwire.replication.clock import Clock, Timers
     from kwire.replication.config import BrokerConfig
     from kwire.replication.fetch_data import FetchParams, FetchPartition
+    from kwire.replication.fetcher_manager import ReplicaFetcherManager
     from kwire.replication.log import Log
     from kwire.replication.log_config import LogConfig
     from kwire.replication.log_manager import LogManager
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 
+__all__ = ["DeleteRecordsResult", "PartitionAppendResult", "ReplicaManager", "refused"]
 
 # Errors of an append that Kafka answers without a log start offset (ReplicaManager.appendToLocalLog).
 _WITHOUT_LOG_START = (
@@ -65,55 +68,13 @@ _WITHOUT_LOG_START = (
 )
 
 
-class PartitionAppendResult:
-    """What became of one partition's records. `required_offset`: the high watermark that commits them, -1 none.
-
-    `record_errors`: (index in the batch, text), for INVALID_RECORD and INVALID_TIMESTAMP.
-    """
-
-    __slots__ = (
-        "base_offset",
-        "error",
-        "error_message",
-        "log_append_time_ms",
-        "log_start_offset",
-        "record_errors",
-        "required_offset",
-    )
-
-    def __init__(
-        self,
-        error: ErrorCode,
-        base_offset: int = -1,
-        log_append_time_ms: int = -1,
-        log_start_offset: int = -1,
-        required_offset: int = -1,
-    ) -> None:
-        self.error = error
-        self.base_offset = base_offset
-        self.log_append_time_ms = log_append_time_ms
-        self.log_start_offset = log_start_offset
-        self.required_offset = required_offset
-        self.record_errors: list[tuple[int, str]] = []
-        self.error_message: str | None = None
-
-
-class DeleteRecordsResult:
-    """What became of one partition's DeleteRecords; `low_watermark` is -1 with an error."""
-
-    __slots__ = ("error", "low_watermark", "requested_offset")
-
-    def __init__(self, error: ErrorCode, requested_offset: int, low_watermark: int) -> None:
-        self.error = error
-        self.requested_offset = requested_offset
-        self.low_watermark = low_watermark
-
-
 class ReplicaManager:
     """See the module. `broker_epoch` is set by the broker when it is registered (-1: not yet)."""
 
     __slots__ = (
         "_config",
+        "_rack_aware",
+        "_timers",
         "broker_epoch",
         "by_key",
         "clock",
@@ -122,11 +83,14 @@ class ReplicaManager:
         "deletion_listeners",
         "fetch_purgatory",
         "fetchers",
+        "hw_ignores_min_isr",
+        "isr_counters",
         "isr_proposer",
         "log_manager",
         "metadata",
         "node_id",
         "offline",
+        "offline_listeners",
         "produce_purgatory",
         "role_listeners",
     )
@@ -148,22 +112,52 @@ class ReplicaManager:
         self.role_listeners: list[Callable[[Partition, bool], None]] = []
         # Hear which partitions the cluster has no more; the group coordinator forgets their offsets.
         self.deletion_listeners: list[Callable[[list[TopicPartition]], None]] = []
+        # Hear of partitions whose log failed, and why, one tick later: (topic, index), reason.
+        self.offline_listeners: list[Callable[[TopicPartition, str], None]] = []
         self.isr_proposer: Callable[[Partition], None] | None = None
         self.fetchers: ReplicaFetcherManager | None = None  # None: a cluster of one broker
+        self.isr_counters = IsrCounters()
+        self.hw_ignores_min_isr = False  # True: as before Kafka 3.7
         self.produce_purgatory = Purgatory(clock, timers)
         self.fetch_purgatory = Purgatory(clock, timers)
         self.delete_records_purgatory = Purgatory(clock, timers)
         self._config = config
+        self._rack_aware = config.replica_selector_class == RACK_AWARE
+        self._timers = timers
         self.log_manager = log_manager
         self.metadata = metadata
         self.by_key: dict[TopicPartition, Partition] = {}
         self.offline: set[TopicPartition] = set()
 
     def start(self) -> None:
-        """Begins the periodic tasks, once `isr_proposer` and `fetchers` are set."""
+        """Begins the search for followers that are late, once `isr_proposer` is set."""
+        if self.isr_proposer is not None:
+            # Kafka looks twice in the time a follower may be late, so that it leaves between 1 and 1.5 of it.
+            interval_ms = max(self.replica_lag_time_max_ms // 2, 1)
+            self._timers.schedule(
+                (self, "isr-expiration"), self.clock.now_ms + interval_ms, self._check_isrs
+            )
 
     def shut_down(self) -> None:
         """Ends fetchers and periodic tasks; who still waits is not answered. The logs are the LogManager's to close."""
+        self._timers.cancel((self, "isr-expiration"))
+        if self.fetchers is not None:
+            self.fetchers.shut_down()
+        for purgatory in (
+            self.produce_purgatory,
+            self.fetch_purgatory,
+            self.delete_records_purgatory,
+        ):
+            purgatory.cancel_all()
+
+    def _check_isrs(self) -> None:
+        """Proposes to leave out who is late. A joiner that is late is awaited no more: high watermarks may move."""
+        for partition in list(self.by_key.values()):
+            if partition.is_leader and partition.remote_replicas:
+                partition.maybe_shrink_isr()
+                if partition.maybe_increment_high_watermark():
+                    self.complete_waiting(partition.key)
+        self.start()
 
     # What partitions ask of their broker (PartitionHost)
 
@@ -180,7 +174,12 @@ class ReplicaManager:
 
     def propose_isr(self, partition: Partition) -> None:
         if self.isr_proposer is not None:
+            self.tell(isr_change_text(partition, self.clock.now_ms))
             self.isr_proposer(partition)
+
+    def tell(self, message: str) -> None:
+        """A line for the log of this broker."""
+        self.log_manager.tell(message)
 
     # Partitions
 
@@ -205,6 +204,31 @@ class ReplicaManager:
             # The client's metadata is older than ours, or ours older than the controller's: both are cured by a retry.
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def mark_offline(self, key: TopicPartition, reason: str) -> None:
+        """The log of a partition failed: KAFKA_STORAGE_ERROR from now on, until the broker is started again.
+
+        The rest (fetchers, listeners, who waits) hears of it in the next tick: who found out may be in the middle of
+        something. Kafka takes the whole log directory offline, and stops the broker with its last one.
+        """
+        partition = self.by_key.pop(key, None)
+        if partition is None:
+            return
+        self.offline.add(key)
+        self.tell(f"{key[0]}-{key[1]} is offline: {reason}")
+        self._timers.schedule(
+            (self, "offline", key), self.clock.now_ms, lambda: self._went_offline(partition, reason)
+        )
+
+    def _went_offline(self, partition: Partition, reason: str) -> None:
+        if self.fetchers is not None:
+            self.fetchers.remove([partition.key])
+            self.fetchers.close_idle()
+        for role_listener in self.role_listeners:
+            role_listener(partition, False)
+        for listener in self.offline_listeners:
+            listener(partition.key, reason)
+        self.complete_waiting(partition.key)
 
     def current_leader(self, topic: str, index: int) -> tuple[int, int]:
         """(leader id, leader epoch) as far as this broker knows; (-1, -1) if not at all (KIP-951)."""
@@ -255,6 +279,8 @@ class ReplicaManager:
             info = partition.append_records_to_leader(records, required_acks, origin)
         except KafkaError as error:
             result = refused(error)
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self.mark_offline((topic, index), error.message or "its log cannot be written")
             if partition is not None and error.code not in _WITHOUT_LOG_START:
                 result.log_start_offset = partition.log.log_start_offset
             return result
@@ -341,8 +367,7 @@ class ReplicaManager:
         Returns the operation if it waits, for who may want to cancel it.
         """
         results = self.read_from_log(params, partitions)
-        if params.replica_id >= 0:
-            self._update_follower(params, partitions, results)
+        moved = params.replica_id >= 0 and self._update_follower(params, partitions, results)
         if params.max_wait_ms <= 0 or not partitions:
             on_complete(results)
             return None
@@ -357,6 +382,8 @@ class ReplicaManager:
             return None
         operation = DelayedFetch(self, params, partitions, results, on_complete)
         self.fetch_purgatory.watch(operation, (key for key, _ in partitions), params.max_wait_ms)
+        if moved:
+            operation.try_complete()
         return operation
 
     def read_from_log(
@@ -367,6 +394,7 @@ class ReplicaManager:
         left_bytes = params.max_bytes
         min_one_batch = True
         hosted = self.by_key
+        rack = params.rack_id if self._rack_aware and params.replica_id == -1 else ""
         for key, request in partitions:
             partition = hosted.get(key)
             max_bytes = request.max_bytes
@@ -377,9 +405,15 @@ class ReplicaManager:
                     partition = self.partition(*key)
                 if request.topic_id != partition.topic_id and request.topic_id != ZERO_UUID:
                     raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
-                data = partition.read(request, params, max_bytes, min_one_batch)
+                preferred = self._preferred_read_replica(partition, request, rack) if rack else -1
+                if preferred >= 0:
+                    data = partition.elsewhere(preferred)
+                else:
+                    data = partition.read(request, params, max_bytes, min_one_batch)
             except KafkaError as error:
                 data = FetchPartitionData(error.code)
+                if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                    self.mark_offline(key, error.message or "its log cannot be read")
             else:
                 size_bytes = len(data.records)
                 if size_bytes:
@@ -388,23 +422,43 @@ class ReplicaManager:
             results.append(data)
         return results
 
+    def _preferred_read_replica(
+        self, partition: Partition, request: FetchPartition, rack: str
+    ) -> int:
+        """A follower in the reader's rack, -1 none (KIP-392)."""
+        if not partition.is_leader or not partition.remote_replicas:
+            return -1
+        partition.check_leader_epoch(request.current_leader_epoch, False)
+        return preferred_read_replica(
+            partition, self.metadata, self.node_id, rack, request.fetch_offset
+        )
+
     def _update_follower(
         self,
         params: FetchParams,
         partitions: list[tuple[TopicPartition, FetchPartition]],
         results: list[FetchPartitionData],
-    ) -> None:
-        """Notes how far a follower is. After the answers are made: they carry the high watermark from before."""
+    ) -> bool:
+        """Notes how far a follower is. After the answers are made: they carry the high watermark from before.
+
+        True if a high watermark moved."""
+        any_moved = False
+        hosted, deletions = self.by_key, self.delete_records_purgatory
         for number, (key, request) in enumerate(partitions):
             data = results[number]
             if data.error or data.diverging_epoch is not None:
                 continue
             try:
-                self.by_key[key].update_follower_fetch_state(request, params)
+                moved = hosted[key].update_follower_fetch_state(request, params)
             except KafkaError as error:
                 results[number] = FetchPartitionData(error.code)
-            else:
+                continue
+            if moved:
+                any_moved = True
                 self.complete_waiting(key)
+            elif deletions.watched(key):  # its log start may be what they wait for
+                deletions.check_and_complete(key)
+        return any_moved
 
     # Deletion of records
 
@@ -425,6 +479,8 @@ class ReplicaManager:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 target, low_watermark = partition.delete_records(offset)
             except KafkaError as error:
+                if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                    self.mark_offline(key, error.message or "its log start cannot be moved")
                 results[key] = DeleteRecordsResult(error.code, -1, -1)
                 continue
             results[key] = result = DeleteRecordsResult(ErrorCode.NONE, target, low_watermark)
@@ -473,12 +529,3 @@ class ReplicaManager:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         self.controller_epoch = controller_epoch
         return ErrorCode.NONE
-
-
-def refused(error: KafkaError) -> PartitionAppendResult:
-    """The result of an append that did not happen."""
-    result = PartitionAppendResult(error.code)
-    result.error_message = error.message
-    # Only what Log's validation raises knows which records were bad.
-    result.record_errors = getattr(error, "record_errors", None) or []
-    return result

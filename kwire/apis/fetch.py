@@ -225,6 +225,8 @@ def _fill(
         if data.diverging_epoch is not None:
             epoch, end_offset = data.diverging_epoch
             entry.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        if data.preferred_read_replica >= 0 and version >= 11:
+            entry.preferred_read_replica = data.preferred_read_replica
         if data.error and version >= 16 and data.error in _HINTED:
             _hint_leader(ctx, response, entry, topic)
         previous.partitions.append(entry)

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING
 from kwire.apis.context import PARKED
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.fetch_data import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID
-from kwire.replication.partition import (
+from kwire.replication.partition_lookup import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    offset_for_timestamp,
+    segment_offsets,
 )
 
 if TYPE_CHECKING:
@@ -100,12 +102,16 @@ def _list_offset(
         require_leader = request.replica_id != DEBUGGING_REPLICA_ID
         if version == 0:
             partition.check_leader_epoch(-1, require_leader)
-            answer.old_style_offsets = partition.segment_offsets(
-                timestamp, asked.max_num_offsets, isolation_level is not None
+            answer.old_style_offsets = segment_offsets(
+                partition,
+                timestamp,
+                asked.max_num_offsets,
+                isolation_level is not None,
+                ctx.services.clock.wall_ms,
             )
             return answer
-        found = partition.offset_for_timestamp(
-            timestamp, isolation_level, asked.current_leader_epoch, require_leader
+        found = offset_for_timestamp(
+            partition, timestamp, isolation_level, asked.current_leader_epoch, require_leader
         )
     except KafkaError as error:
         answer.error_code = error.code

@@ -22,6 +22,7 @@ class Leader:
     """Broker 1, leader of a partition with followers; `config` is the log's."""
 
     node_id = 1
+    hw_ignores_min_isr = False
     replica_lag_time_max_ms = 30_000
 
     def __init__(self, replicas=(1, 2), isr=(1, 2), epoch=1, **config):

@@ -121,8 +121,20 @@ def test_a_completion_may_complete_and_add_others(world):
     assert world.log == ["completed", "completed"] and len(world.purgatory) == 2
 
 
-def test_everything_can_be_completed_at_a_stop(world):
+def test_everything_can_be_dropped_at_a_stop(world):
     for key in "ab":
         world.purgatory.watch(Waiting(world.log), [key, "c"], 100)
-    assert world.purgatory.complete_all() == 2
-    assert world.log == ["completed"] * 2 and world.is_empty()
+    assert world.purgatory.cancel_all() == 2
+    assert world.log == [] and world.is_empty()
+
+
+def test_an_operation_may_be_told_to_wait_less_but_never_longer(world):
+    short, long = Waiting(world.log), Waiting(world.log)
+    world.purgatory.watch(short, ["a"], 3)
+    world.purgatory.watch(long, ["a"], 100)
+    world.purgatory.expire_within(short, 5)
+    world.purgatory.expire_within(long, 5)
+    world.advance(3)
+    assert world.log == ["expired", "completed"] and len(world.purgatory) == 1
+    world.advance(2)
+    assert world.log == ["expired", "completed"] * 2 and world.is_empty()
