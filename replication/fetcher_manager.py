@@ -105,7 +105,7 @@ class ReplicaFetcherManager:
         if self._closed:
             return
         log = partition.log
-        has_epochs = log.leader_epochs.latest_epoch >= 0
+        has_epochs = self.truncates_on_fetch and log.leader_epochs.latest_epoch >= 0
         self.failed.discard(partition.key)
         fetcher = self._fetcher(partition.leader_id, partition.key)
         self._leave_other(partition.key, fetcher)

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from kwire.protocol.schema import Message
     from kwire.protocol.schemas.fetch import FetchPartition, FetchResponse, PartitionData
-    from kwire.replication.fetch_session_asking import AskedPartition
     from kwire.replication.fetcher_lookups import Lookup
     from kwire.replication.fetcher_manager import ReplicaFetcherManager
     from kwire.replication.partition import Partition
@@ -277,7 +276,7 @@ class ReplicaFetcher:
             state = self.states.get(asked.key)
             if state is None:
                 continue
-            if not _is_answer_to(state, asked, data):
+            if not state.is_answered_by(asked, data):
                 self.session.begin_anew()  # else the leader counts this high watermark as told
                 continue
             if data.error_code:
@@ -585,18 +584,3 @@ class ReplicaFetcher:
             self._asking.pop(key, None)
         else:
             self._asking[key] = None
-
-
-def _is_answer_to(state: PartitionFetchState, asked: AskedPartition, data: PartitionData) -> bool:
-    """Whether an answer is still one to what is wanted now: truncations and orders may have come in between.
-
-    Kafka compares the offset only. Records that were sent to another topic of that name, or in answer to a question of
-    an earlier epoch, are not to be appended either; errors of an earlier epoch are (they only cause a delay).
-    """
-    wire = asked.wire
-    return (
-        state.is_ready
-        and state.fetch_offset == wire.fetch_offset
-        and state.partition.topic_id == asked.topic_id
-        and (data.error_code != 0 or state.current_leader_epoch == wire.current_leader_epoch)
-    )
