@@ -1,77 +1,121 @@
 """The controller: who leads what, and telling the brokers.
 
-Answers to kafka.controller.KafkaController and, for what clients ask, to KRaft's ReplicationControlManager and
-ConfigurationControlManager (`controller_topics.py`, `controller_configs.py`). Pure: changes are records in a journal
+Answers to kafka.controller.KafkaController (3.9, ZooKeeper mode) and, for what clients ask, to KRaft's
+ReplicationControlManager and ConfigurationControlManager. Pure: changes are records in a journal
 (`controller_state.py`), consequences are LeaderAndIsr, UpdateMetadata and StopReplica requests to a
-`ControllerListener`; one node applies them directly (`controller_local.py`), many will get them over sockets.
+`ControllerListener`: applied directly in a cluster of one (`controller_local.py`), sent over sockets to many
+(`controller_channels.py`). This module holds the parts together; they are
 
-Left out until brokers are many: AlterPartition, ElectLeaders, ControlledShutdown, reassignment, per-broker queues.
-Invariants: a record is journaled before anybody hears of it; per step a broker gets LeaderAndIsr, then UpdateMetadata,
-then StopReplica, but a newly registered one gets UpdateMetadata first (it refuses leaders it does not know as alive).
+    controller_topics.py, controller_configs.py     what clients ask of topics and configurations
+    controller_brokers.py                           registration, leases, failure and start, controlled shutdown
+    controller_partitions.py, election.py           elections, AlterPartition, ElectLeaders, preferred leaders
+    reassignment.py, controller_deletion.py         replicas on the move; topics until their last replica is gone
+    controller_batch.py, controller_changes.py      what brokers are told; what is journaled, and said to people
+    controller_answers.py                           refusals
+
+Invariants: a record is journaled before anybody hears of it; a broker gets LeaderAndIsr, then UpdateMetadata, then
+StopReplica, but a newly registered one gets UpdateMetadata first (it refuses leaders it does not know as alive). A
+controller that finds another's records in the journal has resigned: it answers NOT_CONTROLLER and tells nobody
+anything any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, TypeVar
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.controller_batch import RequestBatch
+from kwire.replication.controller_brokers import BrokerRegistry
 from kwire.replication.controller_configs import ConfigControl
+from kwire.replication.controller_partitions import PartitionControl
 from kwire.replication.controller_state import (
     ControllerState,
+    DeposedError,
     PartitionState,
-    Record,
     TopicState,
-    partition_record,
 )
 from kwire.replication.controller_topics import TopicControl
-from kwire.replication.metadata import LEADER_DURING_DELETE, NO_LEADER, Endpoint
+from kwire.replication.metadata import BROKER_RESOURCE, NO_LEADER, Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
     from random import Random
     from typing import Any, Protocol
 
     from kwire.protocol.schema import Message
-    from kwire.protocol.schemas.control_plane import UpdateMetadataTopicState
     from kwire.replication.clock import Clock, Timers
     from kwire.replication.config import BrokerConfig
-    from kwire.replication.controller_state import Journal
+    from kwire.replication.controller_brokers import LiveBroker
+    from kwire.replication.controller_changes import PartitionEvent
+    from kwire.replication.controller_deletion import TopicDeletions
+    from kwire.replication.controller_state import Journal, Record
+    from kwire.replication.reassignment import Reassignments
 
     class ControllerListener(Protocol):
         """Who hears of the controller's decisions."""
 
+        on_response: Callable[[int, Message, Any], None] | None
+        """The controller's `response`: called with what a broker answered to a request of `send`."""
+
+        def open(self, broker_id: int) -> None:
+            """A broker has registered (anew): it gets all configurations first, then what is sent from now on."""
+            ...
+
+        def close(self, broker_id: int) -> None:
+            """A broker is gone: what it was to be told is dropped."""
+            ...
+
         def send(self, broker_id: int, request: Message) -> None:
-            """A LeaderAndIsr, UpdateMetadata or StopReplica request to a live broker."""
+            """A LeaderAndIsr, UpdateMetadata or StopReplica request, after all that was sent to the broker before."""
             ...
 
         def config_changed(
             self, resource_type: int, name: str, overrides: Mapping[str, str]
         ) -> None:
-            """All overrides a resource has now. Before the LeaderAndIsr of a new topic."""
+            """All overrides a resource has now, to all brokers. Before the LeaderAndIsr of a new topic."""
+            ...
+
+        def when_acknowledged(self, timeout_ms: int, callback: Callable[[], None]) -> None:
+            """Calls back once every broker has answered all it was sent so far, or after the time."""
             ...
 
 
 _REWRITE_ABOVE = 1000  # records
-_FULL = 2  # LeaderAndIsr's type: what is not listed does not belong to the broker
+_EVENTS_KEPT = 1000
+_Result = TypeVar("_Result")
 
-
-class LiveBroker:
-    """A registered broker."""
-
-    __slots__ = ("endpoints", "epoch", "id", "rack")
-
-    def __init__(
-        self, broker_id: int, epoch: int, rack: str | None, endpoints: list[Endpoint]
-    ) -> None:
-        self.id = broker_id
-        self.epoch = epoch
-        self.rack = rack
-        self.endpoints = endpoints
+# Request: the part that answers it, and its method.
+_HANDLERS = {
+    "CreateTopicsRequest": ("topics", "create_topics"),
+    "DeleteTopicsRequest": ("topics", "delete_topics"),
+    "CreatePartitionsRequest": ("topics", "create_partitions"),
+    "AlterConfigsRequest": ("configs", "alter_configs"),
+    "IncrementalAlterConfigsRequest": ("configs", "incremental_alter_configs"),
+    "ElectLeadersRequest": ("partitions", "elect_leaders"),
+    "AlterPartitionReassignmentsRequest": ("reassignments", "alter"),
+    "ListPartitionReassignmentsRequest": ("reassignments", "list_ongoing"),
+    "UnregisterBrokerRequest": ("registry", "unregister_request"),
+    "AlterPartitionRequest": ("partitions", "alter_partition"),
+    "BrokerRegistrationRequest": ("registry", "register_request"),
+    "BrokerHeartbeatRequest": ("registry", "heartbeat"),
+    "ControlledShutdownRequest": ("registry", "controlled_shutdown"),
+    "AllocateProducerIdsRequest": ("registry", "allocate_producer_ids"),
+}
+# What brokers ask is answered at once: the news follows.
+_OF_BROKERS = frozenset(
+    {
+        "AlterPartitionRequest",
+        "BrokerRegistrationRequest",
+        "BrokerHeartbeatRequest",
+        "ControlledShutdownRequest",
+        "AllocateProducerIdsRequest",
+    }
+)
 
 
 class Controller:
-    """The active controller of a cluster. `handle` answers what clients (or brokers for them) ask it to change."""
+    """A controller of a cluster; the active one until it is deposed."""
 
     def __init__(
         self,
@@ -86,31 +130,38 @@ class Controller:
         report: Callable[[str], None] | None = None,
         cluster_id: str = "",
     ) -> None:
-        """`node_id`: the controller's own. Call `start` before anything else."""
-        self.active = True
-        self.clock = clock
-        self.timers = timers
-        self.report = report
-        self.cluster_id = cluster_id
+        """`node_id`: the controller's own. `timers`: for brokers in other processes, whose lives are leases.
+
+        `report` gets a line for each thing a person might want to see happen. Call `start` before anything else."""
         self.node_id = node_id
         self.config = config
         self.random = random
         self.listener = listener
+        self.clock = clock
+        self.timers = timers
+        self.report = report
+        self.cluster_id = cluster_id
+        self.active = True
         self.state = ControllerState()
-        self.brokers: dict[int, LiveBroker] = {}
+        self.counts: dict[str, int] = {}
+        self.events: deque[PartitionEvent] = deque(maxlen=_EVENTS_KEPT)
+        self.registry = BrokerRegistry(self)
+        self.brokers: dict[int, LiveBroker] = self.registry.brokers
+        self.partitions = PartitionControl(self)
         self.topics = TopicControl(self)
         self.configs = ConfigControl(self)
+        self._deletions: TopicDeletions | None = None
+        self._reassignments: Reassignments | None = None
         self._journal = journal
-        self._handlers: dict[str, Callable[[Any, int], Message]] = {
-            "CreateTopicsRequest": self.topics.create_topics,
-            "DeleteTopicsRequest": self.topics.delete_topics,
-            "CreatePartitionsRequest": self.topics.create_partitions,
-            "AlterConfigsRequest": self.configs.alter_configs,
-            "IncrementalAlterConfigsRequest": self.configs.incremental_alter_configs,
-        }
+        self._busy = False
+        self._responses: deque[tuple[int, Message, Any]] = deque()
+        listener.on_response = self.response
 
     def start(self) -> None:
-        """Replays the journal and begins a new controller epoch. JournalError when the journal cannot be read."""
+        """Replays the journal and begins a new controller epoch. JournalError when the journal cannot be read.
+
+        Brokers in other processes that the journal knows as alive are told everything again: what an earlier
+        controller did not get round to telling them is repaired by that."""
         count = 0
         for record in self._journal.replay():
             self.state.replay(record)
@@ -119,325 +170,191 @@ class Controller:
             live = self.state.records()
             if count > 4 * len(live):  # mostly history: changed and deleted topics
                 self._journal.rewrite(live)
-        self.commit([("cluster", {"controller_epoch": self.state.controller_epoch + 1})])
+        self.commit([self.state.cluster_record(self.state.controller_epoch + 1)])
         for (resource_type, name), overrides in self.state.configs.items():
-            self.listener.config_changed(resource_type, name, overrides)
+            self.config_changed(resource_type, name, overrides)
+        if self.timers is not None:
+            self.step(self.registry.take_over)
+            self.partitions.schedule_balancing()
+
+    # --- requests -------------------------------------------------------------------------------------------------
 
     def handle(self, request: Message, version: int) -> Message:
-        """Answers CreateTopics, DeleteTopics, CreatePartitions, AlterConfigs, IncrementalAlterConfigs.
+        """Answers at once. `version` is the client's.
 
-        `version` is the client's. A request that the journal cannot take raises KafkaError(KAFKA_STORAGE_ERROR)."""
-        return self._handlers[type(request).__name__](request, version)
+        A request that the journal cannot take raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        part, method = _HANDLERS[type(request).__name__]
+        handler: Callable[[Message, int], Message] = getattr(getattr(self, part), method)
+        return self.step(lambda: handler(request, version))
 
     def submit(
         self, request: Message, version: int, on_complete: Callable[[Message], None]
     ) -> None:
-        """Answers by `on_complete`, exactly once, when every live broker knows what follows from the request."""
-        on_complete(self.handle(request, version))
+        """Answers by `on_complete`, exactly once, when every live broker knows what follows from the request.
 
-    @property
-    def epoch(self) -> int:
-        """The controller epoch."""
-        return self.state.controller_epoch
+        That may be before this returns, and is at most the request's own time-out later; what brokers ask is answered
+        at once. KeyError for requests that no controller takes."""
+        from kwire.replication.controller_answers import refusal
 
-    def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
-        """A registered broker's connection has ended: it fails unless it is heard of again within 30 ms."""
+        if not self.active:
+            on_complete(refusal(request, version, ErrorCode.NOT_CONTROLLER))
+            return
+        try:
+            response = self.handle(request, version)
+        except KafkaError as error:
+            on_complete(refusal(request, version, error.code, error.message))
+            return
+        if type(request).__name__ in _OF_BROKERS:
+            on_complete(response)
+            return
+        timeout_ms: int = getattr(request, "timeout_ms", self.config.request_timeout_ms)
+        if self._deletions is None or type(request).__name__ != "DeleteTopicsRequest":
+            self.listener.when_acknowledged(timeout_ms, lambda: on_complete(response))
+            return
+        deadline_ms = self.now_ms + timeout_ms
+        self._deletions.when_done(
+            timeout_ms,
+            lambda: self.listener.when_acknowledged(
+                max(deadline_ms - self.now_ms, 0), lambda: on_complete(response)
+            ),
+        )
 
-    def response(self, broker_id: int, request: Message, response: Any) -> None:
-        """What a broker answered to an order of this controller."""
+    def step(self, action: Callable[[], _Result]) -> _Result:
+        """Runs something that may journal and send, then works off what was answered to it meanwhile."""
+        if self._busy:
+            return action()
+        self._busy = True
+        try:
+            result = action()
+            while self._responses:
+                self._take_response(*self._responses.popleft())
+        except DeposedError as error:
+            self.resign(str(error.message))
+            raise
+        finally:
+            self._busy = False
+        return result
 
-    def resign(self, why: str) -> None:
-        """Another incarnation is the controller now: everything is answered with NOT_CONTROLLER."""
-        self.active = False
-
-    def metrics(self) -> dict[str, int]:
-        """Counters and gauges by Kafka's names."""
-        return {}
+    def step_alone(self, action: Callable[[], None]) -> None:
+        """A step that nobody asked for. A controller that cannot journal what has happened cannot go on: it resigns."""
+        if not self.active:
+            return
+        try:
+            self.step(action)
+        except KafkaError as error:
+            self.resign(str(error.message))
 
     def commit(self, records: list[Record]) -> None:
         """Journals the records, then makes them the state."""
+        if not self.active:
+            raise DeposedError
         self._journal.append(records)
         for record in records:
             self.state.replay(record)
 
-    # --- brokers ----------------------------------------------------------------------------------------------
+    def resign(self, why: str) -> None:
+        """Another incarnation is the controller now: everything is answered with NOT_CONTROLLER."""
+        if not self.active:
+            return
+        self.active = False
+        self._responses.clear()
+        if self._deletions is not None:
+            self._deletions.give_up()
+        self.say(f"the controller of epoch {self.epoch} has resigned: {why}")
+        for broker_id in list(self.brokers):
+            self.registry.forget(broker_id)
+
+    def response(self, broker_id: int, request: Message, response: Any) -> None:
+        """What a broker answered to an order of this controller."""
+        if self._busy:
+            self._responses.append((broker_id, request, response))
+        else:
+            self.step_alone(lambda: self._take_response(broker_id, request, response))
+
+    def _take_response(self, broker_id: int, request: Any, response: Any) -> None:
+        broker = self.brokers.get(broker_id)
+        kind = type(request).__name__
+        if broker is None or getattr(request, "broker_epoch", broker.epoch) != broker.epoch:
+            return  # of an incarnation that is gone
+        if kind == "LeaderAndIsrRequest":
+            self.registry.roles_answered(broker, response)
+        elif kind == "StopReplicaRequest" and self._deletions is not None:
+            self._deletions.answered(broker_id, request, response)
+        if response.error_code and self.report is not None:
+            self.say(f"broker {broker_id} answered a {kind} with error {response.error_code}")
+
+    # --- brokers --------------------------------------------------------------------------------------------------
 
     def register_broker(self, broker_id: int, rack: str | None, endpoints: list[Endpoint]) -> int:
         """A broker has started: returns its new broker epoch, after it was told everything it needs.
 
         One that was led to be alive (this run's or, after a restart, the journal's) fails first: its partitions lose
         their leader (leader epoch + 1) and are elected anew (+ 1), as in Kafka."""
-        self.unregister_broker(broker_id)
-        epoch = max(self.state.broker_epochs.values(), default=0) + 1
-        self.commit([(f"broker/{broker_id}", {"epoch": epoch})])
-        self.brokers[broker_id] = LiveBroker(broker_id, epoch, rack, endpoints)
-        elected = self._elect_offline()
-        for other in self.brokers:
-            self._send_metadata(
-                other, self.state.topics.values() if other == broker_id else elected
-            )
-        for other in self.brokers:
-            if other == broker_id:
-                self._send_leader_and_isr(other, self.state.topics.values(), full=True)
-            else:
-                self._send_leader_and_isr(other, elected)
-        return epoch
+        return self.step(lambda: self.registry.register(broker_id, rack, endpoints))
 
     def unregister_broker(self, broker_id: int) -> None:
         """A broker is gone: its partitions get other leaders or none, and it leaves every ISR but its own last one."""
-        self.brokers.pop(broker_id, None)
-        records: list[Record] = []
-        changed: dict[str, TopicState] = {}
-        for topic in self.state.topics.values():
-            for index, partition in enumerate(topic.partitions):
-                state = self._without(partition, broker_id, topic.name)
-                if state is not partition:
-                    records.append(partition_record(topic, index, state))
-                    changed[topic.name] = topic
-        if records:
-            self.commit(records)
-        self.announce(changed.values())
+        self.step(lambda: self.registry.fail(broker_id, "unregistered"))
 
-    def _without(self, partition: PartitionState, broker_id: int, topic: str) -> PartitionState:
-        """The partition's state once the broker is dead; the same object when nothing changes."""
-        if broker_id not in partition.isr:
-            return partition
-        isr = [b for b in partition.isr if b != broker_id] or partition.isr
-        if partition.leader != broker_id:
-            if isr == partition.isr:
-                return partition
-            return partition.moved(
-                leader=partition.leader, isr=isr, leader_epoch=partition.leader_epoch + 1
-            )
-        offline = partition.moved(
-            leader=NO_LEADER, isr=isr, leader_epoch=partition.leader_epoch + 1
-        )
-        # The election would cost an epoch of its own; Kafka's controller does both in one step when it can.
-        elected = self._elect(partition, topic)
-        return offline if elected is None else elected
+    def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
+        """A registered broker's connection has ended: it fails unless it is heard of again within 30 ms."""
+        self.registry.connection_lost(broker_id, broker_epoch)
 
-    def _elect_offline(self) -> list[TopicState]:
-        """Gives leaders to partitions without one; returns their topics."""
-        records: list[Record] = []
-        changed: dict[str, TopicState] = {}
-        for topic in self.state.topics.values():
-            for index, partition in enumerate(topic.partitions):
-                if partition.leader != NO_LEADER:
-                    continue
-                state = self._elect(partition, topic.name)
-                if state is not None:
-                    records.append(partition_record(topic, index, state))
-                    changed[topic.name] = topic
-        if records:
-            self.commit(records)
-        return list(changed.values())
+    def alive(self, topic: str, index: int) -> Collection[int]:
+        """Who may be elected for a partition: live brokers that are not shutting down and can read its log."""
+        return self.registry.alive(topic, index)
 
-    def elect_unclean_where_allowed(self) -> None:
-        """A changed configuration may allow what was refused: looks again at partitions without a leader."""
-        self.announce(self._elect_offline())
-
-    def _elect(self, partition: PartitionState, topic: str) -> PartitionState | None:
-        """Offline election (and unclean, where the topic allows it); None when nobody can lead."""
-        live = self.brokers
-        if (
-            not partition.isr
-        ):  # never had a leader: the first live replicas make it, as at its creation
-            alive = [broker for broker in partition.replicas if broker in live]
-            if not alive:
-                return None
-            return partition.moved(leader=alive[0], isr=alive, leader_epoch=partition.leader_epoch)
-        epoch = partition.leader_epoch + 1
-        for broker in partition.replicas:
-            if broker in live and broker in partition.isr:
-                isr = [member for member in partition.isr if member in live]
-                return partition.moved(leader=broker, isr=isr, leader_epoch=epoch)
-        if self.configs.topic_log_config(topic).unclean_leader_election_enable:
-            for broker in partition.replicas:
-                if broker in live:
-                    return partition.moved(
-                        leader=broker, isr=[broker], leader_epoch=epoch, recovering=True
-                    )
-        return None
+    def is_online(
+        self, broker_id: int, topic: str, index: int, *, shutting_down: bool = False
+    ) -> bool:
+        """The broker lives and can read the partition's log. `shutting_down`: also while it is about to stop."""
+        broker = self.brokers.get(broker_id)
+        if broker is None or (broker.shutting_down and not shutting_down):
+            return False
+        return (topic, index) not in broker.offline
 
     def racks(self) -> list[tuple[int, str | None]]:
-        """Live brokers and their racks, for placement."""
-        return [(broker.id, broker.rack) for broker in self.brokers.values()]
+        """Brokers that can take new replicas, and their racks."""
+        return [(b.id, b.rack) for b in self.brokers.values() if not b.shutting_down]
+
+    # --- topics ---------------------------------------------------------------------------------------------------
+
+    @property
+    def deletions(self) -> TopicDeletions:
+        if self._deletions is None:
+            from kwire.replication.controller_deletion import TopicDeletions
+
+            self._deletions = TopicDeletions(self)
+        return self._deletions
+
+    @property
+    def reassignments(self) -> Reassignments:
+        if self._reassignments is None:
+            from kwire.replication.reassignment import Reassignments
+
+            self._reassignments = Reassignments(self)
+        return self._reassignments
 
     def new_partition(self, replicas: list[int]) -> PartitionState:
         """The first state of a partition: leader and ISR are its live replicas."""
-        alive = [broker for broker in replicas if broker in self.brokers]
+        alive = [broker for broker in replicas if broker in self.registry.eligible]
         return PartitionState(replicas, alive, alive[0] if alive else NO_LEADER)
 
-    # --- telling the brokers -----------------------------------------------------------------------------------
-
-    def announce(
-        self, topics: Iterable[TopicState], *, is_new: bool = False, first_partition: int = 0
-    ) -> None:
-        """Sends the topics' partitions from `first_partition` on to the brokers that host them, and to all the news."""
-        topics = list(topics)
+    def announce_new(self, topics: list[TopicState], first_partition: int = 0) -> None:
+        """New partitions (from `first_partition` on) to the brokers that host them, and to all the news."""
         if not topics:
             return
-        for broker_id in self.brokers:
-            self._send_leader_and_isr(
-                broker_id, topics, is_new=is_new, first_partition=first_partition
-            )
-        for broker_id in self.brokers:
-            self._send_metadata(broker_id, topics, first_partition=first_partition)
-
-    def announce_deletion(self, topic: TopicState) -> None:
-        """Tells all brokers that the topic is gone, and its replicas to stop and to delete."""
-        from kwire.protocol.schemas.control_plane import (
-            StopReplicaPartitionState,
-            StopReplicaRequest,
-            StopReplicaTopicState,
-        )
-
-        for broker_id in self.brokers:
-            self._send_metadata(broker_id, [topic], deleted=True)
-        for delete in (False, True):
-            for broker in self.brokers.values():
-                states = [
-                    StopReplicaPartitionState(
-                        partition_index=index,
-                        leader_epoch=LEADER_DURING_DELETE,
-                        delete_partition=delete,
-                    )
-                    for index, partition in enumerate(topic.partitions)
-                    if broker.id in partition.replicas
-                ]
-                if states:
-                    request = StopReplicaRequest(
-                        controller_id=self.node_id,
-                        controller_epoch=self.state.controller_epoch,
-                        broker_epoch=broker.epoch,
-                        topic_states=[
-                            StopReplicaTopicState(topic_name=topic.name, partition_states=states)
-                        ],
-                    )
-                    self.listener.send(broker.id, request)
-
-    def _send_leader_and_isr(
-        self,
-        broker_id: int,
-        topics: Iterable[TopicState],
-        *,
-        is_new: bool = False,
-        full: bool = False,
-        first_partition: int = 0,
-    ) -> None:
-        from kwire.protocol.schemas.control_plane import (
-            LeaderAndIsrPartitionState,
-            LeaderAndIsrRequest,
-            LeaderAndIsrTopicState,
-        )
-
-        epoch = self.state.controller_epoch
-        topic_states = []
+        batch = RequestBatch(self)
         for topic in topics:
-            states = [
-                LeaderAndIsrPartitionState(
-                    topic_name=topic.name,
-                    partition_index=index,
-                    controller_epoch=epoch,
-                    leader=p.leader,
-                    leader_epoch=p.leader_epoch,
-                    isr=p.isr,
-                    partition_epoch=p.partition_epoch,
-                    replicas=p.replicas,
-                    is_new=is_new,
-                    leader_recovery_state=int(p.recovering),
-                )
-                for index, p in enumerate(topic.partitions[first_partition:], first_partition)
-                if broker_id in p.replicas
-            ]
-            if states:
-                topic_states.append(
-                    LeaderAndIsrTopicState(
-                        topic_name=topic.name, topic_id=topic.topic_id, partition_states=states
-                    )
-                )
-        if not topic_states and not full:
-            return
-        request = LeaderAndIsrRequest(
-            controller_id=self.node_id,
-            controller_epoch=epoch,
-            broker_epoch=self.brokers[broker_id].epoch,
-            type=_FULL if full else 1,
-            topic_states=topic_states,
-        )
-        self.listener.send(broker_id, request)
-
-    def _send_metadata(
-        self,
-        broker_id: int,
-        topics: Iterable[TopicState],
-        *,
-        deleted: bool = False,
-        first_partition: int = 0,
-    ) -> None:
-        from kwire.protocol.schemas.control_plane import (
-            UpdateMetadataBroker,
-            UpdateMetadataEndpoint,
-            UpdateMetadataRequest,
-        )
-
-        live_brokers = [
-            UpdateMetadataBroker(
-                id=broker.id,
-                rack=broker.rack,
-                endpoints=[
-                    UpdateMetadataEndpoint(
-                        port=e.port,
-                        host=e.host,
-                        listener=e.listener,
-                        security_protocol=e.security_protocol,
-                    )
-                    for e in broker.endpoints
-                ],
-            )
-            for broker in self.brokers.values()
-        ]
-        request = UpdateMetadataRequest(
-            controller_id=self.node_id,
-            controller_epoch=self.state.controller_epoch,
-            broker_epoch=self.brokers[broker_id].epoch,
-            topic_states=[self._metadata_of(t, first_partition, deleted) for t in topics],
-            live_brokers=live_brokers,
-        )
-        self.listener.send(broker_id, request)
-
-    def _metadata_of(
-        self, topic: TopicState, first_partition: int, deleted: bool
-    ) -> UpdateMetadataTopicState:
-        from kwire.protocol.schemas.control_plane import (
-            UpdateMetadataPartitionState,
-            UpdateMetadataTopicState,
-        )
-
-        live = self.brokers
-        states = [
-            UpdateMetadataPartitionState(
-                topic_name=topic.name,
-                partition_index=index,
-                controller_epoch=self.state.controller_epoch,
-                leader=LEADER_DURING_DELETE if deleted else p.leader,
-                leader_epoch=p.leader_epoch,
-                isr=p.isr,
-                zk_version=p.partition_epoch,
-                replicas=p.replicas,
-                offline_replicas=[broker for broker in p.replicas if broker not in live],
-            )
-            for index, p in enumerate(topic.partitions[first_partition:], first_partition)
-        ]
-        return UpdateMetadataTopicState(
-            topic_name=topic.name, topic_id=topic.topic_id, partition_states=states
-        )
+            for index in range(first_partition, len(topic.partitions)):
+                batch.partition(topic, index, is_new=True)
+        batch.send()
 
     def create_auto(self, name: str) -> TopicState:
         """The topic, created if need be with defaults or, an internal one, with its own settings.
 
         For auto.create.topics.enable and the coordinators' topics. KafkaError says why it cannot be."""
-        return self.topics.create_auto(name)
+        return self.step(lambda: self.topics.create_auto(name))
 
     def topic(self, name: str) -> TopicState:
         """The topic; KafkaError(UNKNOWN_TOPIC_OR_PARTITION) when there is none."""
@@ -448,3 +365,59 @@ class Controller:
                 "This server does not host this topic-partition.",
             )
         return topic
+
+    def config_changed(self, resource_type: int, name: str, overrides: Mapping[str, str]) -> None:
+        """Tells the brokers a resource's overrides; the cluster's own hold for this controller, too."""
+        if self.timers is not None and resource_type == BROKER_RESOURCE and not name:
+            self.config.set_dynamic(overrides, {})
+        self.listener.config_changed(resource_type, name, overrides)
+
+    # --- what people see --------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The controller epoch."""
+        return self.state.controller_epoch
+
+    @property
+    def now_ms(self) -> int:
+        return 0 if self.clock is None else self.clock.now_ms
+
+    def say(self, line: str) -> None:
+        if self.report is not None:
+            self.report(line)
+
+    def note(self, event: PartitionEvent) -> None:
+        """A partition has changed: counted, kept, said."""
+        if event.is_election:
+            key = f"elections.{event.why}"
+            self.counts[key] = self.counts.get(key, 0) + 1
+        difference = len(event.after.isr) - len(event.before.isr)
+        if difference:
+            key = "isr.expands" if difference > 0 else "isr.shrinks"
+            self.counts[key] = self.counts.get(key, 0) + 1
+        self.events.append(event)
+        if self.report is not None:
+            self.report(str(event))
+
+    def metrics(self) -> dict[str, int]:
+        """Gauges by Kafka's names (kafka.controller:KafkaController), and counters of elections and ISR changes."""
+        offline = imbalanced = partitions = 0
+        deleting = self.state.deleting
+        for topic in self.state.topics.values():
+            if topic.name in deleting:
+                continue
+            for p in topic.partitions:
+                partitions += 1
+                offline += p.leader == NO_LEADER
+                imbalanced += p.leader != p.replicas[0]
+        return {
+            "ActiveControllerCount": int(self.active),
+            "ActiveBrokerCount": len(self.brokers),
+            "GlobalTopicCount": len(self.state.topics) - len(deleting),
+            "GlobalPartitionCount": partitions,
+            "OfflinePartitionsCount": offline,
+            "PreferredReplicaImbalanceCount": imbalanced,
+            "TopicsToDeleteCount": len(deleting),
+            **self.counts,
+        }

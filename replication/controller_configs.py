@@ -173,9 +173,9 @@ class ConfigControl:
         if validate_only or overrides == controller.state.configs.get((resource_type, name), {}):
             return
         controller.commit([config_record(resource_type, name, overrides)])
-        controller.listener.config_changed(resource_type, name, overrides)
+        controller.config_changed(resource_type, name, overrides)
         if resource_type in (TOPIC_RESOURCE, BROKER_RESOURCE):
-            controller.elect_unclean_where_allowed()
+            controller.partitions.elect_where_allowed_now()
 
     def _checked(self, resource_type: int, values: Mapping[str, str | None]) -> dict[str, str]:
         if resource_type == TOPIC_RESOURCE:

@@ -1,8 +1,10 @@
 """The controller's journal on disk: one append-only file of record batches beside the logs.
 
 A batch (Kafka's format v2) is one commit of the controller, its records' keys UTF-8 and values JSON. Appends are not
-flushed one by one: like a topic's data they survive the end of the process, not a power cut. At the start a torn or
-corrupt tail is cut off and said so; what stands before it counts.
+flushed one by one (unless `flush` asks for it): like a topic's data they survive the end of the process, not a power
+cut. At the start a torn or corrupt tail is cut off and said so; what stands before it counts.
+
+The file is versioned by its size: who finds it longer than left behind has been deposed, and writes nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import Record as BatchRecord
 from kwire.protocol.records import build_batch, check_crc, iter_batches, iter_records
-from kwire.replication.controller_state import JournalError
+from kwire.replication.controller_state import DeposedError, JournalError
 
 if TYPE_CHECKING:
     from kwire.replication.controller_state import Record
@@ -26,11 +28,13 @@ _READ_BYTES = 4 << 20
 class StoreJournal:
     """A journal in a file of a log store. `cut_bytes`: how much of a damaged tail `replay` had to drop."""
 
-    __slots__ = ("_file", "_next_offset", "_store", "cut_bytes")
+    __slots__ = ("_end", "_file", "_flush", "_next_offset", "_store", "cut_bytes")
 
-    def __init__(self, store: LogStore) -> None:
-        """Nothing is opened before `replay` or `append`."""
+    def __init__(self, store: LogStore, *, flush: bool = False) -> None:
+        """Nothing is opened before `replay` or `append`. `flush`: appended records survive a power cut, too."""
         self._store = store
+        self._flush = flush
+        self._end = -1  # the file's size as this journal knows it
         self._file: LogFile | None = None
         self._next_offset = 0
         self.cut_bytes = 0
@@ -38,7 +42,15 @@ class StoreJournal:
     def append(self, records: list[Record]) -> None:
         batch = _encode(records, self._next_offset)
         try:
-            self._open().append([batch])
+            file = self._open()
+            if self._end < 0:
+                self._end = file.size
+            elif self._store.size(JOURNAL_FILE) != self._end:
+                raise DeposedError
+            file.append([batch])
+            self._end = file.size
+            if self._flush:
+                file.flush()
         except OSError as error:
             message = f"the controller's journal cannot be written: {error}"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
@@ -56,6 +68,7 @@ class StoreJournal:
             for header in iter_batches(data):
                 if not check_crc(data, header):
                     self._cut(file, position + header.position)
+                    self._end = file.size
                     return
                 for record in iter_records(data, header):
                     try:
@@ -69,6 +82,7 @@ class StoreJournal:
             position += len(data)
         if position < file.size:
             self._cut(file, position)
+        self._end = file.size
 
     def _whole_batches(self, file: LogFile, position: int) -> bytes:
         """Whole batches from `position`, empty when there is none."""
@@ -93,8 +107,10 @@ class StoreJournal:
         if self._file is not None:
             self._file.close()
             self._file = None
-        self._store.write_file(JOURNAL_FILE, _encode(records, 0))
+        data = _encode(records, 0)
+        self._store.write_file(JOURNAL_FILE, data)
         self._next_offset = len(records)
+        self._end = len(data)
 
     def close(self) -> None:
         """Flushes and closes; an append opens it again."""

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 from kwire.replication.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from kwire.protocol.schema import Message
     from kwire.replication.config import BrokerConfig
     from kwire.replication.metadata import MetadataCache
@@ -33,19 +36,34 @@ class LocalListener:
         self._metadata = metadata
         self._config = config
 
+        self.on_response: Callable[[int, Message, Any], None] | None = None
+
+    def open(self, broker_id: int) -> None:
+        """Configurations are here already."""
+
+    def close(self, broker_id: int) -> None:
+        """This broker ends with its process."""
+
+    def when_acknowledged(self, timeout_ms: int, callback: Callable[[], None]) -> None:
+        """Everything is applied when it is sent."""
+        callback()
+
     def send(self, broker_id: int, request: Message) -> None:
         from kwire.protocol.schemas.control_plane import LeaderAndIsrRequest, UpdateMetadataRequest
 
         assert broker_id == self._node_id
+        response: Message
         if isinstance(request, LeaderAndIsrRequest):
-            self._replica_manager.become_leader_or_follower(request)
+            response = self._replica_manager.become_leader_or_follower(request)
         elif isinstance(request, UpdateMetadataRequest):
-            self._replica_manager.update_metadata(request)
+            response = self._replica_manager.update_metadata(request)
         else:
             from kwire.protocol.schemas.control_plane import StopReplicaRequest
 
             assert isinstance(request, StopReplicaRequest)
-            self._replica_manager.stop_replicas(request)
+            response = self._replica_manager.stop_replicas(request)
+        if self.on_response is not None:
+            self.on_response(broker_id, request, response)
 
     def config_changed(self, resource_type: int, name: str, overrides: Mapping[str, str]) -> None:
         metadata = self._metadata

@@ -4,15 +4,19 @@ Answers to the images of KRaft's metadata log (TopicsImage, ClusterImage, Config
 kafka.controller.PartitionState. A record is (key, value): the value replaces what was known under the key, None
 removes it, so a journal that keeps the last record of each key (compaction) loses nothing. Keys:
 
-    cluster                       {"controller_epoch": 3}
-    broker/<id>                   {"epoch": 7}
+    cluster                       {"controller_epoch": 3, "broker_epoch": 7}
+    broker/<id>                   {"epoch": 7}, with brokers in other processes also: rack, endpoints, incarnation, live
     topic/<name>                  {"id": "<hex>", "partitions": [<state>, …]}     as created
     partition/<name>/<index>      {"id": "<hex>", "state": <state>}               each later change
+    deleting/<name>               {"id": "<hex>"}                                 until its last replica is gone
     config/<type>/<name>          {"<key>": "<text>", …}
-    <state> is [replicas, isr, leader, leader epoch, partition epoch, recovering]
+    producer_ids                  {"next": 2000}
+    <state> is [replicas, isr, leader, leader epoch, partition epoch, recovering], and [adding, removing] while replicas
+    are reassigned: `replicas` then lists those to be, followed by those that will go.
 
 Invariants: only `replay` changes hard state, so a restart arrives where the last run stood; ISR ⊆ replicas and never
-empty; the leader, when there is one, is in the ISR; both epochs only rise.
+empty; the leader, when there is one, is in the ISR; both epochs only rise. A change of leader, ISR or leader epoch
+raises the partition epoch by one; a change of the assignment alone does not (ZooKeeper's version of the state node).
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.metadata import NO_LEADER, TOPIC_RESOURCE
 
 if TYPE_CHECKING:
@@ -29,7 +34,8 @@ if TYPE_CHECKING:
         """Where the controller's records survive a restart."""
 
         def append(self, records: list[Record]) -> None:
-            """Adds records, all or none. KafkaError(KAFKA_STORAGE_ERROR) when the disk refuses."""
+            """Adds records, all or none. KafkaError(KAFKA_STORAGE_ERROR) when the disk refuses, DeposedError when
+            another incarnation has appended since `replay` or the last `append` (compare and set)."""
             ...
 
         def replay(self) -> Iterator[Record]:
@@ -59,6 +65,33 @@ PARTITION_MOVES = {
 }
 
 
+NEW_REPLICA, ONLINE_REPLICA, OFFLINE_REPLICA = "NewReplica", "OnlineReplica", "OfflineReplica"
+DELETION_STARTED, DELETION_SUCCESSFUL, DELETION_INELIGIBLE, NON_EXISTENT_REPLICA = (
+    "ReplicaDeletionStarted",
+    "ReplicaDeletionSuccessful",
+    "ReplicaDeletionIneligible",
+    "NonExistentReplica",
+)
+# Target state: the states from which it may be entered (kafka.controller.ReplicaState).
+REPLICA_MOVES = {
+    NEW_REPLICA: (NON_EXISTENT_REPLICA,),
+    ONLINE_REPLICA: (NEW_REPLICA, ONLINE_REPLICA, OFFLINE_REPLICA, DELETION_INELIGIBLE),
+    OFFLINE_REPLICA: (NEW_REPLICA, ONLINE_REPLICA, OFFLINE_REPLICA, DELETION_INELIGIBLE),
+    DELETION_STARTED: (OFFLINE_REPLICA,),
+    DELETION_SUCCESSFUL: (DELETION_STARTED,),
+    DELETION_INELIGIBLE: (OFFLINE_REPLICA, DELETION_STARTED),
+    NON_EXISTENT_REPLICA: (DELETION_SUCCESSFUL,),
+}
+
+
+class DeposedError(KafkaError):
+    """Another incarnation of the controller has written to the journal since: it is the controller now."""
+
+    def __init__(self) -> None:
+        message = "Another controller has taken over."
+        super().__init__(ErrorCode.NOT_CONTROLLER, message)
+
+
 class JournalError(Exception):
     """The journal holds what no kwire of this version has written; the text says where."""
 
@@ -66,7 +99,16 @@ class JournalError(Exception):
 class PartitionState:
     """One partition as the controller has it; a value: changes make a new one."""
 
-    __slots__ = ("isr", "leader", "leader_epoch", "partition_epoch", "recovering", "replicas")
+    __slots__ = (
+        "adding",
+        "isr",
+        "leader",
+        "leader_epoch",
+        "partition_epoch",
+        "recovering",
+        "removing",
+        "replicas",
+    )
 
     def __init__(
         self,
@@ -76,7 +118,11 @@ class PartitionState:
         leader_epoch: int = 0,
         partition_epoch: int = 0,
         recovering: bool = False,
+        adding: list[int] | None = None,
+        removing: list[int] | None = None,
     ) -> None:
+        self.adding = adding or []
+        self.removing = removing or []
         self.replicas = replicas
         self.isr = isr
         self.leader = leader
@@ -92,8 +138,24 @@ class PartitionState:
         # A partition that never had a leader has made no log anywhere: any replica may be its first leader.
         return NEW if self.leader_epoch == 0 and not self.isr else OFFLINE
 
+    @property
+    def reassigning(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> list[int]:
+        """The replicas that will be left when a reassignment has ended."""
+        removing = self.removing
+        return [b for b in self.replicas if b not in removing] if removing else self.replicas
+
+    @property
+    def original(self) -> list[int]:
+        """The replicas from before the reassignment; of their order no more is known than `replicas` tells."""
+        adding = self.adding
+        return [b for b in self.replicas if b not in adding] if adding else self.replicas
+
     def to_json(self) -> list[Any]:
-        return [
+        state = [
             self.replicas,
             self.isr,
             self.leader,
@@ -101,6 +163,24 @@ class PartitionState:
             self.partition_epoch,
             self.recovering,
         ]
+        return [*state, self.adding, self.removing] if self.reassigning else state
+
+    def assigned(
+        self, replicas: list[int], adding: list[int], removing: list[int]
+    ) -> PartitionState:
+        """The state with another assignment: no epoch rises."""
+        assert set(self.isr) <= set(replicas), "the ISR is part of the assignment"
+        assert set(adding) | set(removing) <= set(replicas)
+        return PartitionState(
+            replicas,
+            self.isr,
+            self.leader,
+            self.leader_epoch,
+            self.partition_epoch,
+            self.recovering,
+            adding,
+            removing,
+        )
 
     def moved(
         self, *, leader: int, isr: list[int], leader_epoch: int, recovering: bool | None = None
@@ -113,6 +193,8 @@ class PartitionState:
             leader_epoch,
             self.partition_epoch + 1,
             self.recovering if recovering is None else recovering,
+            self.adding,
+            self.removing,
         )
         assert self.phase in PARTITION_MOVES[state.phase], f"{self.phase} -> {state.phase}"
         assert leader == NO_LEADER or leader in isr, "the leader is in the ISR"
@@ -156,13 +238,21 @@ class ControllerState:
         "collision_names",
         "configs",
         "controller_epoch",
+        "deleting",
+        "last_broker_epoch",
         "names_by_id",
+        "next_producer_id",
+        "registrations",
         "topics",
     )
 
     def __init__(self) -> None:
         self.controller_epoch = 0
-        self.broker_epochs: dict[int, int] = {}  # of every broker that ever registered
+        self.broker_epochs: dict[int, int] = {}  # of every registered broker, alive or not
+        self.registrations: dict[int, dict[str, Any]] = {}  # the records of those
+        self.last_broker_epoch = 0
+        self.next_producer_id = 0
+        self.deleting: dict[str, bytes] = {}  # topics that wait for their replicas' end: name, id
         self.topics: dict[str, TopicState] = {}
         self.names_by_id: dict[bytes, str] = {}
         self.collision_names: dict[str, str] = {}  # "." written as "_": the topic of that shape
@@ -183,14 +273,37 @@ class ControllerState:
                 resource_type, _, name = rest.partition("/")
                 self._replay_config((int(resource_type), name), value)
             elif kind == "broker":
-                self.broker_epochs[int(rest)] = value["epoch"]
+                self._replay_broker(int(rest), value)
+            elif kind == "deleting":
+                self._replay_deleting(rest, value)
+            elif kind == "producer_ids":
+                self.next_producer_id = value["next"]
             elif kind == "cluster":
                 self.controller_epoch = value["controller_epoch"]
+                self._saw_broker_epoch(value.get("broker_epoch", 0))
             else:
                 raise JournalError(f"unknown record {key!r} in the controller's journal")
-        except (ValueError, TypeError, KeyError, IndexError) as error:
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             message = f"unreadable record {key!r} in the controller's journal: {error!r}"
             raise JournalError(message) from error
+
+    def _saw_broker_epoch(self, epoch: int) -> None:
+        self.last_broker_epoch = max(self.last_broker_epoch, epoch)
+
+    def _replay_broker(self, broker_id: int, value: Any) -> None:
+        if value is None:
+            self.broker_epochs.pop(broker_id, None)
+            self.registrations.pop(broker_id, None)
+            return
+        self.broker_epochs[broker_id] = value["epoch"]
+        self.registrations[broker_id] = value
+        self._saw_broker_epoch(value["epoch"])
+
+    def _replay_deleting(self, name: str, value: Any) -> None:
+        if value is None:
+            self.deleting.pop(name, None)
+        else:
+            self.deleting[name] = bytes.fromhex(value["id"])
 
     def _replay_topic(self, name: str, value: Any) -> None:
         old = self.topics.pop(name, None)
@@ -227,11 +340,18 @@ class ControllerState:
 
     def records(self) -> list[Record]:
         """The shortest journal that leads here."""
-        records: list[Record] = [("cluster", {"controller_epoch": self.controller_epoch})]
-        records += [(f"broker/{b}", {"epoch": epoch}) for b, epoch in self.broker_epochs.items()]
+        records: list[Record] = [self.cluster_record()]
+        records += [(f"broker/{b}", value) for b, value in self.registrations.items()]
         records += [topic_record(t.name, t.topic_id, t.partitions) for t in self.topics.values()]
+        records += [(f"deleting/{name}", {"id": i.hex()}) for name, i in self.deleting.items()]
+        if self.next_producer_id:
+            records.append(("producer_ids", {"next": self.next_producer_id}))
         records += [config_record(kind, name, c) for (kind, name), c in self.configs.items()]
         return records
+
+    def cluster_record(self, controller_epoch: int | None = None) -> Record:
+        epoch = self.controller_epoch if controller_epoch is None else controller_epoch
+        return "cluster", {"controller_epoch": epoch, "broker_epoch": self.last_broker_epoch}
 
     def topic_config(self, name: str) -> dict[str, str]:
         return self.configs.get((TOPIC_RESOURCE, name), {})

@@ -4,7 +4,8 @@ Answers to KRaft's ReplicationControlManager (3.9: its checks, their order and t
 of AdminUtils. What a request refuses for one topic does not keep the others from being done.
 
 Left out: create.topic.policy.class.name, quotas on controller mutations. A time-out of the request has no meaning here:
-by the time of the answer a topic exists, leader and all.
+the controller is done when this is (`Controller.submit` waits for the brokers). A topic that waits for its deletion is
+there still: its name is taken, and it gets no more partitions.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class TopicControl:
                         configs=self._result_configs(overrides) if version >= 5 else [],
                     )
                 )
-        self._controller.announce(created, is_new=True)
+        self._controller.announce_new(created)
         return CreateTopicsResponse(topics=results)
 
     def create_auto(self, name: str) -> TopicState:
@@ -130,6 +131,8 @@ class TopicControl:
 
         existing = self._controller.state.topics.get(name)
         if existing is not None:
+            if name in self._controller.state.deleting:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
             return existing
         partitions, replication_factor, overrides = auto_topic_settings(
             self._controller.config, name
@@ -139,7 +142,7 @@ class TopicControl:
         )
         state, _ = self._plan(topic)
         self._create(state, overrides)
-        self._controller.announce([state], is_new=True)
+        self._controller.announce_new([state])
         return state
 
     def _plan(self, topic: CreatableTopic) -> tuple[TopicState, dict[str, str]]:
@@ -226,7 +229,7 @@ class TopicControl:
             records.append(config_record(TOPIC_RESOURCE, topic.name, overrides))
         self._controller.commit(records)
         if overrides:
-            self._controller.listener.config_changed(TOPIC_RESOURCE, topic.name, overrides)
+            self._controller.config_changed(TOPIC_RESOURCE, topic.name, overrides)
 
     def _result_configs(self, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
         """What the new topic's configuration is (KIP-525). The list without overrides is made once."""
@@ -262,13 +265,14 @@ class TopicControl:
         # What is named twice is refused and answered once.
         distinct = dict.fromkeys(wanted)
         repeated = _repeated(wanted)
-        return DeleteTopicsResponse(
-            responses=[
-                self._delete_one(name, topic_id, distinct, repeated)
-                for name, topic_id in distinct
-                if not self._is_named_too(name, topic_id, distinct)
-            ]
-        )
+        marked: list[str] = []
+        responses = [
+            self._delete_one(name, topic_id, distinct, repeated, marked)
+            for name, topic_id in distinct
+            if not self._is_named_too(name, topic_id, distinct)
+        ]
+        self._controller.deletions.run(marked)
+        return DeleteTopicsResponse(responses=responses)
 
     def _is_named_too(
         self, name: str | None, topic_id: bytes, wanted: Mapping[_NameAndId, None]
@@ -283,6 +287,7 @@ class TopicControl:
         topic_id: bytes,
         wanted: Mapping[_NameAndId, None],
         repeated: set[_NameAndId],
+        marked: list[str],
     ) -> DeletableTopicResult:
         state = self._controller.state
         try:
@@ -305,21 +310,11 @@ class TopicControl:
                 topic_id = topic.topic_id
                 message = "The provided topic name maps to an ID that was already supplied."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-            self._delete(topic)
+            self._controller.deletions.mark(topic)
+            marked.append(topic.name)
         except KafkaError as error:
             return _deleted(name, topic_id, error)
         return _deleted(name, topic.topic_id, None)
-
-    def _delete(self, topic: TopicState) -> None:
-        state = self._controller.state
-        records: list[Record] = [(f"topic/{topic.name}", None)]
-        if (TOPIC_RESOURCE, topic.name) in state.configs:
-            records.append(config_record(TOPIC_RESOURCE, topic.name, {}))
-        # The records of single partitions, so that compaction can forget them.
-        for index in sorted(state.changed_partitions.get(topic.name, ())):
-            records.append((f"partition/{topic.name}/{index}", None))
-        self._controller.commit(records)
-        self._controller.announce_deletion(topic)
 
     # --- more partitions ----------------------------------------------------------------------------------------
 
@@ -352,7 +347,7 @@ class TopicControl:
     def _add_partitions(self, request: CreatePartitionsTopic, validate_only: bool) -> None:
         controller = self._controller
         topic = controller.state.topics.get(request.name)
-        if topic is None:
+        if topic is None or topic.name in controller.state.deleting:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # without a text, as Kafka here
         current = len(topic.partitions)
         if request.count == current:
@@ -365,7 +360,7 @@ class TopicControl:
             )
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
         added = request.count - current
-        factor = len(topic.partitions[0].replicas)
+        factor = len(topic.partitions[0].original)
         if request.assignments is not None:
             replicas = self._manual_additions(request, added, factor)
         else:
@@ -386,7 +381,7 @@ class TopicControl:
                 for index, r in enumerate(replicas, current)
             ]
         )
-        controller.announce([topic], is_new=True, first_partition=current)
+        controller.announce_new([topic], current)
 
     def _manual_additions(
         self, request: CreatePartitionsTopic, added: int, factor: int

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
 import pytest
+from controller_harness import Brokers, ListJournal
 
-from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.errors import ErrorCode
 from kwire.protocol.schemas.control_plane import (
     LeaderAndIsrRequest,
     StopReplicaRequest,
@@ -28,40 +29,14 @@ from kwire.replication.log_store import MemoryLogStore
 from kwire.replication.metadata import Endpoint
 
 
-class ListJournal:
-    """Records in memory; `fail` makes the next append fail."""
-
-    def __init__(self) -> None:
-        self.records: list[Any] = []
-        self.fail = False
-
-    def append(self, records: list[Any]) -> None:
-        if self.fail:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
-        self.records += records
-
-    def replay(self) -> Iterator[Any]:
-        return iter(list(self.records))
-
-    def rewrite(self, records: list[Any]) -> None:
-        self.records = list(records)
-
-
-class Recorder:
-    """What brokers were told, as short words."""
-
-    def __init__(self) -> None:
-        self.said: list[Any] = []
-
-    def send(self, broker_id: int, request: Any) -> None:
-        self.said.append((broker_id, request))
+class Recorder(Brokers):
+    """What brokers were told; configurations as (type, name, overrides)."""
 
     def config_changed(self, resource_type: int, name: str, overrides: Mapping[str, str]) -> None:
-        self.said.append((resource_type, name, dict(overrides)))
+        self.said.append((resource_type, name, dict(overrides)))  # type: ignore[arg-type]
 
     def take(self) -> list[Any]:
-        said, self.said = self.said, []
-        return said
+        return super().take()
 
 
 class Cluster:
