@@ -308,7 +308,7 @@ class ReplicaFetcher:
             if error.code in _CORRUPT:
                 self._delay(state, f"the answer is corrupt: {error}")
             else:
-                self._fail(state, str(error))
+                self._fail(state, str(error), error.code)
             return
         key = partition.key
         next_offset = log.log_end_offset
@@ -491,7 +491,7 @@ class ReplicaFetcher:
             else:
                 log.truncate_to(offset)
         except KafkaError as error:
-            self._fail(state, str(error))
+            self._fail(state, str(error), error.code)
             return False
         if fully or offset < before:
             cut_flushed = log.recovery_point < recovery_point
@@ -555,10 +555,15 @@ class ReplicaFetcher:
         self.session.begin_anew()
         self._delay_all("the connection was lost, or not made")
 
-    def _fail(self, state: PartitionFetchState, why: str) -> None:
+    def _fail(
+        self, state: PartitionFetchState, why: str, error: ErrorCode = ErrorCode.NONE
+    ) -> None:
+        """The partition is followed no more. When it is for its log's sake it is offline, too."""
         key = state.partition.key
         self.remove(key)
         self._manager.partition_failed(key, self.leader_id, why)
+        if error is ErrorCode.KAFKA_STORAGE_ERROR:
+            self._manager.host.mark_offline(key, why)
 
     def _end_delays(self) -> None:
         now_ms = self._manager.clock.now_ms

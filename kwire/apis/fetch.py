@@ -6,8 +6,9 @@ start offset · v7 sessions (KIP-227) · v9 leader epoch (KIP-320) · v10 zstd �
 v17 directory id · v18 the follower's high watermark (not used).
 
 Answers to handleFetchRequest of Kafka 3.9; sessions are in kwire.replication.fetch_session, reading in Partition and
-ReplicaManager. v0 to v3 get message sets, converted from what is stored. Deliberate difference: v0 to v2 get the first
-batch whole, even above their limit, where Kafka cuts it and the client fails.
+ReplicaManager. v0 to v3 get message sets, converted from what is stored. Deliberate differences: v0 to v2 get the first
+batch whole, even above their limit, where Kafka cuts it and the client fails; a follower that asks for an unknown
+partition is answered at once.
 """
 
 from __future__ import annotations
@@ -72,6 +73,9 @@ def handle_fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | 
         rack_id=request.rack_id,
     )
     answer = _Answer(ctx, context)
+    if answer.failed and replica_id >= 0:
+        # A follower that was told of a new topic before this broker was: it asks again soon, but not while it waits.
+        params.max_wait_ms = 0
     operation = services.replica_manager.fetch_records(params, answer.readable, answer.complete)
     if operation is None:
         assert answer.response is not None
@@ -116,13 +120,13 @@ def _forgotten(request: FetchRequest, version: int) -> list[SessionKey]:
 class _Answer:
     """The answer in the making: what is read, what could not be, and, when all is there, the response."""
 
-    __slots__ = ("_context", "_ctx", "_failed", "_partitions", "parked", "readable", "response")
+    __slots__ = ("_context", "_ctx", "_partitions", "failed", "parked", "readable", "response")
 
     def __init__(self, ctx: RequestContext, context: FetchContext) -> None:
         self._ctx = ctx
         self._context = context
         self._partitions: list[CachedPartition] = []
-        self._failed: list[tuple[CachedPartition, FetchPartitionData]] = []
+        self.failed: list[tuple[CachedPartition, FetchPartitionData]] = []
         self.readable: list[tuple[TopicPartition, FetchPartition]] = []
         self.response: FetchResponse | None = None
         self.parked = False
@@ -134,12 +138,12 @@ class _Answer:
                 if partition.topic is None:
                     name = metadata.topic_name(partition.topic_id)
                     if name is None:
-                        self._failed.append((partition, _error(ErrorCode.UNKNOWN_TOPIC_ID)))
+                        self.failed.append((partition, _error(ErrorCode.UNKNOWN_TOPIC_ID)))
                         continue
                     partition.resolve(name)
                 if metadata.partition(*partition.key) is None and partition.key not in hosted:
                     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    self._failed.append((partition, _error(error)))
+                    self.failed.append((partition, _error(error)))
                     continue
             self._partitions.append(partition)
             self.readable.append((partition.key, partition))
@@ -155,7 +159,7 @@ class _Answer:
             ]
         pairs = list(zip(self._partitions, results, strict=True))
         try:
-            session_id, answered = self._context.finish(pairs + self._failed)
+            session_id, answered = self._context.finish(pairs + self.failed)
         except KafkaError as error:
             response = FetchResponse(error_code=error.code)
         else:

@@ -162,15 +162,7 @@ class Node:
 
     def order(self, request: LeaderAndIsrRequest) -> list[int]:
         """LeaderAndIsr as a broker obeys it; the errors of its partitions."""
-        epochs = {key: p.leader_epoch for key, p in self.manager.by_key.items()}
         response = self.manager.become_leader_or_follower(request)
-        # What replica_control does once fetchers are wired there; a second time it changes nothing.
-        for key, partition in self.manager.by_key.items():
-            if partition.is_leader:
-                self.fetchers.remove([key])
-            elif partition.leader_epoch > epochs.get(key, -1):
-                self.fetchers.add_follower(partition)
-        self.fetchers.close_idle()
         return [e.error_code for topic in response.topics for e in topic.partition_errors]
 
     def stop(self, topic: str = "t", index: int = 0, *, delete: bool = True) -> int:
@@ -179,8 +171,6 @@ class Node:
         )
         named = StopReplicaTopicState(topic_name=topic, partition_states=[state])
         response = self.manager.stop_replicas(StopReplicaRequest(topic_states=[named]))
-        self.fetchers.remove([(topic, index)])
-        self.fetchers.close_idle()
         return response.partition_errors[0].error_code
 
 

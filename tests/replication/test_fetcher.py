@@ -139,6 +139,22 @@ def test_a_delayed_partition_is_not_held_up_by_the_others():
     assert rig[2].ends("b")[2] == 1
 
 
+def test_a_topic_the_leader_has_not_heard_of_is_not_waited_for():
+    rig = Rig()
+    rig.lead(1, 0, topic="a")
+    rig.wait(600)
+    before = rig[1].metadata
+    rig[1].services.metadata = rig[1].manager.metadata = type(before)()  # of before the topic
+    rig.lead(1, 0, topic="b", to=[2])
+    rig.wait(20)
+    assert "fetch(0,-1) error 100" in rig.talk
+    rig[1].services.metadata = rig[1].manager.metadata = before
+    rig.lead(1, 0, topic="b", to=[1])
+    rig[1].produce(1, topic="b")
+    rig.wait(50)
+    assert rig[2].ends("b")[2] == 1
+
+
 def test_a_leader_that_never_answers_is_hung_up_on():
     rig = Rig()
     rig.lead(1, 0)
