@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kwire.replication.config import BrokerConfig
     from kwire.replication.controller import Controller
     from kwire.replication.controller_journal import StoreJournal
+    from kwire.replication.log import Log
     from kwire.replication.log_manager import LogManager
     from kwire.replication.log_store import LogStore
     from kwire.replication.metadata import Endpoint, MetadataCache
@@ -75,6 +76,7 @@ class Broker:
         self.failed: list[BaseException] = []
         self.broker_epoch = -1
         self._report = report
+        self._compaction = _Compaction(config)
         metadata = MetadataCache()
         log_manager = LogManager(
             store,
@@ -83,7 +85,7 @@ class Broker:
             config,
             cluster_id=cluster_id,
             node_id=config.node_id,
-            clean_logs=_log_cleaner(config),
+            clean_logs=self._compaction.clean_logs,
             report=report,
         )
         replica_manager = ReplicaManager(
@@ -160,17 +162,27 @@ class Broker:
         services.cluster_id = log_manager.cluster_id
         if self.member is not None:
             log_manager.start()
+            services.replica_manager.start()
             self.member.start(endpoints, services.cluster_id)
             return
         assert services.controller is not None and self._journal is not None
         services.controller.start()
-        if self._journal.cut_bytes and self._report is not None:
-            self._report(f"cut {self._journal.cut_bytes} torn bytes off the controller's journal")
+        if self._journal.cut_bytes:
+            self.report(f"cut {self._journal.cut_bytes} torn bytes off the controller's journal")
         self.broker_epoch = services.controller.register_broker(
             self.config.node_id, self.config.broker_rack, endpoints
         )
         services.replica_manager.broker_epoch = self.broker_epoch
         log_manager.start()
+
+    def log_truncated(self, log: Log, offset: int) -> None:
+        """A follower's log was cut: the cleaner must not think it clean beyond."""
+        self._compaction.log_truncated(self.services.log_manager, log, offset)
+
+    def report(self, text: str) -> None:
+        """Something that an operator wants to know."""
+        if self._report is not None:
+            self._report(text)
 
     def _own_cluster_id(self) -> str:
         """What the data directory says, or a new id: a random uuid in Kafka's letters, without a leading dash."""
@@ -243,6 +255,7 @@ class Broker:
         """A clean stop: logs flushed, checkpoints and the clean marker written."""
         if self.member is not None:
             self.member.close()
+        self.services.replica_manager.shut_down()
         self.services.log_manager.close(self.services.replica_manager.broker_epoch)
         if self._journal is not None:
             self._journal.close()
@@ -266,19 +279,28 @@ def _cluster_member(
         random,
         metadata,
         replica_manager,
+        log_truncated=broker.log_truncated,
+        report=broker.report,
     )
 
 
-def _log_cleaner(config: BrokerConfig) -> Callable[[LogManager], None]:
-    """Compaction, loaded when its first turn comes: long after the start."""
-    cleaner: LogCleaner | None = None
+class _Compaction:
+    """The log cleaner, loaded when its first turn comes: long after the start."""
 
-    def clean_logs(manager: LogManager) -> None:
-        nonlocal cleaner
-        if cleaner is None:
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._cleaner: LogCleaner | None = None
+
+    def _loaded(self) -> LogCleaner:
+        if self._cleaner is None:
             from kwire.replication.cleaner import LogCleaner
 
-            cleaner = LogCleaner(config.log_cleaner_dedupe_buffer_size)
-        cleaner.clean_logs(manager)
+            self._cleaner = LogCleaner(self._config.log_cleaner_dedupe_buffer_size)
+        return self._cleaner
 
-    return clean_logs
+    def clean_logs(self, manager: LogManager) -> None:
+        self._loaded().clean_logs(manager)
+
+    def log_truncated(self, manager: LogManager, log: Log, offset: int) -> None:
+        if "compact" in log.config.cleanup_policy:  # others have no dirty offset
+            self._loaded().log_truncated(manager, log, offset)

@@ -82,7 +82,8 @@ def cli() -> None:
     metavar="N",
     type=click.IntRange(1),
     default=1,
-    help="Brokers to start (this version: 1).",
+    show_default=True,
+    help="Brokers to start: node ids and ports count up from the first's.",
 )
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option(
@@ -96,7 +97,8 @@ def cli() -> None:
     "--isolation",
     type=click.Choice(["thread", "process"]),
     default="thread",
-    help="Brokers as threads or processes; the same for one broker.",
+    show_default=True,
+    help="Several brokers: all in one process, or each in a process of its own.",
 )
 @_config_option
 @click.option(
@@ -142,20 +144,13 @@ def cli() -> None:
 )
 @click.option("--log-json", is_flag=True, help="Log lines as JSON.")
 def up(
-    brokers: int,
-    isolation: str,
     control_port: int,
     **options: object,
 ) -> None:
     """Start a cluster in the foreground; Ctrl-C stops it cleanly.
 
-    Prints one line when it is ready: "ready bootstrap=127.0.0.1:9092".
+    Prints one line when it is ready: "ready bootstrap=127.0.0.1:9092", all brokers with commas between.
     """
-    if brokers > 1:
-        _fail(
-            2,
-            f"kwire up: --brokers {brokers}: this version runs one broker; more come with replication",
-        )
     if control_port:
         _fail(
             2,
@@ -167,6 +162,99 @@ def up(
     status = run_up(UpSettings(**options))  # type: ignore[arg-type]  # the options above
     # Nothing is left to be cleaned up that the kernel does not clean up faster.
     sys.exit(status)
+
+
+def _controller(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> tuple[int, str, int] | None:
+    """ID@HOST:PORT."""
+    if text is None:
+        return None
+    node_id, at, address = text.partition("@")
+    host, colon, port = address.rpartition(":")
+    numbers = [item for item in (node_id, port) if item.isascii() and item.isdigit()]
+    if not (at and colon and host) or len(numbers) < 2 or int(port) > 65535:
+        raise click.BadParameter(f"expected ID@HOST:PORT, not {text!r}")
+    return int(node_id), host.strip("[]"), int(port)
+
+
+@cli.command(
+    epilog=_example(
+        "kwire node --id 2 --roles broker --listener PLAINTEXT://127.0.0.1:9093 --controller 1000@127.0.0.1:9090"
+    )
+)
+@click.option(
+    "--id",
+    "node_id",
+    metavar="ID",
+    type=click.IntRange(0, 2**31 - 1),
+    required=True,
+    help="Node id; the controller's is no broker's.",
+)
+@click.option(
+    "--roles",
+    "role",
+    type=click.Choice(["broker", "controller"]),
+    required=True,
+    help="What it is.",
+)
+@click.option(
+    "--listener",
+    "listeners",
+    metavar="NAME://HOST:PORT",
+    multiple=True,
+    help="Where to listen; repeatable.  [default: PLAINTEXT://127.0.0.1:0]",
+)
+@click.option(
+    "--controller",
+    metavar="ID@HOST:PORT",
+    callback=_controller,
+    help="The controller; needed for a broker.",
+)
+@click.option(
+    "--broker-epoch",
+    metavar="EPOCH",
+    type=click.IntRange(0),
+    help="Under a foreign controller, where somebody else has registered the broker.",
+)
+@click.option("--data-dir", metavar="DIR", required=True, help="Where its logs live.")
+@click.option("--cluster-id", metavar="ID", help="The cluster's id; else the controller's word.")
+@click.option(
+    "--brokers",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1,
+    help="The cluster's size, which some defaults depend on.",
+)
+@_config_option
+@click.option(
+    "-c",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_key_value,
+    help="One configuration key of Kafka's; repeatable.",
+)
+@click.option("--as-version", metavar="RELEASE", help="Serve what this release of Kafka serves.")
+@click.option("--temporary", is_flag=True, help="The data need not survive a power cut: no fsync.")
+@click.option("--again", is_flag=True, hidden=True)
+@click.option("--supervised", is_flag=True, hidden=True)
+@click.option(
+    "--log-level",
+    type=click.Choice(_LOG_LEVELS),
+    default="info",
+    show_default=True,
+    help="What goes to stderr.",
+)
+@click.option("--log-json", is_flag=True, help="Log lines as JSON.")
+def node(supervised: bool, log_level: str, log_json: bool, **options: object) -> None:
+    """Run one node of a cluster: a broker, or the controller.
+
+    Prints one line when it is ready: "ready id=2 roles=broker listeners=PLAINTEXT://127.0.0.1:9093 bootstrap=…".
+    """
+    from kwire.server.node_command import node_settings, run_node
+
+    sys.exit(run_node(lambda: node_settings(**options), log_level, log_json, supervised))  # type: ignore[arg-type]  # the options above
 
 
 @cli.command(epilog=_example("kwire config --unused --config server.properties"))

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kwire.replication.alter_partition import AlterPartitionManager
 from kwire.replication.controller_link import AllocatedProducerIds, ControllerLink
+from kwire.replication.fetcher_manager import ReplicaFetcherManager
 from kwire.replication.peers import Peers
 from kwire.replication.topic_creation import TopicCreation
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from kwire.replication.clock import Clock, Timers
     from kwire.replication.config import BrokerConfig
+    from kwire.replication.log import Log
     from kwire.replication.metadata import Endpoint, MetadataCache
     from kwire.replication.outbox import Buffer, Outbox
     from kwire.replication.replica_manager import ReplicaManager
@@ -71,7 +74,11 @@ class ClusterMember:
         random: Random,
         metadata: MetadataCache,
         replica_manager: ReplicaManager,
+        *,
+        log_truncated: Callable[[Log, int], None] | None = None,
+        report: Callable[[str], None] | None = None,
     ) -> None:
+        """`log_truncated`: hears of logs that had to be cut. `report`: what an operator wants to know."""
         self._settings = settings
         self._clock = clock
         self._timers = timers
@@ -92,6 +99,19 @@ class ClusterMember:
         )
         self.topic_creation = TopicCreation(self.link, config)
         self.producer_ids = AllocatedProducerIds(self.link)
+        replica_manager.fetchers = ReplicaFetcherManager(
+            replica_manager,
+            self.peers,
+            clock,
+            timers,
+            config,
+            log_truncated=log_truncated,
+            report=report,
+        )
+        proposals = AlterPartitionManager(
+            replica_manager, self.peers, self.controller_node, clock, timers
+        )
+        replica_manager.isr_proposer = proposals.submit
 
     def start(self, endpoints: list[Endpoint], cluster_id: str) -> None:
         """Registers with the controller; one that is foreign knows the broker already."""

@@ -23,10 +23,12 @@ class UpSettings:
     __slots__ = (
         "advertise",
         "as_version",
+        "brokers",
         "config_path",
         "data_dir",
         "first_id",
         "host",
+        "isolation",
         "log_json",
         "log_level",
         "overrides",
@@ -48,10 +50,14 @@ class UpSettings:
         as_version: str | None = None,
         ready_file: str | None = None,
         first_id: int | None = None,
+        brokers: int = 1,
+        isolation: str = "thread",
         log_level: str = "info",
         log_json: bool = False,
     ) -> None:
         """`overrides`: configuration keys from -c. `topics`: name, partitions, replication (-1: default)."""
+        self.brokers = brokers
+        self.isolation = isolation
         self.host = host
         self.port = port
         self.advertise = advertise

@@ -1,4 +1,5 @@
-"""What `kwire up` does once its options are read: one process, one node, from configuration to exit status.
+"""What `kwire up` does once its options are read: from configuration to exit status. One process, one node; several
+brokers are in `cluster.py`.
 
 Exit status: 0 after SIGINT or SIGTERM with data flushed, 1 for a failure at run time (`NodeError`), 2 for a
 configuration that is refused (`SettingsError`). Each failure is one line; nothing here prints a traceback.
@@ -72,7 +73,7 @@ class _Process:
 
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, _on_signal, stop)
+            loop.add_signal_handler(number, on_signal, stop)
         broker = self._start_broker()
         await self.node.serve(broker)
         self._announce()
@@ -147,13 +148,13 @@ class _Process:
     def _announce(self) -> None:
         bootstrap = self.node.bootstrap_servers
         if self.settings.ready_file is not None:
-            _write_ready_file(self.settings.ready_file, bootstrap)
+            write_ready_file(self.settings.ready_file, bootstrap)
         sys.stdout.write(f"ready bootstrap={bootstrap}\n")
         sys.stdout.flush()
 
     def _clean_up(self) -> None:
         if self.settings.ready_file is not None:
-            _remove(self.settings.ready_file)
+            remove(self.settings.ready_file)
         if self.temporary:
             import shutil
 
@@ -171,13 +172,14 @@ def _endpoint(listener: Listener) -> Endpoint:
     )
 
 
-def _on_signal(stop: asyncio.Event) -> None:
+def on_signal(stop: asyncio.Event) -> None:
+    """SIGINT or SIGTERM: a clean stop."""
     if stop.is_set():
         os._exit(1)  # a second signal: the user does not want to wait for the first
     stop.set()
 
 
-def _write_ready_file(path: str, bootstrap: str) -> None:
+def write_ready_file(path: str, bootstrap: str) -> None:
     """Atomically: a reader sees the whole file or none."""
     import json
 
@@ -188,11 +190,12 @@ def _write_ready_file(path: str, bootstrap: str) -> None:
             file.write(text + "\n")
         os.replace(temporary, path)
     except OSError as error:
-        _remove(temporary)
+        remove(temporary)
         raise NodeError(f"cannot write the ready file {path}: {error.strerror}") from None
 
 
-def _remove(path: str) -> None:
+def remove(path: str) -> None:
+    """Deletes a file, if it is there."""
     try:
         os.unlink(path)
     except OSError:
@@ -205,8 +208,13 @@ def run_up(settings: UpSettings) -> int:
     logs.configure(settings.log_level, settings.log_json)
     try:
         if settings.ready_file is not None:
-            _remove(settings.ready_file)  # of an earlier run: nobody shall wait for the wrong node
-        _Process(settings).run()
+            remove(settings.ready_file)  # of an earlier run: nobody shall wait for the wrong node
+        if settings.brokers > 1:
+            from kwire.server.cluster import run_cluster
+
+            run_cluster(settings)
+        else:
+            _Process(settings).run()
     except SettingsError as error:
         return _say(2, str(error))
     except NodeError as error:

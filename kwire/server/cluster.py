@@ -1,0 +1,75 @@
+"""`kwire up --brokers N`: a cluster in the foreground, from options to exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import sys
+
+from kwire.server.node import new_event_loop, settle_garbage_collector
+from kwire.server.settings import UpSettings, config_values, data_dir_of
+from kwire.server.supervisor import Supervisor
+from kwire.server.up import on_signal, remove, write_ready_file
+
+
+def run_cluster(settings: UpSettings) -> None:
+    """Runs until a signal. SettingsError, NodeError."""
+    values = config_values(settings)
+    first_id = int(values["node.id"])
+    data_dir, temporary = data_dir_of(settings, values)
+    log_options = ["--log-level", settings.log_level]
+    if settings.log_json:
+        log_options.append("--log-json")
+    supervisor = Supervisor(
+        values,
+        data_dir,
+        brokers=settings.brokers,
+        isolation=settings.isolation,
+        first_id=first_id,
+        temporary=temporary,
+        as_version=settings.as_version,
+        log_options=log_options,
+    )
+    loop = new_event_loop()
+    try:
+        loop.run_until_complete(_main(settings, supervisor))
+    finally:
+        loop.close()
+        if settings.ready_file is not None:
+            remove(settings.ready_file)
+        if temporary:
+            shutil.rmtree(data_dir, ignore_errors=True)
+
+
+async def _main(settings: UpSettings, supervisor: Supervisor) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, stop)
+    starting = loop.create_task(_start(settings, supervisor))
+    stopping = loop.create_task(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait({starting})
+        return
+    starting.result()
+    bootstrap = supervisor.bootstrap_servers
+    if settings.ready_file is not None:
+        write_ready_file(settings.ready_file, bootstrap)
+    sys.stdout.write(f"ready bootstrap={bootstrap}\n")
+    sys.stdout.flush()
+    settle_garbage_collector()
+    await stopping
+    await supervisor.stop()
+
+
+async def _start(settings: UpSettings, supervisor: Supervisor) -> None:
+    await supervisor.start()
+    if settings.topics:
+        try:
+            await supervisor.create_topics(settings.topics)
+        except BaseException:
+            await supervisor.stop()
+            raise

@@ -1,0 +1,140 @@
+"""`kwire node`: one node of a cluster in a process of its own.
+
+Prints "ready id=… roles=… listeners=… bootstrap=…" when it is. SIGTERM and SIGINT stop it with a controlled shutdown.
+Under a supervisor (`--supervised`) what goes wrong at the start is a line on stdout, "failed STATUS TEXT", for the
+supervisor to tell, and the end of stdin is a clean stop without controlled shutdown: the cluster stops as a whole, or
+its supervisor has died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+
+from kwire.server import logs
+from kwire.server.listeners import format_address
+from kwire.server.node import new_event_loop, settle_garbage_collector
+from kwire.server.node_runner import BROKER, NodeRunner, NodeSettings
+from kwire.server.settings import (
+    DEFAULT_HOST,
+    NodeError,
+    SettingsError,
+    UpSettings,
+    config_values,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+async def _run(settings: NodeSettings, supervised: bool) -> None:
+    loop = asyncio.get_running_loop()
+    stopping: asyncio.Future[bool] = loop.create_future()  # whether with controlled shutdown
+
+    def on_signal() -> None:
+        if stopping.done():
+            os._exit(1)  # a second signal: the user does not want to wait for the first
+        stopping.set_result(True)
+
+    def on_input() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            if not stopping.done():
+                stopping.set_result(False)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    if supervised:
+        loop.add_reader(0, on_input)
+    runner = NodeRunner(settings)
+    starting = loop.create_task(runner.start())
+    either: set[asyncio.Future[Any]] = {starting, stopping}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():  # told to stop while the controller is waited for
+        starting.cancel()
+        await asyncio.wait({starting})
+        return
+    starting.result()
+    sys.stdout.write(
+        f"ready id={runner.config.node_id} roles={settings.role} listeners={runner.listeners}"
+        f" bootstrap={format_address(*runner.address)}\n"
+    )
+    sys.stdout.flush()
+    settle_garbage_collector()
+    await runner.stop(controlled=await stopping)
+
+
+def node_settings(
+    *,
+    node_id: int,
+    role: str,
+    listeners: tuple[str, ...],
+    controller: tuple[int, str, int] | None,
+    broker_epoch: int | None,
+    data_dir: str,
+    cluster_id: str | None,
+    brokers: int,
+    config_path: str | None,
+    overrides: dict[str, str],
+    as_version: str | None,
+    temporary: bool,
+    again: bool,
+) -> NodeSettings:
+    """What the options of the command line make. SettingsError, NodeError."""
+    if role == BROKER and controller is None:
+        raise SettingsError("--roles broker: --controller ID@HOST:PORT is needed")
+    values = dict(overrides)
+    if listeners:
+        values["listeners"] = ",".join(listeners)
+    values = config_values(UpSettings(config_path=config_path, overrides=values, port=None))
+    if not listeners and "listeners" not in overrides and config_path is None:
+        values["listeners"] = f"PLAINTEXT://{DEFAULT_HOST}:0"
+    values["node.id"] = str(node_id)
+    values.pop("broker.id", None)
+    return NodeSettings(
+        role,
+        values,
+        os.path.abspath(data_dir),
+        controller=controller,
+        broker_epoch=broker_epoch,
+        cluster_id=cluster_id,
+        brokers=brokers,
+        as_version=as_version,
+        temporary=temporary,
+        again=again,
+    )
+
+
+def run_node(
+    make_settings: Callable[[], NodeSettings], log_level: str, log_json: bool, supervised: bool
+) -> int:
+    """Runs until a signal; returns the exit status and has said why when that is not 0."""
+    gc.disable()  # until the start is over: nothing it makes is garbage
+    logs.configure(log_level, log_json)
+    loop = new_event_loop()
+    try:
+        loop.run_until_complete(_run(make_settings(), supervised))
+    except SettingsError as error:
+        return _say(2, str(error), supervised)
+    except NodeError as error:
+        return _say(1, str(error), supervised)
+    except BrokenPipeError:
+        return _say(1, "nobody reads the ready line: stdout is closed", False)
+    finally:
+        loop.close()
+    return 0
+
+
+def _say(status: int, line: str, supervised: bool) -> int:
+    line = line.replace("\n", " ")
+    if supervised:
+        sys.stdout.write(f"failed {status} {line}\n")
+        sys.stdout.flush()
+    else:
+        sys.stderr.write(f"kwire node: {line}\n")
+    return status

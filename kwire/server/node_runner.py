@@ -1,0 +1,295 @@
+"""One node of a cluster, from configuration to a listening socket: a broker among several, or the controller.
+
+`kwire node` runs one in its own process, the supervisor runs several on one event loop; both by `NodeRunner`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+from kwire.replication.config import BrokerConfig, ConfigError
+from kwire.server.listeners import (
+    SECURITY_PROTOCOLS,
+    format_address,
+    inter_broker_listener,
+)
+from kwire.server.logs import event
+from kwire.server.node import Node
+from kwire.server.settings import NodeError, SettingsError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.controller_node import ControllerNode
+    from kwire.replication.metadata import Endpoint
+    from kwire.server.file_log_store import FileLogStore
+    from kwire.server.listeners import Listener
+
+_log = logging.getLogger(__name__)
+
+BROKER, CONTROLLER = "broker", "controller"
+_BIND_TRIES = 20
+_BIND_PAUSE_SECONDS = 0.02
+_CONTROLLER_WAIT_SECONDS = 30.0
+
+
+class NodeSettings:
+    """What a node of a cluster is told. `values`: configuration keys and texts, node.id and listeners included."""
+
+    __slots__ = (
+        "again",
+        "as_version",
+        "broker_epoch",
+        "brokers",
+        "cluster_id",
+        "controller",
+        "data_dir",
+        "role",
+        "temporary",
+        "values",
+    )
+
+    def __init__(
+        self,
+        role: str,
+        values: dict[str, str],
+        data_dir: str,
+        *,
+        controller: tuple[int, str, int] | None = None,
+        broker_epoch: int | None = None,
+        cluster_id: str | None = None,
+        brokers: int = 1,
+        as_version: str | None = None,
+        temporary: bool = False,
+        again: bool = False,
+    ) -> None:
+        """`controller`: id, host and port, for a broker. `broker_epoch`: a foreign controller has given it.
+
+        `brokers`: the cluster's size, which some defaults depend on. `temporary`: the directory need not survive a
+        power cut. `again`: the node has run before, on the same port."""
+        self.again = again
+        self.role = role
+        self.values = values
+        self.data_dir = data_dir
+        self.controller = controller
+        self.broker_epoch = broker_epoch
+        self.cluster_id = cluster_id
+        self.brokers = brokers
+        self.as_version = as_version
+        self.temporary = temporary
+
+
+class NodeRunner:
+    """`await start()`, then it serves until `await stop()` or `kill()`; a new one for the next run."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        """SettingsError for a configuration that is refused."""
+        self.settings = settings
+        values = {**settings.values, "log.dirs": settings.data_dir}
+        values.pop("log.dir", None)
+        self._caps: dict[int, tuple[int, int]] | None = None
+        try:
+            self.config = BrokerConfig(values, brokers=settings.brokers)
+            self.node = Node(self.config)
+            if settings.as_version is not None:
+                from kwire.apis.releases import release_ranges
+
+                self._caps = release_ranges(settings.as_version)
+        except ConfigError as error:
+            raise SettingsError(str(error)) from None
+        except ValueError as error:
+            raise SettingsError(f"--as-version: {error}") from None
+        self.core: Broker | ControllerNode
+        self._store: FileLogStore | None = None
+        self._ready = asyncio.Event()
+        self._refusal: str | None = None
+        self._ended = False
+
+    @property
+    def listeners(self) -> str:
+        """As in the configuration, with the ports that were bound."""
+        return ",".join(
+            f"{each.name}://{format_address(each.host, each.port)}" for each in self.node.listeners
+        )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the node is reached."""
+        first = self.node.listeners[0]
+        return first.advertised_host, first.advertised_port
+
+    # -- start ---------------------------------------------------------------------------------------------------
+
+    async def start(self, *, wait_seconds: float | None = None) -> None:
+        """Binds, loads, serves, and for a broker: returns when the controller has told it of the cluster.
+
+        NodeError, SettingsError: nothing is left running then. `wait_seconds`: how long the controller may take."""
+        try:
+            await self._bind()
+            cluster_id = await self._cluster_id()
+            try:
+                self._load(cluster_id)
+            except Exception as error:
+                raise self._load_error(error) from None
+            await self.node.serve(self.core)
+            if self.settings.role == BROKER:
+                await self._registered(wait_seconds)
+        except BaseException:
+            self.kill()
+            raise
+
+    async def _bind(self) -> None:
+        """The port of this node's last run may take a moment to become free."""
+        for tries_left in reversed(range(_BIND_TRIES if self.settings.again else 1)):
+            try:
+                self.node.bind()
+                return
+            except NodeError:
+                self.node.close_sockets()
+                if not tries_left:
+                    raise
+                self.node = Node(self.config)
+            await asyncio.sleep(_BIND_PAUSE_SECONDS)
+
+    async def _cluster_id(self) -> str | None:
+        """Given, or the directory's (None), or, for a broker in a new directory, what the controller says."""
+        settings = self.settings
+        if (
+            settings.cluster_id is not None
+            or settings.role == CONTROLLER
+            or settings.broker_epoch is not None
+            or os.path.exists(os.path.join(settings.data_dir, "meta.properties"))
+        ):
+            return settings.cluster_id
+        from kwire.protocol.errors import MalformedMessage
+        from kwire.protocol.schemas.cluster import DescribeClusterRequest
+        from kwire.server.wire_client import ask
+
+        assert settings.controller is not None
+        _, host, port = settings.controller
+        reason = "no answer"
+        deadline = asyncio.get_running_loop().time() + _CONTROLLER_WAIT_SECONDS
+        while asyncio.get_running_loop().time() < deadline:
+            try:
+                response = await ask(host, port, 0, DescribeClusterRequest())
+                return str(response.cluster_id)
+            except (OSError, EOFError, TimeoutError, MalformedMessage) as error:
+                reason = str(error) or "no answer"
+            await asyncio.sleep(0.05)
+        raise NodeError(f"the controller at {format_address(host, port)}: {reason}")
+
+    def _load(self, cluster_id: str | None) -> None:
+        from random import Random
+
+        from kwire.server.file_log_store import FileLogStore
+
+        settings, node = self.settings, self.node
+        self._store = store = FileLogStore(settings.data_dir, fsync=not settings.temporary)
+        random = Random(int.from_bytes(os.urandom(8), "big"))
+        endpoints = [_endpoint(listener) for listener in node.listeners]
+        if settings.role == CONTROLLER:
+            from kwire.controller_node import ControllerNode
+
+            self.core = ControllerNode(
+                self.config,
+                store,
+                node.clock,
+                node.outbox,
+                random,
+                cluster_id=cluster_id,
+                report=self._report,
+            )
+            self.core.start(endpoints)
+            return
+        from kwire.broker import Broker
+        from kwire.replication.cluster_member import ClusterSettings
+
+        assert settings.controller is not None
+        controller_id, host, port = settings.controller
+        self.core = Broker(
+            self.config,
+            store,
+            node.clock,
+            node.outbox,
+            random,
+            log_dir=settings.data_dir,
+            disk_space=self._disk_space,
+            api_caps=self._caps,
+            cluster_id=cluster_id,
+            report=self._report,
+            cluster=ClusterSettings(
+                controller_id,
+                (host, port),
+                inter_broker_listener(self.config, node.listeners).name,
+                broker_epoch=settings.broker_epoch,
+                on_ready=self._ready.set,
+                on_refused=self._refused,
+            ),
+        )
+        self.core.start(endpoints)
+
+    def _load_error(self, error: Exception) -> Exception:
+        from kwire.protocol.errors import KafkaError
+        from kwire.replication.controller_state import JournalError
+
+        if not isinstance(error, OSError | JournalError | KafkaError):
+            return error
+        reason = getattr(error, "strerror", None) or str(error)
+        return NodeError(f"data directory {self.settings.data_dir}: {reason}")
+
+    async def _registered(self, wait_seconds: float | None) -> None:
+        try:
+            async with asyncio.timeout(wait_seconds):
+                await self._ready.wait()
+        except TimeoutError:
+            raise NodeError("the controller did not take up the broker in time") from None
+        if self._refusal is not None:
+            raise NodeError(self._refusal)
+
+    def _refused(self, reason: str) -> None:
+        self._refusal = reason
+        self._ready.set()
+
+    def _report(self, text: str) -> None:
+        event(_log, logging.INFO, text, node_id=self.config.node_id)
+
+    def _disk_space(self) -> tuple[int, int]:
+        """(total, usable) bytes of the file system that the log directory is on."""
+        stat = os.statvfs(self.settings.data_dir)
+        return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    async def stop(self, *, controlled: bool = True) -> None:
+        """A clean stop; `controlled`: leaderships are moved away before. NodeError when logs cannot be closed."""
+        if self._ended:
+            return
+        try:
+            await self.node.stop(controlled=controlled)
+        finally:
+            self._release()
+
+    def kill(self) -> None:
+        """The end of a process that is killed: nothing is said, nothing is flushed."""
+        if not self._ended:
+            self.node.kill()
+            self._release()
+
+    def _release(self) -> None:
+        self._ended = True
+        self.node.close_sockets()
+        if self._store is not None:
+            self._store.close()
+
+
+def _endpoint(listener: Listener) -> Endpoint:
+    from kwire.replication.metadata import Endpoint
+
+    return Endpoint(
+        listener.name,
+        listener.advertised_host,
+        listener.advertised_port,
+        SECURITY_PROTOCOLS.index(listener.security_protocol),
+    )

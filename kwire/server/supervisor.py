@@ -1,0 +1,412 @@
+"""A cluster's nodes: started, stopped, killed and started again, on one event loop or in a process each.
+
+Answers to no class of Kafka's; its tests have KafkaClusterTestKit. The controller is node 1000 (or the first free id
+above the brokers), always a node of its own; brokers have the ids that were asked for. Between nodes everything
+crosses TCP, whatever the isolation.
+
+Invariants: a node keeps its ports and its directory from one run to the next; a process that ends unasked is told in
+one line and takes nobody with it; nothing that was started outlives `stop`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from contextlib import suppress
+
+from kwire.server.listeners import format_address
+from kwire.server.logs import event
+from kwire.server.node_runner import BROKER, CONTROLLER, NodeRunner, NodeSettings
+from kwire.server.settings import NodeError, SettingsError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
+
+THREAD, PROCESS = "thread", "process"
+CONTROLLER_ID = 1000
+START_SECONDS = 30.0
+STOP_SECONDS = 15.0
+_MEMBERSHIP_CHECK_SECONDS = 0.005
+
+
+class ThreadHandle:
+    """A node on this event loop."""
+
+    def __init__(self, node_id: int, settings: NodeSettings) -> None:
+        self.node_id = node_id
+        self.settings = settings
+        self.runner: NodeRunner | None = None
+        self.address = ("", 0)
+
+    @property
+    def running(self) -> bool:
+        return self.runner is not None
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    async def start(self) -> None:
+        runner = NodeRunner(self.settings)
+        await runner.start(wait_seconds=START_SECONDS)
+        self.runner = runner
+        self.address = runner.address
+        self.settings.values["listeners"] = runner.listeners
+        self.settings.again = True
+
+    async def stop(self, *, controlled: bool = True) -> None:
+        runner, self.runner = self.runner, None
+        if runner is not None:
+            await runner.stop(controlled=controlled)
+
+    async def kill(self) -> None:
+        runner, self.runner = self.runner, None
+        if runner is not None:
+            runner.kill()
+            await asyncio.sleep(0)
+
+
+class ProcessHandle:
+    """A node in a process of its own: `python -m kwire node …`."""
+
+    def __init__(
+        self,
+        node_id: int,
+        settings: NodeSettings,
+        log_options: list[str],
+        on_death: Callable[[int, int], None],
+    ) -> None:
+        """`on_death(node id, return code)`: the process has ended, and nobody here asked for that."""
+        self.node_id = node_id
+        self.settings = settings
+        self.address = ("", 0)
+        self._log_options = log_options
+        self._on_death = on_death
+        self._process: asyncio.subprocess.Process | None = None
+        self._ending = False
+        self._watcher: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
+    @property
+    def pid(self) -> int:
+        return -1 if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        self._ending = False
+        self._process = process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "kwire",
+            *_arguments(self.node_id, self.settings),
+            *self._log_options,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the supervisor, who stops the nodes in order
+        )
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                line = (await process.stdout.readline()).decode().strip()
+        except BaseException as error:
+            await self.kill()
+            if isinstance(error, TimeoutError):
+                raise NodeError("it was not ready in time") from None
+            raise
+        word, _, rest = line.partition(" ")
+        if word != "ready":
+            await process.wait()
+            self._process = None
+            if word == "failed":
+                status, _, text = rest.partition(" ")
+                raise (SettingsError if status == "2" else NodeError)(text)
+            raise NodeError(f"its process ended with status {process.returncode}")
+        found = dict(item.split("=", 1) for item in rest.split(" "))
+        host, _, port = found["bootstrap"].rpartition(":")
+        self.address = host.strip("[]"), int(port)
+        self.settings.values["listeners"] = found["listeners"]
+        self.settings.again = True
+        self._watcher = asyncio.get_running_loop().create_task(self._watch(process))
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        await process.wait()
+        if self._process is process:
+            self._process = None
+        if not self._ending:
+            self._on_death(self.node_id, process.returncode or 0)
+
+    async def stop(self, *, controlled: bool = True) -> None:
+        process = self._process
+        if process is None:
+            return
+        self._ending = True
+        if controlled:
+            process.send_signal(signal.SIGTERM)
+        else:
+            assert process.stdin is not None
+            process.stdin.close()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            event(_log, logging.WARNING, "node does not stop, killed", node_id=self.node_id)
+            await self.kill()
+        self._process = None
+        if process.returncode:
+            raise NodeError(f"node {self.node_id} stopped with status {process.returncode}")
+
+    async def kill(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        self._ending = True
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        self._process = None
+
+    def send_signal(self, number: int) -> None:
+        """SIGSTOP and SIGCONT, say."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
+
+Handle = ThreadHandle | ProcessHandle
+
+
+def _arguments(node_id: int, settings: NodeSettings) -> list[str]:
+    arguments = ["node", "--supervised", "--id", str(node_id), "--roles", settings.role]
+    arguments += ["--brokers", str(settings.brokers), "--data-dir", settings.data_dir]
+    if settings.cluster_id is not None:
+        arguments += ["--cluster-id", settings.cluster_id]
+    if settings.controller is not None:
+        controller_id, host, port = settings.controller
+        arguments += [
+            "--controller",
+            f"{controller_id}@{format_address(host, port)}",
+        ]
+    if settings.as_version is not None:
+        arguments += ["--as-version", settings.as_version]
+    if settings.temporary:
+        arguments.append("--temporary")
+    if settings.again:
+        arguments.append("--again")
+    for key, value in settings.values.items():
+        arguments += ["-c", f"{key}={value}"]
+    return arguments
+
+
+class Supervisor:
+    """All nodes of one cluster. `await start()`, … `await stop()`."""
+
+    def __init__(
+        self,
+        values: dict[str, str],
+        data_dir: str,
+        *,
+        brokers: int,
+        isolation: str = THREAD,
+        first_id: int = 1,
+        temporary: bool = False,
+        as_version: str | None = None,
+        overrides: dict[int, dict[str, str]] | None = None,
+        log_options: list[str] | None = None,
+    ) -> None:
+        """`values`: every broker's configuration; ports in its listeners are those of the first broker, the next one
+        has the next ones, and so on (0 stays 0). `overrides`: keys of single brokers (broker.rack, say), by id.
+
+        `log_options`: those of the command line, for processes."""
+        self.isolation = isolation
+        self.data_dir = data_dir
+        self._log_options = log_options or []
+        self._stopping = False
+        last_id = first_id + brokers - 1
+        self.controller_id = last_id + 1 if first_id <= CONTROLLER_ID <= last_id else CONTROLLER_ID
+        self._base = {
+            key: value
+            for key, value in values.items()
+            if key not in ("node.id", "broker.id", "log.dir", "log.dirs")
+        }
+        self._cluster_id = _stored_cluster_id(data_dir)
+        common = {
+            "cluster_id": self._cluster_id,
+            "brokers": brokers,
+            "temporary": temporary,
+            "as_version": as_version,
+        }
+        own = {
+            key: value
+            for key, value in self._base.items()
+            if not key.startswith(
+                ("listener", "advertised.", "inter.broker.", "controller.listener")
+            )
+            and key not in ("security.inter.broker.protocol", "broker.rack")
+        }
+        host = values["listeners"].partition("://")[2].partition(",")[0].rpartition(":")[0]
+        own["node.id"] = str(self.controller_id)
+        own["listeners"] = f"PLAINTEXT://{host or '127.0.0.1'}:0"
+        self.controller = self._handle(
+            self.controller_id,
+            NodeSettings(CONTROLLER, own, os.path.join(data_dir, "controller"), **common),  # type: ignore[arg-type]
+        )
+        self.brokers: dict[int, Handle] = {}
+        for number in range(brokers):
+            node_id = first_id + number
+            own = {**self._base, **_shifted_ports(self._base, number), "node.id": str(node_id)}
+            own.update((overrides or {}).get(node_id, {}))
+            settings = NodeSettings(
+                BROKER,
+                own,
+                os.path.join(data_dir, f"broker-{node_id}"),
+                **common,  # type: ignore[arg-type]
+            )
+            self.brokers[node_id] = self._handle(node_id, settings)
+
+    def _handle(self, node_id: int, settings: NodeSettings) -> Handle:
+        if self.isolation == PROCESS:
+            return ProcessHandle(node_id, settings, self._log_options, self._died)
+        return ThreadHandle(node_id, settings)
+
+    def _died(self, node_id: int, status: int) -> None:
+        if not self._stopping:
+            how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+            what = "the controller" if node_id == self.controller_id else f"broker {node_id}"
+            event(_log, logging.ERROR, f"{what} has ended ({how}); the others go on")
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers."""
+        addresses = [handle.address for handle in self.brokers.values()]
+        return ",".join(format_address(host, port) for host, port in addresses)
+
+    # -- the whole cluster ---------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Starts everything; returns when every broker knows of every other. NodeError, SettingsError: nothing runs."""
+        try:
+            os.makedirs(self.data_dir, exist_ok=True)
+            await self._start_node(self.controller)
+            for handle in self.brokers.values():
+                handle.settings.controller = (self.controller_id, *self.controller.address)
+            starts = [self._start_node(handle) for handle in self.brokers.values()]
+            results = await asyncio.gather(*starts, return_exceptions=True)
+            for failure in results:
+                if isinstance(failure, BaseException):
+                    raise failure
+            await self.wait_for_members()
+        except BaseException:
+            await self._kill_all()
+            raise
+
+    async def _start_node(self, handle: Handle) -> None:
+        what = "the controller" if handle is self.controller else f"broker {handle.node_id}"
+        try:
+            await handle.start()
+        except (NodeError, SettingsError) as error:
+            raise type(error)(f"{what}: {error}") from None
+
+    async def stop(self) -> None:
+        """Stops everything cleanly, the controller first: nobody need take over anything."""
+        self._stopping = True
+        failures: list[BaseException] = []
+        try:
+            await self.controller.stop(controlled=False)
+        except NodeError as error:
+            failures.append(error)
+        stops = [handle.stop(controlled=False) for handle in self.brokers.values()]
+        results = await asyncio.gather(*stops, return_exceptions=True)
+        failures += [failure for failure in results if isinstance(failure, BaseException)]
+        if failures:
+            raise failures[0]
+
+    async def _kill_all(self) -> None:
+        self._stopping = True
+        for handle in (*self.brokers.values(), self.controller):
+            await handle.kill()
+
+    async def wait_for_members(self, seconds: float = START_SECONDS) -> None:
+        """Returns when every running broker's metadata lists exactly the running brokers."""
+        wanted = {node_id for node_id, handle in self.brokers.items() if handle.running}
+        deadline = asyncio.get_running_loop().time() + seconds
+        for node_id in wanted:
+            while await self._members_seen_by(self.brokers[node_id]) != wanted:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise NodeError(f"broker {node_id} does not see the others")
+                await asyncio.sleep(_MEMBERSHIP_CHECK_SECONDS)
+
+    async def _members_seen_by(self, handle: Handle) -> set[int]:
+        if isinstance(handle, ThreadHandle):
+            if handle.runner is None:
+                return set()
+            return set(handle.runner.core.services.metadata.brokers)  # type: ignore[union-attr]  # a broker
+        from kwire.protocol.schemas.cluster import DescribeClusterRequest
+        from kwire.server.wire_client import ask
+
+        try:
+            response = await ask(*handle.address, 0, DescribeClusterRequest())
+        except (OSError, EOFError, TimeoutError):
+            return set()
+        return {broker.broker_id for broker in response.brokers}
+
+    async def create_topics(self, topics: list[tuple[str, int, int]]) -> None:
+        """Creates topics (name, partitions, replication; -1: default) that do not exist.
+
+        SettingsError for what is refused."""
+        from kwire.protocol.errors import ErrorCode
+        from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
+        from kwire.server.wire_client import ask
+
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication)
+                for name, partitions, replication in topics
+            ],
+            timeout_ms=20_000,
+        )
+        handle = next(iter(self.brokers.values()))
+        try:
+            response = await ask(*handle.address, 7, request, 30.0)
+        except (OSError, EOFError, TimeoutError) as error:
+            raise NodeError(f"--topic: broker {handle.node_id}: {error or 'no answer'}") from None
+        for result in response.topics:
+            code = ErrorCode(result.error_code)
+            if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise SettingsError(f"--topic {result.name}: {result.error_message or code.name}")
+
+
+def _stored_cluster_id(data_dir: str) -> str:
+    """The id of the cluster whose directory it is; a new one for a new directory."""
+    from kwire.replication.checkpoints import encode_uuid
+
+    with suppress(OSError), open(os.path.join(data_dir, "controller", "meta.properties")) as file:
+        for line in file:
+            key, _, value = line.strip().partition("=")
+            if key == "cluster.id" and value:
+                return value
+    cluster_id = "-"
+    while cluster_id.startswith("-"):
+        cluster_id = encode_uuid(os.urandom(16)).decode()
+    return cluster_id
+
+
+def _shifted_ports(values: dict[str, str], number: int) -> dict[str, str]:
+    """Broker `number`'s listeners (the first is 0): each port is the first broker's plus `number`."""
+    shifted = {}
+    for key in ("listeners", "advertised.listeners"):
+        if values.get(key):
+            items = []
+            for item in values[key].split(","):
+                address, _, port = item.strip().rpartition(":")
+                if port.isascii() and port.isdigit() and int(port) > 0:
+                    port = str(int(port) + number)
+                items.append(f"{address}:{port}")
+            shifted[key] = ",".join(items)
+    return shifted
