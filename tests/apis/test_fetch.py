@@ -143,7 +143,7 @@ def test_the_stored_bytes_are_returned_as_they_are(node, fetch, make_batch):
     assert got[16:] == sent[16:] and len(got) == len(sent)
 
 
-def test_s18_bounds_of_consumers_and_followers(node, fetch, make_batch):
+def test_S18_bounds_of_consumers_and_followers(node, fetch, make_batch):
     node.create(replicas=(1, 2))
     for i in range(8):
         node.produce(make_batch(b"%d" % i), acks=1)
@@ -199,7 +199,7 @@ def test_another_topic_of_the_same_name_is_an_inconsistent_id(node, fetch, id_of
     assert one(fetch({("t", 0): 0}, 12)).error_code == 0
 
 
-def test_s15_epoch_fencing(node, fetch, make_batch):
+def test_S15_epoch_fencing(node, fetch, make_batch):
     node.create(leader_epoch=5)
     assert one(fetch({("t", 0): 0}, current_leader_epoch=4)).error_code == 74
     assert one(fetch({("t", 0): 0}, current_leader_epoch=6)).error_code == 75
@@ -207,7 +207,7 @@ def test_s15_epoch_fencing(node, fetch, make_batch):
     assert one(fetch({("t", 0): 0})).error_code == 0
 
 
-def test_s15_s17_fencing_and_reading_at_a_follower(node, fetch):
+def test_S15_S17_fencing_and_reading_at_a_follower(node, fetch):
     node.update_metadata("t", {0: 2})
     assert node.order(leader=2, leader_epoch=5, replicas=(1, 2)) == 0
     for version in (10, 9, 4):
@@ -227,14 +227,14 @@ def test_who_leads_now_is_told_from_version_16(node, fetch):
     assert [(n.node_id, n.host, n.port) for n in response.node_endpoints] == [(2, "host2", 9092)]
 
 
-def test_s16_unknown_followers(node, fetch):
+def test_S16_unknown_followers(node, fetch):
     node.create(replicas=(1, 2))
     assert one(fetch({("t", 0): 0}, replica=3, current_leader_epoch=0)).error_code == 75
     assert one(fetch({("t", 0): 0}, replica=3)).error_code == 6
     assert one(fetch({("t", 0): 0}, replica=2)).error_code == 0
 
 
-def test_s12_s14_divergence_is_told_and_leaves_the_follower_as_it_was(node, fetch, make_batch):
+def test_S12_S14_divergence_is_told_and_leaves_the_follower_as_it_was(node, fetch, make_batch):
     node.create(replicas=(1, 2))
     node.produce(make_batch(b"a", b"b"), acks=1)
     assert node.order(leader_epoch=3, partition_epoch=1, replicas=(1, 2)) == 0
@@ -253,7 +253,7 @@ def test_s12_s14_divergence_is_told_and_leaves_the_follower_as_it_was(node, fetc
     assert values(one(fetch({("t", 0): 2}, replica=2, last_fetched_epoch=0)).records) == [b"c"]
 
 
-def test_s19_a_follower_learns_the_high_watermark_one_round_later(node, fetch, make_batch):
+def test_S19_a_follower_learns_the_high_watermark_one_round_later(node, fetch, make_batch):
     node.create(replicas=(1, 2))
     assert node.produce(make_batch(b"a", b"b")) is PARKED
     assert one(fetch({("t", 0): 0}, replica=2)).high_watermark == 0
@@ -319,7 +319,7 @@ def test_min_bytes_above_max_bytes_does_not_wait_for_ever(node, fetch, make_batc
     assert len(one(response).records) > 200
 
 
-def test_s20_a_long_poll_ends_when_the_leader_changes(node, fetch, make_batch):
+def test_S20_a_long_poll_ends_when_the_leader_changes(node, fetch, make_batch):
     node.create(replicas=(1, 2), leader_epoch=1)
     waits = {"max_wait_ms": 500, "min_bytes": 1}
     assert fetch({("t", 0): 0}, replica=2, **waits) is PARKED
@@ -335,7 +335,7 @@ def test_s20_a_long_poll_ends_when_the_leader_changes(node, fetch, make_batch):
     assert node.waiting() == 0
 
 
-def test_s21_a_long_poll_ends_when_the_replica_is_stopped(node, fetch, make_batch):
+def test_S21_a_long_poll_ends_when_the_replica_is_stopped(node, fetch, make_batch):
     node.create(replicas=(1, 2))
     assert node.produce(make_batch(b"a")) is PARKED
     assert fetch({("t", 0): 0}, max_wait_ms=500, min_bytes=1) is PARKED
@@ -361,7 +361,7 @@ def test_a_client_that_has_gone_is_not_waited_for(node):
 # Sessions (KIP-227)
 
 
-def test_s41_a_session_lists_only_what_changed(node, fetch, make_batch):
+def test_S41_a_session_lists_only_what_changed(node, fetch, make_batch):
     node.create(partitions=3)
     everything = {("t", i): 0 for i in range(3)}
     first = fetch(everything, session=(0, 0))

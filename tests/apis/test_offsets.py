@@ -67,7 +67,7 @@ def test_latest_earliest_and_by_time(node, list_offset, version):
     assert found(301) == (0, -1, -1, -1)
 
 
-def test_s60_special_timestamps_of_later_versions(node, list_offset):
+def test_S60_special_timestamps_of_later_versions(node, list_offset):
     node.create()
     fill(node, 100, 300, 200)
     node.log().maybe_increment_log_start_offset(1)
@@ -82,7 +82,7 @@ def test_s60_special_timestamps_of_later_versions(node, list_offset):
     assert list_offset(-7).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_s60_the_same_partition_twice_is_an_invalid_request(node):
+def test_S60_the_same_partition_twice_is_an_invalid_request(node):
     node.create()
     asked = [ListOffsetsPartition(partition_index=0, timestamp=t) for t in (LATEST, EARLIEST)]
     request = ListOffsetsRequest(
@@ -118,7 +118,7 @@ def test_version_0_lists_where_segments_begin(node):
     assert offsets(250, 10) == [0]
 
 
-def test_s15_list_offsets_is_fenced(node, list_offset):
+def test_S15_list_offsets_is_fenced(node, list_offset):
     node.create(leader_epoch=5)
     assert list_offset(LATEST, epoch=4).error_code == 74
     assert list_offset(LATEST, epoch=6).error_code == 75
@@ -128,7 +128,7 @@ def test_s15_list_offsets_is_fenced(node, list_offset):
     assert list_offset(LATEST, topic="elsewhere").error_code == 6
 
 
-def test_s58_a_new_leader_with_an_old_high_watermark_does_not_guess(node, list_offset):
+def test_S58_a_new_leader_with_an_old_high_watermark_does_not_guess(node, list_offset):
     node.create(replicas=(1, 2), leader_epoch=8)
     fill(node, *range(100, 105))
     node.log().update_high_watermark(2)
@@ -141,7 +141,7 @@ def test_s58_a_new_leader_with_an_old_high_watermark_does_not_guess(node, list_o
     assert list_offset(103).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
 
 
-def test_s59_isolation_decides_what_is_latest(node, list_offset):
+def test_S59_isolation_decides_what_is_latest(node, list_offset):
     from kwire.replication.log import AppendOrigin
 
     node.create(replicas=(1, 2))
@@ -209,7 +209,7 @@ def delete_records(node):
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_s61_records_before_an_offset_are_deleted(node, delete_records, list_offset, version):
+def test_S61_records_before_an_offset_are_deleted(node, delete_records, list_offset, version):
     node.create()
     fill(node, *range(10))
     assert delete_records(4, version=version) == (0, 4)
@@ -220,7 +220,7 @@ def test_s61_records_before_an_offset_are_deleted(node, delete_records, list_off
     assert delete_records(-2, version=version) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
-def test_s61_what_delete_records_refuses(node, delete_records):
+def test_S61_what_delete_records_refuses(node, delete_records):
     node.create("compacted", config={"cleanup.policy": "compact"})
     node.create("__consumer_offsets")
     node.update_metadata("elsewhere", {0: 2})
@@ -230,7 +230,7 @@ def test_s61_what_delete_records_refuses(node, delete_records):
     assert delete_records(0, "absent") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
-def test_s61_live_followers_are_awaited_and_dead_ones_are_not(node, delete_records, make_node):
+def test_S61_live_followers_are_awaited_and_dead_ones_are_not(node, delete_records, make_node):
     node.create(replicas=(1, 2, 9))
     fill(node, *range(10))
     node.log().maybe_increment_high_watermark(6)

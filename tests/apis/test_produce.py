@@ -144,7 +144,7 @@ def test_a_partition_led_elsewhere_names_its_leader_from_version_10(node, make_b
     assert [(n.node_id, n.host, n.port) for n in response.node_endpoints] == [(2, "host2", 9092)]
 
 
-def test_s56_required_acks_and_internal_topics(node, make_batch):
+def test_S56_required_acks_and_internal_topics(node, make_batch):
     node.create()
     assert node.produce(make_batch(b"a"), acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
     node.create("__consumer_offsets")
@@ -174,7 +174,7 @@ def test_each_partition_of_a_request_has_its_own_outcome(node, make_batch):
     assert codes == [0, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_s57_a_retry_gets_the_same_offset_and_a_gap_is_out_of_order(node, make_batch):
+def test_S57_a_retry_gets_the_same_offset_and_a_gap_is_out_of_order(node, make_batch):
     node.create()
 
     def batch_of(sequence, epoch=0):
@@ -189,7 +189,7 @@ def test_s57_a_retry_gets_the_same_offset_and_a_gap_is_out_of_order(node, make_b
     assert node.produce(batch_of(4, epoch=0)).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_s56_acks_all_waits_for_the_followers_and_times_out(node, make_batch):
+def test_S56_acks_all_waits_for_the_followers_and_times_out(node, make_batch):
     node.create(replicas=(1, 2))
     assert node.produce(make_batch(b"a"), acks=1).error_code == 0
     assert node.produce(make_batch(b"a")) is PARKED
@@ -203,7 +203,7 @@ def test_s56_acks_all_waits_for_the_followers_and_times_out(node, make_batch):
     assert node.waiting() == 0 and len(node.timers) == 0
 
 
-def test_s56_too_few_in_sync_replicas_refuse_before_the_append(node, make_batch):
+def test_S56_too_few_in_sync_replicas_refuse_before_the_append(node, make_batch):
     node.create(replicas=(1, 2), isr=(1,), config={"min.insync.replicas": "2"})
     assert node.produce(make_batch(b"a")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert node.log().log_end_offset == 0

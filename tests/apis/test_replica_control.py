@@ -18,7 +18,7 @@ def partition(node):
     return node.manager.by_key["t", 0]
 
 
-def test_s63_leader_and_isr_epochs(node):
+def test_S63_leader_and_isr_epochs(node):
     assert node.order(leader_epoch=3, partition_epoch=4, controller_epoch=5) == 0
     assert node.order(leader_epoch=9, controller_epoch=4) == ErrorCode.STALE_CONTROLLER_EPOCH
     assert node.order(leader_epoch=2, controller_epoch=5) == ErrorCode.STALE_CONTROLLER_EPOCH
@@ -44,7 +44,7 @@ def test_errors_for_the_whole_request_are_on_every_partition(node, version):
     assert type(response).decode(response.encode(version), version).error_code == 11
 
 
-def test_s64_leader_and_isr_members_and_topic_ids(node):
+def test_S64_leader_and_isr_members_and_topic_ids(node):
     assert node.order(replicas=(2, 3)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert ("t", 0) not in node.manager.by_key and node.log_manager.get("t", 0) is None
     assert node.order(id_=bytes(16)) == 0
@@ -54,14 +54,14 @@ def test_s64_leader_and_isr_members_and_topic_ids(node):
     assert partition(node).leader_epoch == 0
 
 
-def test_s64_a_log_of_another_topic_is_not_taken_over(node):
+def test_S64_a_log_of_another_topic_is_not_taken_over(node):
     node.create()
     node.manager.by_key.clear()
     assert node.order(leader_epoch=1, id_=b"j" * 16) == ErrorCode.INCONSISTENT_TOPIC_ID
     assert ("t", 0) not in node.manager.by_key
 
 
-def test_s64_a_partition_whose_log_cannot_be_made_is_offline(node, make_batch):
+def test_S64_a_partition_whose_log_cannot_be_made_is_offline(node, make_batch):
     def fail(*_):
         raise OSError(28, "no space left")
 
@@ -73,7 +73,7 @@ def test_s64_a_partition_whose_log_cannot_be_made_is_offline(node, make_batch):
     assert node.stop() == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_s65_an_unknown_leader_is_not_followed(node):
+def test_S65_an_unknown_leader_is_not_followed(node):
     assert node.order(leader=9, leader_epoch=3, replicas=(1, 9)) == 0
     assert node.log_manager.get("t", 0) is not None
     assert (partition(node).leader_id, partition(node).leader_epoch) == (-1, -1)
@@ -83,7 +83,7 @@ def test_s65_an_unknown_leader_is_not_followed(node):
     assert (partition(node).leader_id, partition(node).leader_epoch) == (9, 4)
 
 
-def test_s5_the_new_epoch_begins_at_the_log_end_before_any_append(node, make_batch):
+def test_S05_the_new_epoch_begins_at_the_log_end_before_any_append(node, make_batch):
     node.create()
     node.produce(make_batch(b"a", b"b"))
     node.order(leader_epoch=5, partition_epoch=1)
@@ -94,7 +94,7 @@ def test_s5_the_new_epoch_begins_at_the_log_end_before_any_append(node, make_bat
     assert node.log().end_offset_for_epoch(8) == (8, 4)
 
 
-def test_s66_a_leader_elected_again_keeps_what_it_knows_of_followers(node):
+def test_S66_a_leader_elected_again_keeps_what_it_knows_of_followers(node):
     node.create(replicas=(1, 2), leader_epoch=1)
     partition(node).remote_replicas[2].log_end_offset = 0
     assert node.order(leader_epoch=2, partition_epoch=1, replicas=(1, 2)) == 0
@@ -116,7 +116,7 @@ def test_listeners_hear_of_roles_that_changed(node):
     assert heard == [("t", True), ("t", False), ("t", False)]
 
 
-def test_s67_stop_matrix(node):
+def test_S67_stop_matrix(node):
     node.update_metadata("t", {0: 1})
     for epoch, error in ((2, 0), (1, 0), (-1, 0), (-2, 0), (0, ErrorCode.FENCED_LEADER_EPOCH)):
         node.order(leader_epoch=1)
@@ -128,7 +128,7 @@ def test_s67_stop_matrix(node):
     assert node.stop(controller_epoch=-1) == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
-def test_s67_a_leftover_log_is_deleted_without_a_partition(node):
+def test_S67_a_leftover_log_is_deleted_without_a_partition(node):
     node.create()
     node.manager.by_key.clear()
     assert node.stop() == 0
@@ -147,7 +147,7 @@ def test_stop_replica_in_the_shapes_of_its_old_versions(node):
     assert list(node.manager.partitions()) == []
 
 
-def test_s68_orders_for_an_earlier_incarnation_are_refused(node):
+def test_S68_orders_for_an_earlier_incarnation_are_refused(node):
     node.manager.broker_epoch = 3
     assert node.order(broker_epoch=2) == ErrorCode.STALE_BROKER_EPOCH
     assert node.stop(broker_epoch=2) == ErrorCode.STALE_BROKER_EPOCH
@@ -157,13 +157,13 @@ def test_s68_orders_for_an_earlier_incarnation_are_refused(node):
     assert node.order("u", broker_epoch=-1) == 0
 
 
-def test_s69_update_metadata_is_fenced_by_the_controller_epoch(node):
+def test_S69_update_metadata_is_fenced_by_the_controller_epoch(node):
     assert node.update_metadata("t", {0: 1}, controller_epoch=5) == 0
     assert node.update_metadata("t", {0: 2}, controller_epoch=4) == 11
     assert node.metadata.partition("t", 0).leader == 1
 
 
-def test_s52_a_dead_joiner_does_not_hold_the_high_watermark_back(node, make_batch):
+def test_S52_a_dead_joiner_does_not_hold_the_high_watermark_back(node, make_batch):
     node.create(replicas=(1, 2), isr=(1,))
     partition(node).remote_replicas[2].last_caught_up_time_ms = node.clock.now_ms
     partition(node).remote_replicas[2].log_end_offset = 0

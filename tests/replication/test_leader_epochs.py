@@ -35,7 +35,7 @@ def cache_with(*entries: tuple[int, int], store: MemoryLogStore | None = None) -
         ([(5, 11), (6, 12), (7, 13), (7, 12)], [(5, 11), (7, 12)]),
     ],
 )
-def test_S1_assign_keeps_epochs_and_starts_increasing(
+def test_S01_assign_keeps_epochs_and_starts_increasing(
     assigned: list[tuple[int, int]], expected: list[tuple[int, int]]
 ) -> None:
     assert cache_with(*assigned).entries == expected
@@ -53,18 +53,18 @@ def test_S1_assign_keeps_epochs_and_starts_increasing(
         (-1, UNDEFINED),
     ],
 )
-def test_S2_an_epoch_ends_where_the_next_begins(epoch: int, answer: tuple[int, int]) -> None:
+def test_S02_an_epoch_ends_where_the_next_begins(epoch: int, answer: tuple[int, int]) -> None:
     assert cache_with((0, 10), (2, 13), (4, 17)).end_offset_for(epoch, 20) == answer
 
 
-def test_S2_an_epoch_before_the_first_ends_at_the_first_start() -> None:
+def test_S02_an_epoch_before_the_first_ends_at_the_first_start() -> None:
     cache = cache_with((5, 11), (6, 12), (7, 13))
     assert cache.end_offset_for(4, 20) == (4, 11)
     assert cache.end_offset_for(8, 20) == UNDEFINED
 
 
 @pytest.mark.parametrize("epoch", [-1, 0, 1, 7])
-def test_S2_an_empty_cache_knows_nothing(epoch: int) -> None:
+def test_S02_an_empty_cache_knows_nothing(epoch: int) -> None:
     assert cache_with().end_offset_for(epoch, 20) == UNDEFINED
 
 
@@ -78,7 +78,7 @@ def test_S2_an_empty_cache_knows_nothing(epoch: int) -> None:
         (-1, [(2, 6), (3, 8), (4, 11)]),
     ],
 )
-def test_S3_truncating_the_end_drops_what_begins_there_or_later(
+def test_S03_truncating_the_end_drops_what_begins_there_or_later(
     end: int, expected: list[tuple[int, int]]
 ) -> None:
     cache = cache_with((2, 6), (3, 8), (4, 11))
@@ -98,7 +98,7 @@ def test_S3_truncating_the_end_drops_what_begins_there_or_later(
         (15, [(4, 15)]),
     ],
 )
-def test_S4_truncating_the_start_rebases_the_epoch_in_force(
+def test_S04_truncating_the_start_rebases_the_epoch_in_force(
     start: int, expected: list[tuple[int, int]]
 ) -> None:
     cache = cache_with((2, 6), (3, 8), (4, 11))
@@ -106,7 +106,7 @@ def test_S4_truncating_the_start_rebases_the_epoch_in_force(
     assert cache.entries == expected
 
 
-def test_S5_an_epoch_is_assigned_at_the_election_before_any_record() -> None:
+def test_S05_an_epoch_is_assigned_at_the_election_before_any_record() -> None:
     store = MemoryLogStore()
     cache = cache_with((0, 0), (5, 2), store=store)
     cache.assign(8, 4)
@@ -115,7 +115,7 @@ def test_S5_an_epoch_is_assigned_at_the_election_before_any_record() -> None:
     assert store.read_file(PATH) == b"0\n3\n0 0\n5 2\n8 4\n"
 
 
-def test_S6_an_epoch_without_records_goes_when_a_leader_becomes_a_follower() -> None:
+def test_S06_an_epoch_without_records_goes_when_a_leader_becomes_a_follower() -> None:
     cache = cache_with((19, 27))
     cache.assign(20, 29)
     assert cache.entries == [(19, 27), (20, 29)]

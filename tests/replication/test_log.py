@@ -95,7 +95,7 @@ def _headers(data: bytes | memoryview) -> list[BatchHeader]:
     return headers
 
 
-def test_s18_bounds() -> None:
+def test_S18_bounds() -> None:
     one = OneLog()
     for _ in range(4):
         one.append(b"x")
@@ -307,7 +307,7 @@ def test_rolling_an_empty_segment_does_nothing() -> None:
 # ---- retention and the log start
 
 
-def test_s9_retention_stops_at_the_high_watermark() -> None:
+def test_S09_retention_stops_at_the_high_watermark() -> None:
     one = OneLog(segment_bytes=5 * BATCH_BYTES, retention_ms=1000)
     for _ in range(100):
         one.append(b"x" * 100, timestamp=NOW_MS - 10_000)
@@ -401,7 +401,7 @@ def test_the_log_start_cuts_the_epochs_and_what_can_be_read() -> None:
 # ---- high watermark and truncation
 
 
-def test_s7_truncation_lowers_the_high_watermark() -> None:
+def test_S07_truncation_lowers_the_high_watermark() -> None:
     one = OneLog()
     for _ in range(6):
         one.append(b"x")

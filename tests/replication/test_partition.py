@@ -74,7 +74,7 @@ class Leader:
         return self.partition.log.high_watermark
 
 
-def test_s46_caught_up_rule():
+def test_S46_caught_up_rule():
     leader = Leader()
     leader.append(10)
     leader.fetch(2, 5, at=5000)
@@ -88,7 +88,7 @@ def test_s46_caught_up_rule():
     assert leader.partition.maybe_shrink_isr()
 
 
-def test_s47_a_follower_at_the_end_is_never_late_however_silent():
+def test_S47_a_follower_at_the_end_is_never_late_however_silent():
     leader = Leader()
     leader.append(3)
     leader.fetch(2, 3, at=10)
@@ -98,7 +98,7 @@ def test_s47_a_follower_at_the_end_is_never_late_however_silent():
     assert leader.partition.maybe_shrink_isr()
 
 
-def test_s48_expand():
+def test_S48_expand():
     leader = Leader(isr=(1,))
     leader.dead.add(2)
     leader.append(10)
@@ -116,7 +116,7 @@ def test_s48_expand():
     assert leader.partition.partition_epoch == 2
 
 
-def test_s49_a_joiner_must_have_reached_the_leaders_first_offset():
+def test_S49_a_joiner_must_have_reached_the_leaders_first_offset():
     leader = Leader(isr=(1, 2), epoch=8)
     leader.append(5)
     leader.lead((1, 2), (1,), 10, partition_epoch=2)
@@ -132,7 +132,7 @@ def test_s49_a_joiner_must_have_reached_the_leaders_first_offset():
     assert len(leader.proposals) == 1
 
 
-def test_s50_shrink_counts_the_late_until_the_controller_agrees():
+def test_S50_shrink_counts_the_late_until_the_controller_agrees():
     leader = Leader((1, 2, 3), (1, 2, 3))
     leader.append(10)
     leader.fetch(2, 10)
@@ -147,7 +147,7 @@ def test_s50_shrink_counts_the_late_until_the_controller_agrees():
     assert leader.high_watermark == 10
 
 
-def test_s51_the_high_watermark_stands_still_under_min_isr():
+def test_S51_the_high_watermark_stands_still_under_min_isr():
     leader = Leader((1, 2, 3), (1, 2), min_insync_replicas=3)
     leader.append(10)
     leader.fetch(2, 10)
@@ -158,7 +158,7 @@ def test_s51_the_high_watermark_stands_still_under_min_isr():
     assert leader.high_watermark == 10
 
 
-def test_s52_who_is_about_to_join_is_waited_for():
+def test_S52_who_is_about_to_join_is_waited_for():
     leader = Leader(isr=(1,))
     leader.append(10)
     leader.fetch(2, 10)
@@ -178,7 +178,7 @@ def test_s52_who_is_about_to_join_is_waited_for():
         *((code, True, True) for code in (-1, 13)),
     ],
 )
-def test_s53_a_refused_proposal(error, still_pending, again):
+def test_S53_a_refused_proposal(error, still_pending, again):
     leader = Leader(isr=(1,))
     leader.fetch(2, 0)
     (proposal,) = leader.proposals
@@ -188,7 +188,7 @@ def test_s53_a_refused_proposal(error, still_pending, again):
     assert len(leader.proposals) == (1 if still_pending else 2)
 
 
-def test_s54_leader_and_isr_ends_a_pending_proposal():
+def test_S54_leader_and_isr_ends_a_pending_proposal():
     leader = Leader(isr=(1,))
     leader.fetch(2, 0)
     (proposal,) = leader.proposals
@@ -201,7 +201,7 @@ def test_s54_leader_and_isr_ends_a_pending_proposal():
     assert not leader.partition.isr_refused(proposal, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def test_s16_a_fetch_of_an_earlier_incarnation_is_refused():
+def test_S16_a_fetch_of_an_earlier_incarnation_is_refused():
     leader = Leader()
     leader.fetch(2, 0, replica_epoch=7)
     with pytest.raises(KafkaError) as raised:
@@ -217,7 +217,7 @@ def test_a_replica_that_never_fetched_is_late_even_when_the_clock_begins_at_zero
     assert leader.high_watermark == 4
 
 
-def test_s56_a_committed_append_reports_a_shrunken_isr():
+def test_S56_a_committed_append_reports_a_shrunken_isr():
     leader = Leader(min_insync_replicas=2)
     leader.append(1)
     partition = leader.partition
@@ -253,7 +253,7 @@ def test_a_proposed_member_counts_even_when_it_falls_silent():
     assert leader.high_watermark == 10
 
 
-def test_s12_divergence_table():
+def test_S12_divergence_table():
     leader = Leader(epoch=0)
     for epoch, count in ((0, 2), (3, 6), (4, 5), (7, 1), (9, 3)):
         batch = build_batch([Record(-1, 0, None, b"v")] * count)

@@ -98,7 +98,7 @@ def test_a_flipped_bit_anywhere_in_a_batch_cuts_there() -> None:
         check_invariants(one.log)
 
 
-def test_s10_dirty_restart() -> None:
+def test_S10_dirty_restart() -> None:
     store = MemoryLogStore()
     one = OneLog(store)
     for n, epoch in enumerate([0] * 6 + [1] * 2 + [2] * 2):
@@ -129,7 +129,7 @@ def test_s10_dirty_restart() -> None:
     assert one.log.leader_epochs.entries == [(0, 0), (1, 6), (3, 7)]
 
 
-def test_s11_a_tail_lost_below_the_log_start_empties_the_log() -> None:
+def test_S11_a_tail_lost_below_the_log_start_empties_the_log() -> None:
     one = OneLog()
     for n in range(5):
         one.append(b"%d" % n)
@@ -149,7 +149,7 @@ def test_s11_a_tail_lost_below_the_log_start_empties_the_log() -> None:
 
 
 @pytest.mark.parametrize(("checkpoint", "expected"), [(4, 4), (9, 6), (None, 0), (-1, 0)])
-def test_s8_the_checkpoint_restores_the_high_watermark(
+def test_S08_the_checkpoint_restores_the_high_watermark(
     checkpoint: int | None, expected: int
 ) -> None:
     one = OneLog()
@@ -162,7 +162,7 @@ def test_s8_the_checkpoint_restores_the_high_watermark(
     assert one.log.high_watermark == expected
 
 
-def test_s8_a_malformed_checkpoint_is_a_start_error() -> None:
+def test_S08_a_malformed_checkpoint_is_a_start_error() -> None:
     one = OneLog()
     one.manager.close()
     one.store.write_file(HIGH_WATERMARKS, b"0\n3\nt 0 1\nt 1 2\n")
