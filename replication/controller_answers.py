@@ -20,6 +20,8 @@ def refusal(request: Message, version: int, code: ErrorCode, message: str | None
     """The answer that carries `code` for everything in a request that a controller takes. KeyError for others."""
     name = type(request).__name__
     builder = _LISTING.get(name)
+    if name == "ElectLeadersRequest" and version == 0:
+        builder = _elect_leaders  # the error for all of it came with v1
     if builder is not None:
         return builder(request, int(code), message)
     from importlib import import_module
@@ -105,6 +107,27 @@ def _incremental_alter_configs(request: Any, code: int, message: str | None) -> 
                 resource_name=resource.resource_name,
             )
             for resource in request.resources
+        ]
+    )
+
+
+def _elect_leaders(request: Any, code: int, message: str | None) -> Message:
+    from kwire.protocol.schemas.topics import (
+        ElectLeadersResponse,
+        PartitionResult,
+        ReplicaElectionResult,
+    )
+
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(partition_id=index, error_code=code, error_message=message)
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
         ]
     )
 

@@ -297,9 +297,13 @@ class BrokerRegistry:
                 error_code=int(ErrorCode.BROKER_ID_NOT_REGISTERED),
                 error_message=f"Broker ID {broker_id} is not currently registered",
             )
+        broker = self.brokers.get(broker_id)
         self.fail(broker_id, "unregistered by request")
         last_epoch = controller.state.cluster_record()  # outlives the broker's own record
         controller.commit([last_epoch, (f"broker/{broker_id}", None)])
+        if controller.timers is None and broker is not None:
+            # The broker of this very process: it registers again at once, as another would after its next heartbeat.
+            self.register(broker_id, broker.rack, broker.endpoints)
         return UnregisterBrokerResponse(error_message=None)
 
     # --- failed disks --------------------------------------------------------------------------------------------

@@ -1,0 +1,48 @@
+"""ElectLeaders (43), AlterPartitionReassignments (45), ListPartitionReassignments (46), UnregisterBroker (64).
+
+The controller decides and answers: `replication/controller_partitions.py`, `replication/reassignment.py`,
+`replication/controller_brokers.py`. ElectLeaders 0-2: v1 unclean elections (KIP-460). AlterPartitionReassignments 0-1
+and ListPartitionReassignments 0: KIP-455, v1 protects the replication factor. UnregisterBroker 0: KIP-631.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.apis.forwarding import ask_controller
+
+if TYPE_CHECKING:
+    from kwire.apis.context import Parked, RequestContext
+    from kwire.protocol.schema import Message
+    from kwire.protocol.schemas.nodes import UnregisterBrokerRequest
+    from kwire.protocol.schemas.topics import (
+        AlterPartitionReassignmentsRequest,
+        ElectLeadersRequest,
+        ListPartitionReassignmentsRequest,
+    )
+
+
+def handle_elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> Message | Parked:
+    """ElectLeaders v0-2."""
+    return ask_controller(ctx, request)
+
+
+def handle_alter_partition_reassignments(
+    ctx: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> Message | Parked:
+    """AlterPartitionReassignments v0-1."""
+    return ask_controller(ctx, request)
+
+
+def handle_list_partition_reassignments(
+    ctx: RequestContext, request: ListPartitionReassignmentsRequest
+) -> Message | Parked:
+    """ListPartitionReassignments v0."""
+    return ask_controller(ctx, request)
+
+
+def handle_unregister_broker(
+    ctx: RequestContext, request: UnregisterBrokerRequest
+) -> Message | Parked:
+    """UnregisterBroker v0."""
+    return ask_controller(ctx, request)
