@@ -47,7 +47,7 @@ class AskedPartition:
 
 
 class FetchSessionAsking:
-    """See the module. `partitions` is what the leader is asked for by the request made last, in the order told."""
+    """See the module. `partitions` is what the leader is asked for by the request made last."""
 
     __slots__ = (
         "_changed",
@@ -103,6 +103,8 @@ class FetchSessionAsking:
                 and wire.partition_max_bytes == max_bytes
             ):
                 return
+            # To the end: what has just given records is served last when requests are full ones.
+            self.partitions[key] = self.partitions.pop(key)
         wire.fetch_offset = fetch_offset
         wire.log_start_offset = log_start_offset
         wire.partition_max_bytes = max_bytes

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kwire.protocol.schemas.fetch import PartitionData
     from kwire.replication.fetch_session_asking import AskedPartition
     from kwire.replication.partition import Partition
 
@@ -54,18 +53,15 @@ class PartitionFetchState:
         """May be part of a fetch."""
         return self.phase == FETCHING and self.delay_until_ms is None
 
-    def is_answered_by(self, asked: AskedPartition, data: PartitionData) -> bool:
-        """Whether an answer is still one to what is wanted now: truncations and orders may have come in between.
+    def is_answered_by(self, asked: AskedPartition) -> bool:
+        """Whether the answer to that is still one to what is wanted now: truncations and orders may have come between.
 
-        Kafka compares the offset only. Records that were sent to another topic of that name, or in answer to a question
-        of an earlier epoch, are not to be appended either; errors of an earlier epoch only cause a delay.
+        Kafka compares the offset only. Records of another topic of that name are not to be appended either.
         """
-        wire = asked.wire
         return (
             self.is_ready
-            and self.fetch_offset == wire.fetch_offset
+            and self.fetch_offset == asked.wire.fetch_offset
             and self.partition.topic_id == asked.topic_id
-            and (data.error_code != 0 or self.current_leader_epoch == wire.current_leader_epoch)
         )
 
     def __repr__(self) -> str:

@@ -276,7 +276,7 @@ class ReplicaFetcher:
             state = self.states.get(asked.key)
             if state is None:
                 continue
-            if not state.is_answered_by(asked, data):
+            if not state.is_answered_by(asked):
                 self.session.begin_anew()  # else the leader counts this high watermark as told
                 continue
             if data.error_code:
@@ -319,7 +319,6 @@ class ReplicaFetcher:
             state.fetch_offset = next_offset
             if manager.truncates_on_fetch:
                 state.last_fetched_epoch = log.leader_epochs.latest_epoch
-            self.states[key] = self.states.pop(key)  # to the end, so that a full request is fair
             self.bytes.mark(size_bytes, manager.clock.now_ms)
             if log.recovery_point < recovery_point:
                 manager.checkpoint_recovery_points()

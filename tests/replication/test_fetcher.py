@@ -8,11 +8,14 @@ import pytest
 from follower_rig import Rig
 from log_harness import check_invariants
 
+from kwire.protocol.schemas.fetch import EpochEndOffset
 from kwire.replication.checkpoints import read_offsets
 from kwire.replication.fetch_data import FetchParams, FetchPartition
+from kwire.replication.fetch_session import FetchSessionCache
 from kwire.replication.fetch_state import Meter
 from kwire.replication.fetcher_manager import fetcher_id_of
 from kwire.replication.replica_fetcher import ABANDON_MS
+from kwire.replication.truncation import take_over_offsets
 
 T = ("t", 0)
 
@@ -220,10 +223,12 @@ def test_a_batch_larger_than_the_limits_gets_through():
     assert rig[2].content() == rig[1].content()
 
 
-def test_many_partitions_share_the_answers_fairly():
+@pytest.mark.parametrize("sessions", [0, 100])
+def test_many_partitions_share_the_answers_fairly(sessions):
     rig = Rig(
         settings={"replica.fetch.max.bytes": "1000", "replica.fetch.response.max.bytes": "2100"}
     )
+    rig[1].services.fetch_sessions = FetchSessionCache(rig.clock, Random(1), sessions)
     for index in range(8):
         rig[1].write(*[(0, 20)] * 10, index=index)
     rig.lead(1, 0, partitions=range(8))
@@ -233,6 +238,77 @@ def test_many_partitions_share_the_answers_fairly():
     assert min(ends) > 0 and max(ends) < 200
     rig.run()
     assert [rig[2].ends(index=index)[2] for index in range(8)] == [200] * 8
+
+
+def test_a_high_watermark_that_came_with_a_divergence_is_not_lost():
+    rig = Rig()
+    rig.history([1, 2], (0, 5))
+    rig[2].write((1, 2), hw=3)
+    rig.lead(1, 2, isr=[1])
+    rig.wait(2000)
+    assert rig.talk[0] == "fetch(7,1) div(0,5)"
+    assert rig[2].ends() == rig[1].ends() == (0, 5, 5)
+
+
+def test_a_leader_that_always_says_divergence_is_not_asked_all_the_time():
+    rig = Rig()
+    rig.history([1, 2], (0, 5))
+    rig[1].write((0, 5))  # so that the leader answers at once
+
+    def diverging(header, response):
+        for topic in response.responses:
+            for data in topic.partitions:
+                data.diverging_epoch = EpochEndOffset(epoch=0, end_offset=5)
+
+    rig.tamper = diverging
+    rig.lead(1, 1)
+    rig.wait(10_000)
+    assert 10 < len(rig.sent) < 30
+    assert rig[2].ends()[2] == 5
+
+
+def test_a_leader_that_always_refuses_the_whole_fetch_is_not_asked_all_the_time():
+    rig = Rig()
+    rig[1].write((0, 5))
+
+    def refuse(header, response):
+        response.error_code = 71
+        response.responses = []
+
+    rig.tamper = refuse
+    rig.lead(1, 1)
+    rig.wait(10_000)
+    assert 10 < len(rig.sent) < 30
+    rig.tamper = None
+    rig.wait(1000)
+    assert rig[2].ends()[2] == 5
+
+
+def test_a_new_fetcher_ends_the_session_of_the_one_before():
+    rig = Rig()
+    for number in range(5):
+        rig.lead(1, number)
+        rig.wait(1100)
+        rig[2].fetchers.remove([T])
+        rig[2].fetchers.close_idle()
+    assert len(rig[1].services.fetch_sessions) == 1
+
+
+def test_a_log_start_beyond_the_followers_end_is_left_to_the_out_of_range_procedure():
+    rig = Rig()
+    log = rig[2].write((0, 5), hw=2)
+    assert take_over_offsets(log, 9, 7)
+    assert rig[2].ends() == (5, 5, 5)
+
+
+def test_a_log_start_moved_by_the_followers_own_retention_is_told():
+    rig = Rig()
+    rig.history([1, 2], (0, 5))
+    rig.lead(1, 1)
+    rig.wait(1000)
+    rig[2].log().maybe_increment_log_start_offset(3)
+    rig.wait(1100)
+    assert rig[1].partition().remote_replicas[2].log_start_offset == 3
 
 
 def test_truncations_are_counted_told_and_noted_on_disk():

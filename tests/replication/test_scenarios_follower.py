@@ -297,7 +297,9 @@ def test_S34_straddling_batch():
     assert rig[2].ends()[::2] == (4, 7)
     with pytest.raises(KafkaError):
         append(3, 2)
-    assert rig[2].ends()[2] == 7
+    with pytest.raises(KafkaError):
+        append(6, 4)  # straddles the end, but the log is not empty
+    assert rig[2].ends()[::2] == (4, 7)
     append(9, 1)  # a gap is legal: the leader's log is compacted
     assert rig[2].ends()[2] == 10
 
@@ -433,17 +435,22 @@ def test_S38_one_bad_partition(error):
     assert same_logs(rig, index=1) == 2
 
 
-def test_S39_stale_answer_to_a_fetch():
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_S39_stale_answer_to_a_fetch(epoch):
     rig = Rig()
     rig.history([1, 2], (0, 6), (0, 4))
     rig.lead(1, 0)
     rig.run()
-    # Given: a fetch at 10 is answered with a record, and before it comes the log is cut to 6 in a new epoch.
+    # Given: a fetch at 10 is answered with a record, and before it comes the log is cut to 6.
     rig.hold = True
     rig[1].produce(1)
     rig.run()
+    rig[2].fetchers.remove([("t", 0)])
     rig[2].log().truncate_to(6)
-    rig.lead(1, 1)
+    if epoch == 0:
+        rig[2].fetchers.add_follower(rig[2].partition())
+    else:
+        rig.lead(1, epoch)
     rig.hold = False
     rig.answer_one()
     assert rig.talk[-1].endswith("1 records, hw 10")
@@ -487,8 +494,9 @@ def test_S39_an_answer_about_what_was_not_asked_changes_nothing():
 
 def test_S39_records_of_a_deleted_topic_do_not_get_into_its_successor():
     rig = Rig()
+    rig.lead(1, 0, topic="another")  # keeps the fetcher
     rig.lead(1, 0)
-    rig.run()
+    rig.wait(600)
     rig.hold = True
     rig[1].produce(3)
     rig.run()
@@ -497,6 +505,9 @@ def test_S39_records_of_a_deleted_topic_do_not_get_into_its_successor():
         assert rig[node_id].stop() == 0
     rig.lead(1, 0, id_=b"another topic id")
     rig.hold = False
+    rig.answer_one()
+    assert rig.talk[-1].endswith("3 records, hw 0")
+    assert rig[2].ends() == (0, 0, 0)
     rig.wait(2000)
     assert rig[2].ends() == rig[1].ends() == (0, 0, 0)
     rig[1].produce(1)
