@@ -154,6 +154,7 @@ class Controller:
         self._reassignments: Reassignments | None = None
         self._journal = journal
         self._busy = False
+        self._told = 0  # requests and configurations given to the listener
         self._responses: deque[tuple[int, Message, Any]] = deque()
         listener.on_response = self.response
 
@@ -199,12 +200,13 @@ class Controller:
         if not self.active:
             on_complete(refusal(request, version, ErrorCode.NOT_CONTROLLER))
             return
+        told = self._told
         try:
             response = self.handle(request, version)
         except KafkaError as error:
             on_complete(refusal(request, version, error.code, error.message))
             return
-        if type(request).__name__ in _OF_BROKERS:
+        if type(request).__name__ in _OF_BROKERS or told == self._told or not self.active:
             on_complete(response)
             return
         timeout_ms: int = getattr(request, "timeout_ms", self.config.request_timeout_ms)
@@ -220,7 +222,9 @@ class Controller:
         )
 
     def step(self, action: Callable[[], _Result]) -> _Result:
-        """Runs something that may journal and send, then works off what was answered to it meanwhile."""
+        """Runs something that may journal and send, then works off what was answered to it meanwhile.
+
+        DeposedError, after the resignation, when another controller has written to the journal."""
         if self._busy:
             return action()
         self._busy = True
@@ -228,9 +232,6 @@ class Controller:
             result = action()
             while self._responses:
                 self._take_response(*self._responses.popleft())
-        except DeposedError as error:
-            self.resign(str(error.message))
-            raise
         finally:
             self._busy = False
         return result
@@ -248,7 +249,11 @@ class Controller:
         """Journals the records, then makes them the state."""
         if not self.active:
             raise DeposedError
-        self._journal.append(records)
+        try:
+            self._journal.append(records)
+        except DeposedError as error:
+            self.resign(str(error.message))
+            raise
         for record in records:
             self.state.replay(record)
 
@@ -263,6 +268,12 @@ class Controller:
         self.say(f"the controller of epoch {self.epoch} has resigned: {why}")
         for broker_id in list(self.brokers):
             self.registry.forget(broker_id)
+
+    def send(self, broker_id: int, request: Message) -> None:
+        """An order to a broker, if this is still the controller."""
+        if self.active:
+            self._told += 1
+            self.listener.send(broker_id, request)
 
     def response(self, broker_id: int, request: Message, response: Any) -> None:
         """What a broker answered to an order of this controller."""
@@ -370,6 +381,7 @@ class Controller:
         """Tells the brokers a resource's overrides; the cluster's own hold for this controller, too."""
         if self.timers is not None and resource_type == BROKER_RESOURCE and not name:
             self.config.set_dynamic(overrides, {})
+        self._told += 1
         self.listener.config_changed(resource_type, name, overrides)
 
     # --- what people see --------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from kwire.protocol.schemas.control_plane import (
 from kwire.replication.metadata import LEADER_DURING_DELETE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
     from kwire.replication.controller import Controller
     from kwire.replication.controller_state import PartitionState, TopicState
@@ -62,19 +62,16 @@ class RequestBatch:
         index: int,
         *,
         is_new: bool = False,
-        new_for: Collection[int] = (),
         but: int | None = None,
     ) -> None:
-        """A partition's state: its role to its replicas (`but` one), the news to all. Once a batch for each.
-
-        `new_for`: replicas that are being added."""
+        """A partition's state: its role to its replicas (`but` one), the news to all. Once a batch for each."""
         state = topic.partitions[index]
         orders: dict[bool, LeaderAndIsrPartitionState] = {}
         brokers = self._controller.brokers
         for broker_id in state.replicas:
             if broker_id not in brokers or broker_id in (but, self._but):
                 continue
-            new = is_new or broker_id in new_for
+            new = is_new or (broker_id in state.adding and broker_id not in state.isr)
             order = orders.get(new)
             if order is None:
                 order = orders[new] = self._order(topic.name, index, state, new)
@@ -134,7 +131,7 @@ class RequestBatch:
                     broker_epoch=controller.brokers[broker_id].epoch,
                     topic_states=list(topics.values()),
                 )
-                controller.listener.send(broker_id, request)
+                controller.send(broker_id, request)
 
     # --- a broker's start: everything, in another order -----------------------------------------------------------
 
@@ -187,7 +184,7 @@ class RequestBatch:
             type=kind,
             topic_states=topics,
         )
-        controller.listener.send(broker_id, request)
+        controller.send(broker_id, request)
 
     def _send_metadata(
         self, brokers: Iterable[int], topics: list[UpdateMetadataTopicState]
@@ -217,7 +214,7 @@ class RequestBatch:
                 topic_states=topics,
                 live_brokers=live_brokers,
             )
-            controller.listener.send(broker_id, request)
+            controller.send(broker_id, request)
 
     def _order(
         self, topic: str, index: int, state: PartitionState, is_new: bool
