@@ -191,7 +191,10 @@ class ReplicaFetcherManager:
             f"{partition.topic}-{partition.index} cut from {from_offset} to {to_offset}{below}: {why}"
         )
         if self.log_truncated is not None:
-            self.log_truncated(partition.log, to_offset)
+            try:
+                self.log_truncated(partition.log, to_offset)
+            except OSError as error:
+                self.tell(f"cannot note the cut for the cleaner: {error}")
         if cut_flushed:
             self.checkpoint_recovery_points()
         self.host.complete_waiting(partition.key)
