@@ -50,11 +50,13 @@ async def _main(settings: UpSettings, supervisor: Supervisor) -> None:
     starting = loop.create_task(_start(settings, supervisor))
     stopping = loop.create_task(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        starting.cancel()
-        await asyncio.wait({starting})
+    if not starting.done() or starting.exception() is not None:
+        for task in (starting, stopping):
+            task.cancel()
+        await asyncio.wait({starting, stopping})
+        if not starting.cancelled():
+            starting.result()
         return
-    starting.result()
     bootstrap = supervisor.bootstrap_servers
     if settings.ready_file is not None:
         write_ready_file(settings.ready_file, bootstrap)

@@ -67,6 +67,7 @@ async def _run(settings: NodeSettings, supervised: bool) -> None:
     sys.stdout.flush()
     settle_garbage_collector()
     await runner.stop(controlled=await stopping)
+    await asyncio.sleep(0)  # connections that were being made are given up
 
 
 def node_settings(

@@ -291,6 +291,7 @@ class Supervisor:
 
     async def start(self) -> None:
         """Starts everything; returns when every broker knows of every other. NodeError, SettingsError: nothing runs."""
+        self._stopping = False
         try:
             os.makedirs(self.data_dir, exist_ok=True)
             await self._start_node(self.controller)
@@ -303,15 +304,15 @@ class Supervisor:
                     raise failure
             await self.wait_for_members()
         except BaseException:
-            await self._kill_all()
+            await self.kill()
             raise
 
     async def _start_node(self, handle: Handle) -> None:
         what = "the controller" if handle is self.controller else f"broker {handle.node_id}"
         try:
             await handle.start()
-        except (NodeError, SettingsError) as error:
-            raise type(error)(f"{what}: {error}") from None
+        except NodeError as error:
+            raise NodeError(f"{what}: {error}") from None
 
     async def stop(self) -> None:
         """Stops everything cleanly, the controller first: nobody need take over anything."""
@@ -324,13 +325,16 @@ class Supervisor:
         stops = [handle.stop(controlled=False) for handle in self.brokers.values()]
         results = await asyncio.gather(*stops, return_exceptions=True)
         failures += [failure for failure in results if isinstance(failure, BaseException)]
+        await asyncio.sleep(0)  # connections that were being made are given up
         if failures:
             raise failures[0]
 
-    async def _kill_all(self) -> None:
+    async def kill(self) -> None:
+        """Ends what runs, at once."""
         self._stopping = True
         for handle in (*self.brokers.values(), self.controller):
             await handle.kill()
+        await asyncio.sleep(0)
 
     async def wait_for_members(self, seconds: float = START_SECONDS) -> None:
         """Returns when every running broker's metadata lists exactly the running brokers."""
