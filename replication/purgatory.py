@@ -128,7 +128,8 @@ class Purgatory:
                 self._watchers[key] = {operation: None}
             else:
                 watchers[operation] = None
-        self._schedule(operation, self._clock.now_ms + max(timeout_ms, 0))
+        operation.deadline_ms = deadline_ms = self._clock.now_ms + max(timeout_ms, 0)
+        self._timers.schedule(operation, deadline_ms, lambda: _expire(operation))
 
     def check_and_complete(self, key: Hashable) -> int:
         """Something happened to `key`: completes what is satisfied now. How many were."""
@@ -138,14 +139,14 @@ class Purgatory:
         done = 0
         for operation in tuple(watchers):
             if not operation.completed and operation.is_satisfied_after(key):
-                done += operation.force_complete()
+                operation._leave()
+                operation.on_complete()
+                done += 1
         return done
 
     def expire_within(self, operation: DelayedOperation, delay_ms: int) -> None:
         """An operation that waits here need not wait longer than that."""
-        self._schedule(operation, min(operation.deadline_ms, self._clock.now_ms + delay_ms))
-
-    def _schedule(self, operation: DelayedOperation, deadline_ms: int) -> None:
+        deadline_ms = min(operation.deadline_ms, self._clock.now_ms + delay_ms)
         operation.deadline_ms = deadline_ms
         self._timers.schedule(operation, deadline_ms, lambda: _expire(operation))
 
@@ -227,6 +228,7 @@ class DelayedFetch(DelayedOperation):
         "_answer",
         "_available_bytes",
         "_bounds",
+        "_first_read",
         "_hurried",
         "_known",
         "_manager",
@@ -248,11 +250,19 @@ class DelayedFetch(DelayedOperation):
         self._manager = manager
         self._params = params
         self._partitions = partitions
-        self._numbers = {key: number for number, (key, _) in enumerate(partitions)}
-        self._bounds = [data.bound for data in first_read]
-        self._available_bytes = [len(data.records) for data in first_read]
-        self._total_bytes = sum(self._available_bytes)
+        self._first_read = first_read
         self._answer = answer
+        self._numbers: dict[Hashable, int] = {}
+        if len(partitions) == 1:
+            self._bounds = [first_read[0].bound]
+            self._total_bytes = available = len(first_read[0].records)
+            self._available_bytes = [available]
+        else:
+            for number, (key, _) in enumerate(partitions):
+                self._numbers[key] = number
+            self._bounds = [data.bound for data in first_read]
+            self._available_bytes = [len(data.records) for data in first_read]
+            self._total_bytes = sum(self._available_bytes)
         self._hurried = False
         # The high watermarks that a follower has been told of.
         self._known: list[int] | None = None
@@ -269,10 +279,8 @@ class DelayedFetch(DelayedOperation):
         return True in done or self._total_bytes >= self._params.min_bytes
 
     def is_satisfied_after(self, key: Hashable) -> bool:
-        return (
-            self._is_done(self._numbers[key])  # type: ignore[index]
-            or self._total_bytes >= self._params.min_bytes
-        )
+        number = self._numbers[key] if self._numbers else 0
+        return self._is_done(number) or self._total_bytes >= self._params.min_bytes
 
     def _is_done(self, number: int) -> bool:
         """Whether one partition ends the waiting; counts what it has for the reader."""
@@ -311,7 +319,33 @@ class DelayedFetch(DelayedOperation):
         return False
 
     def on_complete(self) -> None:
-        self._answer(self._manager.read_from_log(self._params, self._partitions))
+        manager, params, partitions = self._manager, self._params, self._partitions
+        if len(partitions) == 1:
+            self._answer(manager.read_from_log(params, partitions))
+            return
+        # Most of a follower's partitions are as they were: reading them again would say the same.
+        results = self._first_read
+        numbers = [number for number in range(len(partitions)) if self._has_changed(number)]
+        again = manager.read_from_log(params, [partitions[number] for number in numbers])
+        for number, data in zip(numbers, again, strict=True):
+            results[number] = data
+        self._answer(results)
+
+    def _has_changed(self, number: int) -> bool:
+        """Whether a partition may be read otherwise than the first time (an epoch, too, only changes with a role)."""
+        data = self._first_read[number]
+        key, request = self._partitions[number]
+        partition = self._manager.hosted(key)
+        if partition is None or request.fetch_offset < data.bound:
+            return True
+        log, epoch = partition.log, request.current_leader_epoch
+        return (
+            log.high_watermark != data.high_watermark
+            or log.log_start_offset != data.log_start_offset
+            or partition.read_bound(self._params) != data.bound
+            or (epoch >= 0 and epoch != partition.leader_epoch)
+            or (self._params.fetch_only_leader and not partition.is_leader)
+        )
 
 
 class DelayedDeleteRecords(DelayedOperation):
