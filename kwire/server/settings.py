@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 class NodeError(Exception):
     """A failure at run time (exit status 1); the text is one line for the user."""
@@ -22,8 +26,10 @@ class UpSettings:
 
     __slots__ = (
         "advertise",
+        "announce",
         "as_version",
         "brokers",
+        "cluster_id",
         "config_path",
         "data_dir",
         "first_id",
@@ -34,6 +40,7 @@ class UpSettings:
         "overrides",
         "port",
         "ready_file",
+        "topic_configs",
         "topics",
     )
 
@@ -54,8 +61,16 @@ class UpSettings:
         isolation: str = "thread",
         log_level: str = "info",
         log_json: bool = False,
+        cluster_id: str | None = None,
+        announce: Callable[[str], None] | None = None,
+        topic_configs: dict[str, dict[str, str]] | None = None,
     ) -> None:
-        """`overrides`: configuration keys from -c. `topics`: name, partitions, replication (-1: default)."""
+        """`overrides`: configuration keys from -c. `topics`: name, partitions, replication (-1: default).
+
+        `announce` is told the bootstrap servers when the node is ready; None: the ready line on stdout."""
+        self.cluster_id = cluster_id
+        self.announce = announce
+        self.topic_configs = topic_configs or {}
         self.brokers = brokers
         self.isolation = isolation
         self.host = host

@@ -103,6 +103,7 @@ class _Process:
                 log_dir=self.data_dir,
                 disk_space=self._disk_space,
                 api_caps=self.caps,
+                cluster_id=self.settings.cluster_id,
                 report=lambda text: _log.warning("%s", text),
             )
             broker.start([_endpoint(listener) for listener in node.listeners])
@@ -125,10 +126,22 @@ class _Process:
         if not self.settings.topics:
             return
         from kwire.protocol.errors import ErrorCode
-        from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
+        from kwire.protocol.schemas.topics import (
+            CreatableTopic,
+            CreatableTopicConfig,
+            CreateTopicsRequest,
+        )
 
         topics = [
-            CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication)
+            CreatableTopic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=replication,
+                configs=[
+                    CreatableTopicConfig(name=key, value=value)
+                    for key, value in self.settings.topic_configs.get(name, {}).items()
+                ],
+            )
             for name, partitions, replication in self.settings.topics
         ]
         controller = broker.services.controller
@@ -149,6 +162,9 @@ class _Process:
         bootstrap = self.node.bootstrap_servers
         if self.settings.ready_file is not None:
             write_ready_file(self.settings.ready_file, bootstrap)
+        if self.settings.announce is not None:
+            self.settings.announce(bootstrap)
+            return
         sys.stdout.write(f"ready bootstrap={bootstrap}\n")
         sys.stdout.flush()
 
