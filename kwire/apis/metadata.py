@@ -235,7 +235,10 @@ def _partition(
         leader_epoch=state.leader_epoch,
         replica_nodes=replicas,
         isr_nodes=isr,
-        offline_replicas=[b for b in state.replicas if b not in reachable],
+        # A broker that lives may have lost the log directory: only the controller knows that.
+        offline_replicas=[
+            b for b in state.replicas if b not in reachable or b in state.offline_replicas
+        ],
     )
 
 
