@@ -143,13 +143,12 @@ class ControllerNode:
         """A connection to a broker has ended that owed no answer: the next order opens another."""
 
     def address_of(self, node: int) -> tuple[str, int] | None:
-        """Where a registered broker is reached: on the listener for its own kind."""
+        """Where a registered broker is reached: it names the listener for its own kind first."""
         broker = self.controller.brokers.get(node)
         if broker is None or not broker.endpoints:
             return None
-        wanted = (self.config.inter_broker_listener_name or "").upper()
-        found = next((e for e in broker.endpoints if e.listener == wanted), broker.endpoints[0])
-        return found.host, found.port
+        first = broker.endpoints[0]
+        return first.host, first.port
 
     def tick(self) -> None:
         """Runs the timers that are due."""

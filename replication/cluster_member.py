@@ -114,11 +114,12 @@ class ClusterMember:
         replica_manager.isr_proposer = proposals.submit
 
     def start(self, endpoints: list[Endpoint], cluster_id: str) -> None:
-        """Registers with the controller; one that is foreign knows the broker already."""
+        """Registers with the controller, the listener for it and for brokers first; a foreign one knows the broker."""
         if self.link.is_foreign:
             self._replica_manager.broker_epoch = self.link.broker_epoch
             self._settings.on_ready()
-        self.link.start(endpoints, cluster_id)
+        own = self._settings.inter_broker_listener
+        self.link.start(sorted(endpoints, key=lambda e: e.listener != own), cluster_id)
 
     def _registered(self, broker_epoch: int) -> None:
         self._replica_manager.broker_epoch = broker_epoch

@@ -28,7 +28,6 @@ from kwire.replication.metadata import (
     ZERO_UUID,
 )
 from kwire.replication.placement import assign_replicas, check_manual_assignment
-from kwire.replication.topic_creation import auto_topic_settings
 
 if TYPE_CHECKING:
     from kwire.protocol.schemas.topics import (
@@ -128,6 +127,7 @@ class TopicControl:
 
         Returns the topic that is there already, too. KafkaError says why it cannot be."""
         from kwire.protocol.schemas.topics import CreatableTopic
+        from kwire.replication.topic_creation import auto_topic_settings
 
         existing = self._controller.state.topics.get(name)
         if existing is not None:

@@ -3,7 +3,8 @@
 Prints "ready id=… roles=… listeners=… bootstrap=…" when it is. SIGTERM and SIGINT stop it with a controlled shutdown.
 Under a supervisor (`--supervised`) what goes wrong at the start is a line on stdout, "failed STATUS TEXT", for the
 supervisor to tell, and the end of stdin is a clean stop without controlled shutdown: the cluster stops as a whole, or
-its supervisor has died.
+its supervisor has died. Lines on stdin are about the network, for tests ("cut 2", `NodeRunner.network`); each is
+answered by a line.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import signal
 import sys
 
 from kwire.server import logs
-from kwire.server.listeners import format_address
 from kwire.server.node import new_event_loop, settle_garbage_collector
 from kwire.server.node_runner import BROKER, NodeRunner, NodeSettings
 from kwire.server.settings import (
@@ -41,17 +41,25 @@ async def _run(settings: NodeSettings, supervised: bool) -> None:
             os._exit(1)  # a second signal: the user does not want to wait for the first
         stopping.set_result(True)
 
+    typed = bytearray()
+
     def on_input() -> None:
-        if not os.read(0, 4096):
+        data = os.read(0, 4096)
+        typed.extend(data)
+        while (end := typed.find(b"\n")) >= 0:
+            sys.stdout.write(runner.network(typed[:end].decode(errors="replace")) + "\n")
+            sys.stdout.flush()
+            del typed[: end + 1]
+        if not data:
             loop.remove_reader(0)
             if not stopping.done():
                 stopping.set_result(False)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
+    runner = NodeRunner(settings)
     if supervised:
         loop.add_reader(0, on_input)
-    runner = NodeRunner(settings)
     starting = loop.create_task(runner.start())
     either: set[asyncio.Future[Any]] = {starting, stopping}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -62,7 +70,7 @@ async def _run(settings: NodeSettings, supervised: bool) -> None:
     starting.result()
     sys.stdout.write(
         f"ready id={runner.config.node_id} roles={settings.role} listeners={runner.listeners}"
-        f" bootstrap={format_address(*runner.address)}\n"
+        f" bootstrap={runner.advertised}\n"
     )
     sys.stdout.flush()
     settle_garbage_collector()

@@ -116,9 +116,14 @@ class NodeRunner:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the node is reached."""
+        """Where the node is reached from this machine."""
         first = self.node.listeners[0]
-        return first.advertised_host, first.advertised_port
+        return reachable(format_address(first.host, first.port))
+
+    @property
+    def advertised(self) -> str:
+        """Where clients are told to reach it."""
+        return self.node.bootstrap_servers
 
     # -- start ---------------------------------------------------------------------------------------------------
 
@@ -260,6 +265,16 @@ class NodeRunner:
         stat = os.statvfs(self.settings.data_dir)
         return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
 
+    def network(self, command: str) -> str:
+        """For tests, the network between this node and another: "cut ID", "heal ID", "delay ID MS", about what this node
+        sends and the answers to it. Returns "done", or what is wrong with the command."""
+        word, *numbers = command.split() or [""]
+        known = {"cut": 1, "heal": 1, "delay": 2}
+        if known.get(word) != len(numbers) or not all(number.isdigit() for number in numbers):
+            return f"not understood: {command}"
+        getattr(self.node.peer_connections(), word)(*map(int, numbers))
+        return "done"
+
     # -- the end -------------------------------------------------------------------------------------------------
 
     async def stop(self, *, controlled: bool = True) -> None:
@@ -282,6 +297,13 @@ class NodeRunner:
         self.node.close_sockets()
         if self._store is not None:
             self._store.close()
+
+
+def reachable(address: str) -> tuple[str, int]:
+    """Host and port to connect to, on this machine, of an address that is bound: "" and 0.0.0.0 are any."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)
 
 
 def _endpoint(listener: Listener) -> Endpoint:

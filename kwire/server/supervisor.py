@@ -17,9 +17,10 @@ import signal
 import sys
 from contextlib import suppress
 
+from kwire.replication.config_table import BROKER_KEYS
 from kwire.server.listeners import format_address
 from kwire.server.logs import event
-from kwire.server.node_runner import BROKER, CONTROLLER, NodeRunner, NodeSettings
+from kwire.server.node_runner import BROKER, CONTROLLER, NodeRunner, NodeSettings, reachable
 from kwire.server.settings import NodeError, SettingsError
 
 TYPE_CHECKING = False
@@ -33,6 +34,8 @@ CONTROLLER_ID = 1000
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
 _MEMBERSHIP_CHECK_SECONDS = 0.005
+_INTERNAL = "KWIRE_INTERNAL"
+_INTER_BROKER_KEYS = {"inter.broker.listener.name", "security.inter.broker.protocol"}
 
 
 class ThreadHandle:
@@ -42,7 +45,8 @@ class ThreadHandle:
         self.node_id = node_id
         self.settings = settings
         self.runner: NodeRunner | None = None
-        self.address = ("", 0)
+        self.address = ("", 0)  # to connect to from this machine
+        self.advertised = ""
 
     @property
     def running(self) -> bool:
@@ -56,7 +60,7 @@ class ThreadHandle:
         runner = NodeRunner(self.settings)
         await runner.start(wait_seconds=START_SECONDS)
         self.runner = runner
-        self.address = runner.address
+        self.address, self.advertised = runner.address, runner.advertised
         self.settings.values["listeners"] = runner.listeners
         self.settings.again = True
 
@@ -70,6 +74,12 @@ class ThreadHandle:
         if runner is not None:
             runner.kill()
             await asyncio.sleep(0)
+
+    async def network(self, command: str) -> None:
+        """NodeRunner.network. ValueError for a command that makes no sense; NodeError when the node does not run."""
+        if self.runner is None:
+            raise NodeError(f"node {self.node_id} does not run")
+        _network_answered(self.runner.network(command))
 
 
 class ProcessHandle:
@@ -85,11 +95,13 @@ class ProcessHandle:
         """`on_death(node id, return code)`: the process has ended, and nobody here asked for that."""
         self.node_id = node_id
         self.settings = settings
-        self.address = ("", 0)
+        self.address = ("", 0)  # to connect to from this machine
+        self.advertised = ""
         self._log_options = log_options
         self._on_death = on_death
         self._process: asyncio.subprocess.Process | None = None
         self._ending = False
+        self._asking = asyncio.Lock()
         self._watcher: asyncio.Task[None] | None = None
 
     @property
@@ -130,8 +142,9 @@ class ProcessHandle:
                 raise (SettingsError if status == "2" else NodeError)(text)
             raise NodeError(f"its process ended with status {process.returncode}")
         found = dict(item.split("=", 1) for item in rest.split(" "))
-        host, _, port = found["bootstrap"].rpartition(":")
-        self.address = host.strip("[]"), int(port)
+        first = found["listeners"].split(",")[0].partition("://")[2]
+        self.address = reachable(first)
+        self.advertised = found["bootstrap"]
         self.settings.values["listeners"] = found["listeners"]
         self.settings.again = True
         self._watcher = asyncio.get_running_loop().create_task(self._watch(process))
@@ -173,6 +186,19 @@ class ProcessHandle:
         await process.wait()
         self._process = None
 
+    async def network(self, command: str) -> None:
+        """NodeRunner.network. ValueError for a command that makes no sense; NodeError when the node does not run."""
+        process = self._process
+        if process is None:
+            raise NodeError(f"node {self.node_id} does not run")
+        assert process.stdin is not None and process.stdout is not None
+        async with self._asking:
+            process.stdin.write(command.encode() + b"\n")
+            answer = (await process.stdout.readline()).decode().strip()
+        if not answer:
+            raise NodeError(f"node {self.node_id} does not run")
+        _network_answered(answer)
+
     def send_signal(self, number: int) -> None:
         """SIGSTOP and SIGCONT, say."""
         if self._process is not None:
@@ -180,6 +206,11 @@ class ProcessHandle:
 
 
 Handle = ThreadHandle | ProcessHandle
+
+
+def _network_answered(answer: str) -> None:
+    if answer != "done":
+        raise ValueError(answer)
 
 
 def _arguments(node_id: int, settings: NodeSettings) -> list[str]:
@@ -262,6 +293,7 @@ class Supervisor:
             node_id = first_id + number
             own = {**self._base, **_shifted_ports(self._base, number), "node.id": str(node_id)}
             own.update((overrides or {}).get(node_id, {}))
+            _add_internal_listener(own)
             settings = NodeSettings(
                 BROKER,
                 own,
@@ -283,9 +315,8 @@ class Supervisor:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all brokers."""
-        addresses = [handle.address for handle in self.brokers.values()]
-        return ",".join(format_address(host, port) for host, port in addresses)
+        """The addresses of all brokers, as clients are told them."""
+        return ",".join(handle.advertised for handle in self.brokers.values())
 
     # -- the whole cluster ---------------------------------------------------------------------------------------
 
@@ -399,6 +430,21 @@ def _stored_cluster_id(data_dir: str) -> str:
     while cluster_id.startswith("-"):
         cluster_id = encode_uuid(os.urandom(16)).decode()
     return cluster_id
+
+
+def _add_internal_listener(values: dict[str, str]) -> None:
+    """Where clients are told another address than the one that is bound, the nodes, all on this machine, need not be
+    able to reach it: they get a listener of their own."""
+    if not values.get("advertised.listeners") or _INTER_BROKER_KEYS & values.keys():
+        return
+    protocols = values.get("listener.security.protocol.map")
+    own_protocol = f"{_INTERNAL}:PLAINTEXT"
+    if protocols is None:
+        protocols = BROKER_KEYS["listener.security.protocol.map"][1]
+    values["listener.security.protocol.map"] = f"{protocols},{own_protocol}"
+    for key in ("listeners", "advertised.listeners"):
+        values[key] += f",{_INTERNAL}://127.0.0.1:0"
+    values["inter.broker.listener.name"] = _INTERNAL
 
 
 def _shifted_ports(values: dict[str, str], number: int) -> dict[str, str]:
