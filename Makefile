@@ -43,8 +43,9 @@ test-all: lint golden setup  ## everything, and missing tools are failures
 demo: setup  ## a real text, a word count, kill -9 in the middle, nothing lost
 	@$(PY) -m compat_tests.demo $(ARGS)
 
-bench: setup  ## kwire, kfake and Apache Kafka side by side, one table
+bench: setup  ## kwire, kfake and Apache Kafka side by side; the codec beside struct
 	@$(PY) -m bench.run $(ARGS)
+	@$(PY) bench/codec.py
 
 clean:  ## remove what was built (not .venv)
 	rm -rf compat_tests/.build bench/.build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
