@@ -1,0 +1,287 @@
+"""A controller node without sockets: what brokers ask of it, in frames, and what it orders them."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from kwire.controller_node import ControllerNode
+from kwire.protocol import api
+from kwire.protocol.errors import ErrorCode
+from kwire.protocol.schemas.api_versions import ApiVersionsRequest
+from kwire.protocol.schemas.cluster import DescribeClusterRequest
+from kwire.protocol.schemas.control_plane import (
+    AllocateProducerIdsRequest,
+    ControlledShutdownRequest,
+    EnvelopeRequest,
+)
+from kwire.protocol.schemas.metadata import MetadataRequest
+from kwire.protocol.schemas.nodes import (
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    Listener,
+    UnregisterBrokerRequest,
+)
+from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
+from kwire.replication.clock import Clock
+from kwire.replication.config import BrokerConfig
+from kwire.replication.log_store import MemoryLogStore
+from kwire.replication.metadata import Endpoint
+from kwire.replication.outbox import Close, Outbox, Reply, Send
+
+
+class Rig:
+    """The controller; a connection for each broker; the orders it has sent."""
+
+    def __init__(self, store: MemoryLogStore | None = None) -> None:
+        self.outbox = Outbox()
+        self.clock = Clock(now_ms=1000, wall_ms=1_700_000_000_000)
+        self.store = store or MemoryLogStore()
+        self.node = ControllerNode(
+            BrokerConfig({"node.id": "1000"}, brokers=2),
+            self.store,
+            self.clock,
+            self.outbox,
+            Random(1),
+            cluster_id="cluster",
+        )
+        self.node.start([Endpoint("PLAINTEXT", "here", 9090)])
+        self.connections = 0
+        self.orders: list[Send] = []
+        self.replies: dict[int, bytes] = {}
+        self.closed: list[str] = []
+
+    def open(self) -> int:
+        self.connections += 1
+        self.node.connection_opened(self.connections, "PLAINTEXT", "10.0.0.1")
+        return self.connections
+
+    def drain(self) -> None:
+        for effect in self.outbox.drain():
+            if isinstance(effect, Send):
+                self.orders.append(effect)
+            elif isinstance(effect, Reply):
+                self.replies[effect.connection] = b"".join(bytes(p) for p in effect.parts)[4:]
+            elif isinstance(effect, Close):
+                self.closed.append(effect.reason)
+
+    def ask(self, request: Any, version: int, connection: int | None = None) -> Any:
+        """The answer; None when it is held back."""
+        connection = connection or self.open()
+        key = key_of(request)
+        parts = api.encode_request(key, version, 7, "broker", request)
+        self.node.receive_frame(connection, b"".join(bytes(p) for p in parts)[4:])
+        return self.reply(connection, key, version)
+
+    def reply(self, connection: int, key: int, version: int) -> Any:
+        self.drain()
+        frame = self.replies.pop(connection, None)
+        return None if frame is None else api.parse_response(key, version, frame)[1]
+
+    def acknowledge(self) -> list[str]:
+        """Answers all orders, and those that follow; their names."""
+        names = []
+        self.drain()
+        while self.orders:
+            order = self.orders.pop(0)
+            header = api.parse_request_header(b"".join(bytes(p) for p in order.parts)[4:])
+            names.append(f"{api.ApiKey(header.api_key).api_name} to {order.node}")
+            response = api.response_class(header.api_key)()
+            parts = api.encode_response(
+                header.api_key, header.api_version, order.correlation, response
+            )
+            self.node.respond(order.correlation, b"".join(bytes(p) for p in parts)[4:])
+            self.drain()
+        return names
+
+    def register(self, broker_id: int, connection: int | None = None, **fields: Any) -> Any:
+        request = BrokerRegistrationRequest(
+            broker_id=broker_id,
+            cluster_id="cluster",
+            incarnation_id=bytes([broker_id]) * 16,
+            listeners=[Listener(name="PLAINTEXT", host=f"h{broker_id}", port=9000 + broker_id)],
+        )
+        for name, value in fields.items():
+            setattr(request, name, value)
+        return self.ask(request, 4, connection)
+
+    def pass_time(self, milliseconds: int) -> None:
+        self.clock.now_ms += milliseconds
+        self.node.tick()
+        self.drain()
+
+
+def key_of(request: Any) -> int:
+    name = type(request).__name__.removesuffix("Request")
+    return next(key for key in api.ApiKey if key.api_name == name)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    rig = Rig()
+    rig.register(1)
+    rig.register(2)
+    rig.acknowledge()
+    return rig
+
+
+def envelope(request: Any, version: int) -> EnvelopeRequest:
+    parts = api.encode_request(key_of(request), version, 3, "client", request)
+    return EnvelopeRequest(
+        request_data=b"".join(bytes(p) for p in parts)[4:],
+        request_principal=None,
+        client_host_address=b"",
+    )
+
+
+CREATE = CreateTopicsRequest(
+    topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=2)], timeout_ms=5000
+)
+
+
+def test_a_registered_broker_is_told_of_the_cluster_where_it_said_it_is_reached() -> None:
+    rig = Rig()
+    connection = rig.open()
+    response = rig.register(1, connection)
+    assert response.error_code == 0 and response.broker_epoch > 0
+    assert "UpdateMetadata to 1" in rig.acknowledge()
+    assert rig.node.address_of(1) == ("h1", 9001) and rig.node.address_of(9) is None
+    again = rig.register(2)
+    assert again.broker_epoch > response.broker_epoch
+    assert {"UpdateMetadata to 1", "UpdateMetadata to 2"} <= set(rig.acknowledge())
+    beat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=response.broker_epoch)
+    assert rig.ask(beat, 1, connection).error_code == 0
+    stale = BrokerHeartbeatRequest(broker_id=1, broker_epoch=response.broker_epoch - 1)
+    assert rig.ask(stale, 1).error_code == ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_a_broker_of_another_cluster_is_refused(rig: Rig) -> None:
+    response = rig.register(3, cluster_id="other")
+    assert response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+def test_a_broker_whose_connection_ends_fails_after_a_grace_and_not_if_it_comes_back() -> None:
+    rig = Rig()
+    connection = rig.open()
+    epoch = rig.register(1, connection).broker_epoch
+    rig.node.connection_closed(connection)
+    rig.pass_time(29)
+    beat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch)
+    assert rig.ask(beat, 1).error_code == 0
+    rig.pass_time(1000)
+    assert 1 in rig.node.controller.brokers
+    rig.node.connection_closed(rig.connections)
+    rig.pass_time(30)
+    assert rig.node.controller.brokers == {}
+    assert rig.ask(beat, 1).error_code != 0
+
+
+def test_a_forwarded_request_is_answered_when_every_live_broker_knows(rig: Rig) -> None:
+    connection = rig.open()
+    assert rig.ask(envelope(CREATE, 7), 0, connection) is None
+    names = rig.acknowledge()
+    assert "LeaderAndIsr to 1" in names and "UpdateMetadata to 2" in names
+    response = rig.reply(connection, api.ApiKey.ENVELOPE, 0)
+    assert response.error_code == 0
+    correlation_id, inner = api.parse_response(19, 7, response.response_data)
+    assert correlation_id == 3 and inner.topics[0].error_code == 0  # type: ignore[attr-defined]
+
+
+def test_a_broker_that_does_not_answer_holds_a_request_back_no_longer_than_its_time(
+    rig: Rig,
+) -> None:
+    connection = rig.open()
+    assert rig.ask(envelope(CREATE, 7), 0, connection) is None
+    rig.pass_time(4999)
+    assert rig.reply(connection, api.ApiKey.ENVELOPE, 0) is None
+    rig.pass_time(1)
+    assert rig.reply(connection, api.ApiKey.ENVELOPE, 0).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("request_data", "error"),
+    [
+        (b"", ErrorCode.INVALID_REQUEST),
+        (b"\x00\x13\x00\x07\x00\x00\x00\x00\xff\xff\x00\x7f", ErrorCode.INVALID_REQUEST),
+        (b"\x00\x13\x00\x63\x00\x00\x00\x00\xff\xff\x00", ErrorCode.UNSUPPORTED_VERSION),
+        (b"\x00\x03\x00\x0c\x00\x00\x00\x00\xff\xff\x00", ErrorCode.INVALID_REQUEST),
+        (b"\x00\x3a\x00\x00\x00\x00\x00\x00\xff\xff\x00", ErrorCode.INVALID_REQUEST),
+    ],
+    ids=["nothing", "cut off", "version 99", "Metadata", "an envelope"],
+)
+def test_an_envelope_with_anything_else_is_refused(
+    rig: Rig, request_data: bytes, error: ErrorCode
+) -> None:
+    request = EnvelopeRequest(
+        request_data=request_data, request_principal=None, client_host_address=b""
+    )
+    assert rig.ask(request, 0).error_code == error
+    assert rig.closed == []
+
+
+def test_blocks_of_producer_ids_do_not_overlap_even_after_a_restart(rig: Rig) -> None:
+    epochs = {b.id: b.epoch for b in rig.node.controller.brokers.values()}
+    blocks = []
+    for broker_id in (1, 2, 1):
+        request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=epochs[broker_id])
+        response = rig.ask(request, 0)
+        assert (response.error_code, response.producer_id_len) == (0, 1000)
+        blocks.append(response.producer_id_start)
+    rig.node.close()
+    later = Rig(rig.store)
+    epoch = later.register(1).broker_epoch
+    request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch)
+    blocks.append(later.ask(request, 0).producer_id_start)
+    assert len(set(blocks)) == 4
+    assert all(abs(a - b) >= 1000 for a in blocks for b in blocks if a != b)
+    stale = AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch - 1)
+    assert later.ask(stale, 0).error_code == ErrorCode.STALE_BROKER_EPOCH
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_controlled_shutdown_is_answered_in_every_version(rig: Rig, version: int) -> None:
+    request = ControlledShutdownRequest(broker_id=1)
+    assert rig.ask(request, version).error_code == 0
+    unknown = ControlledShutdownRequest(broker_id=7)
+    assert rig.ask(unknown, version).error_code == ErrorCode.BROKER_NOT_AVAILABLE
+
+
+def test_the_cluster_and_the_controller_are_described(rig: Rig) -> None:
+    response = rig.ask(DescribeClusterRequest(), 0)
+    assert (response.cluster_id, response.controller_id) == ("cluster", 1000)
+    assert [b.broker_id for b in response.brokers] == [1, 2]
+    response = rig.ask(DescribeClusterRequest(endpoint_type=2), 1)
+    assert [(b.broker_id, b.host, b.port) for b in response.brokers] == [(1000, "here", 9090)]
+    response = rig.ask(DescribeClusterRequest(endpoint_type=3), 1)
+    assert response.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+
+
+def test_it_says_what_it_serves_and_closes_on_what_only_a_broker_can_answer(rig: Rig) -> None:
+    request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+    keys = {entry.api_key for entry in rig.ask(request, 3).api_keys}
+    assert {7, 18, 19, 56, 58, 60, 62, 63, 64, 67} <= keys and not {0, 1, 3} & keys
+    assert rig.ask(MetadataRequest(), 12) is None
+    assert rig.closed == ["API (key 3) version 12 is not supported"]
+
+
+def test_a_broker_that_never_was_cannot_be_unregistered(rig: Rig) -> None:
+    response = rig.ask(UnregisterBrokerRequest(broker_id=9), 0)
+    assert response.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert rig.node.failed == []
+
+
+def test_the_directory_of_another_node_or_cluster_is_refused(rig: Rig) -> None:
+    rig.node.close()
+    for node_id, cluster_id in (("1000", "other"), ("1001", "cluster")):
+        node = ControllerNode(
+            BrokerConfig({"node.id": node_id}),
+            rig.store,
+            rig.clock,
+            Outbox(),
+            Random(1),
+            cluster_id=cluster_id,
+        )
+        with pytest.raises(OSError, match="it belongs to"):
+            node.start([])
