@@ -143,7 +143,7 @@ class Partition:
         """Opens the log if it is not open and takes over a topic id where none was known."""
         if self.topic_id == ZERO_UUID:
             self.topic_id = topic_id
-        if not hasattr(self, "log"):
+        if not hasattr(self, "log") or self.log.topic_id == ZERO_UUID != self.topic_id:
             self.log = self._host.open_log(self.topic, self.index, self.topic_id, is_new)
             if self.topic_id == ZERO_UUID:
                 self.topic_id = self.log.topic_id

@@ -49,9 +49,26 @@ def test_S64_leader_and_isr_members_and_topic_ids(node):
     assert ("t", 0) not in node.manager.by_key and node.log_manager.get("t", 0) is None
     assert node.order(id_=bytes(16)) == 0
     assert node.order(id_=b"i" * 16) == 0  # the id is news, the epoch is not
-    assert partition(node).topic_id == b"i" * 16
+    assert partition(node).topic_id == node.log().topic_id == b"i" * 16
+    assert b"aWlpaWlpaWlpaWlpaWlpaQ" in node.store.read_file("t-0/partition.metadata")
     assert node.order(leader_epoch=1, id_=b"j" * 16) == ErrorCode.INCONSISTENT_TOPIC_ID
     assert partition(node).leader_epoch == 0
+
+
+def test_S64_an_id_that_comes_with_a_new_epoch_is_kept_beside_the_log(node):
+    assert node.order(id_=bytes(16)) == 0
+    assert node.order(leader_epoch=1, id_=b"i" * 16) == 0
+    assert node.log().topic_id == b"i" * 16
+    assert b"aWlpaWlpaWlpaWlpaWlpaQ" in node.store.read_file("t-0/partition.metadata")
+
+
+def test_S64_a_controller_without_ids_may_repeat_itself_to_a_follower(node):
+    node.update_metadata("t", {0: 2})
+    assert node.order(leader=2, replicas=(1, 2)) == 0
+    assert node.order(leader=2, replicas=(1, 2), id_=bytes(16)) == 0
+    assert partition(node).topic_id != bytes(16)
+    node.create("led")
+    assert node.order("led", id_=bytes(16)) == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
 def test_S64_a_log_of_another_topic_is_not_taken_over(node):
@@ -128,6 +145,16 @@ def test_S67_stop_matrix(node):
     assert node.stop(controller_epoch=-1) == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
+def test_S67_a_disk_error_on_deletion_is_a_storage_error(node):
+    def fail(*_):
+        raise OSError(5, "Input/output error")
+
+    node.create()
+    node.store.rename = fail
+    assert node.stop() == ErrorCode.KAFKA_STORAGE_ERROR
+    assert ("t", 0) not in node.manager.by_key
+
+
 def test_S67_a_leftover_log_is_deleted_without_a_partition(node):
     node.create()
     node.manager.by_key.clear()
@@ -155,6 +182,20 @@ def test_S68_orders_for_an_earlier_incarnation_are_refused(node):
     assert node.manager.by_key == {}
     assert node.order(broker_epoch=4) == 0
     assert node.order("u", broker_epoch=-1) == 0
+
+
+def test_S69_who_is_not_in_the_broker_list_leads_nothing(node):
+    from kwire.replication.metadata import LEADER_DURING_DELETE
+
+    node.alive.append(3)
+    node.update_metadata("t", {0: 3})
+    assert node.metadata.live_leader("t", 0, "PLAINTEXT") is not None
+    node.alive.remove(3)
+    node.update_metadata()
+    assert node.metadata.partition("t", 0).leader == 3
+    assert node.metadata.live_leader("t", 0, "PLAINTEXT") is None  # Metadata answers 5
+    node.update_metadata("t", {0: LEADER_DURING_DELETE})
+    assert not node.metadata.contains("t")
 
 
 def test_S69_update_metadata_is_fenced_by_the_controller_epoch(node):
