@@ -147,7 +147,7 @@ class RequestBatch:
                 topic_name=topic.name,
                 topic_id=topic.topic_id,
                 partition_states=[
-                    self._news(topic, index, topic.name in state.deleting)
+                    self._news(topic, index, state.is_leaving(topic))
                     for index in range(len(topic.partitions))
                 ],
             )

@@ -65,7 +65,7 @@ class TopicDeletions:
         batch = RequestBatch(controller)
         for name in self._begun:
             topic = controller.state.topics[name]
-            if any(partition.reassigning for partition in topic.partitions):
+            if not controller.state.is_leaving(topic):
                 controller.say(f"the deletion of {name} waits for its reassignment")
                 continue
             self._stop_replicas(topic, batch)

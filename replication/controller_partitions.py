@@ -49,7 +49,7 @@ class PartitionControl:
         """Every partition that is not on its way out."""
         state = self._controller.state
         for topic in state.topics.values():
-            if topic.name not in state.deleting:
+            if not state.is_leaving(topic):
                 for index, partition in enumerate(topic.partitions):
                     yield topic, index, partition
 
@@ -151,6 +151,7 @@ class PartitionControl:
         broker = controller.brokers.get(request.broker_id)
         if broker is None or broker.epoch != request.broker_epoch:
             return AlterPartitionResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
+        controller.registry.heard(broker)
         response = AlterPartitionResponse()
         changes = Changes(controller)
         answers: list[tuple[TopicState, int, AlterPartitionResponsePartitionData]] = []
@@ -159,7 +160,7 @@ class PartitionControl:
                 controller.state.names_by_id.get(data.topic_id) if version >= 2 else data.topic_name
             )
             topic = controller.state.topics.get(name or "")
-            if topic is not None and topic.name in controller.state.deleting:
+            if topic is not None and controller.state.is_leaving(topic):
                 topic = None
             answered = AlterPartitionResponseTopicData(
                 topic_name=data.topic_name, topic_id=data.topic_id

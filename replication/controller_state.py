@@ -349,6 +349,11 @@ class ControllerState:
         records += [config_record(kind, name, c) for (kind, name), c in self.configs.items()]
         return records
 
+    def is_leaving(self, topic: TopicState) -> bool:
+        """The topic is being deleted and nothing of it is kept up any more; while one of its partitions is being
+        reassigned it waits, and lives on as if nothing had been asked."""
+        return topic.name in self.deleting and not any(p.reassigning for p in topic.partitions)
+
     def cluster_record(self, controller_epoch: int | None = None) -> Record:
         epoch = self.controller_epoch if controller_epoch is None else controller_epoch
         return "cluster", {"controller_epoch": epoch, "broker_epoch": self.last_broker_epoch}

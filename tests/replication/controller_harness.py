@@ -222,7 +222,7 @@ class Simulated:
             config,
             self.journal,
             self.brokers,
-            Random(1),
+            Random(1 + len(self.journal.records)),
             clock=self.clock,
             timers=self.timers,
             report=self.lines.append,

@@ -752,7 +752,11 @@ def test_S86_a_deletion_waits_for_a_reassignment() -> None:
     assert cluster.delete("t") == 0
     assert cluster.brokers.words() == []
     assert reassign(cluster, [1]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert cluster.alter(1, [1, 2]).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert cluster.alter(1, [1, 2]).error_code == 0
+    lines = cluster.brokers.words(2)
+    assert lines[-1] == "delete t-0 LE -2"
+    assert "leads t-0 LE 3 PE 4 ISR [2] of [2]" in lines
+    assert "t" not in cluster.controller.state.topics
 
 
 def test_S87_dir_failure() -> None:
