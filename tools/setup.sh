@@ -50,6 +50,6 @@ fi
 echo "setup: kwire and its development tools into .venv (once)" >&2
 pip="env PIP_DISABLE_PIP_VERSION_CHECK=1 .venv/bin/python -m pip install -q"
 log=.venv/setup.log
-{ $pip 'pip>=25.1' 'setuptools>=77' && $pip -e . --group dev; } >"$log" 2>&1 || { tail -n 5 "$log" >&2; fail "pip failed, see $log"; }
+{ $pip 'pip>=25.1' 'setuptools>=77' && $pip -e . --group dev --group docker; } >"$log" 2>&1 || { tail -n 5 "$log" >&2; fail "pip failed, see $log"; }
 .venv/bin/python -c 'import kwire, construct, click' || fail "kwire does not import from .venv"
 echo "$key" >$stamp

@@ -1,0 +1,176 @@
+"""The process in a container: reads environment and files, runs a node, says what others wait to read.
+
+Answers to what kafka.Kafka prints and obeys in the images apache/kafka and confluentinc/cp-kafka: the lines on stdout
+that wait strategies look for, each once, after every listener accepts and the node leads what it has; SIGTERM from the
+first moment on, though process 1 has no default handlers; a refusal in one line. `HEALTH_FILE` says where a health
+check reaches the node; it is there only while the node is ready.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from kwire.docker.environment import ContainerSettings
+
+HEALTH_FILE = "/tmp/kwire-health"
+FORMATTED_FILE = "/tmp/kwire-cluster-id"
+"""Where the kafka-storage of the image leaves the cluster id it was given."""
+CONFIG_FILES = ("/mnt/shared/config/server.properties", "/etc/kafka/kafka.properties")
+DEFAULT_CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
+_USAGE = "usage: python -m kwire.docker run | start FILE [--override KEY=VALUE]..."
+
+
+def main(arguments: list[str]) -> int:
+    """Runs until a signal; the exit status, 0, 1 or 2 as of `kwire up`."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end_before_start)
+    _remove(HEALTH_FILE)
+    from kwire.server.settings import NodeError, SettingsError
+
+    try:
+        settings = _settings(arguments)
+    except SettingsError as error:
+        return _refuse(2, str(error))
+    except NodeError as error:
+        return _refuse(1, str(error))
+    try:
+        return _run(settings)
+    finally:
+        _remove(HEALTH_FILE)
+
+
+def ready_lines(node_id: str, stamp: str) -> list[str]:
+    """What Kafka's versions and modes say when they are up; `stamp` is the time as Kafka writes it."""
+    return [
+        f"[{stamp}] INFO [BrokerLifecycleManager id={node_id}] The broker has been unfenced. "
+        "Transitioning from RECOVERY to RUNNING. (kafka.server.BrokerLifecycleManager)",
+        f"[{stamp}] INFO [KafkaServer id={node_id}] started (kafka.server.KafkaServer)",
+        f"[{stamp}] INFO [KafkaRaftServer nodeId={node_id}] Kafka Server started (kafka.server.KafkaRaftServer)",
+    ]
+
+
+def health_address(listeners: str, controller_names: str) -> str:
+    """ "host port" by which the first client listener is reached from inside the container."""
+    names = [name.strip().upper() for name in controller_names.split(",")]
+    items = [item.partition("://") for item in listeners.split(",")]
+    first = next((address for name, _, address in items if name.upper() not in names), items[0][2])
+    host, _, port = first.rpartition(":")
+    host = host.strip("[]")
+    return f"{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host} {port}"
+
+
+def _end_before_start(number: int, _frame: FrameType | None) -> None:
+    os._exit(0 if number == signal.SIGTERM else 130)
+
+
+def _settings(arguments: list[str]) -> ContainerSettings:
+    from kwire.docker.environment import container_settings
+    from kwire.server.settings import SettingsError
+
+    if arguments[:1] == ["start"] and len(arguments) >= 2:
+        # kafka-server-start: what the file says and nothing else, but for what is kwire's own.
+        values = _read(arguments[1])
+        rest = arguments[2:]
+        if len(rest) % 2 or any(word != "--override" for word in rest[::2]):
+            raise SettingsError(_USAGE)
+        for item in rest[1::2]:
+            key, separator, value = item.partition("=")
+            if not separator:
+                raise SettingsError(f"--override: expected KEY=VALUE, not {item!r}")
+            values[key.strip()] = value
+        own = ("KWIRE_", "CLUSTER_ID", "KAFKA_CREATE_TOPICS", "KAFKA_LOG4J_ROOT_LOGLEVEL")
+        environ = {name: value for name, value in os.environ.items() if name.startswith(own)}
+    elif arguments == ["run"]:
+        values = {}
+        for path in CONFIG_FILES:
+            if os.path.exists(path):
+                values.update(_read(path))
+        environ = dict(os.environ)
+    else:
+        raise SettingsError(_USAGE)
+    settings = container_settings(environ, values)
+    if settings.cluster_id is None and settings.controller is None:
+        settings.cluster_id = _default_cluster_id(settings.data_dir)
+    return settings
+
+
+def _read(path: str) -> dict[str, str]:
+    from kwire.server.properties import load_properties
+    from kwire.server.settings import NodeError, SettingsError
+
+    try:
+        return load_properties(path)
+    except OSError as error:
+        raise NodeError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _default_cluster_id(data_dir: str) -> str | None:
+    """For a directory that has none: the one it was formatted with, else that of apache/kafka."""
+    if os.path.exists(os.path.join(data_dir, "meta.properties")):
+        return None
+    try:
+        with open(FORMATTED_FILE, encoding="ascii") as file:
+            return file.read().strip() or DEFAULT_CLUSTER_ID
+    except (OSError, UnicodeDecodeError):
+        return DEFAULT_CLUSTER_ID
+
+
+def _run(settings: ContainerSettings) -> int:
+    if settings.controller is not None:
+        from kwire.docker.cluster_node import run_cluster_node
+
+        return run_cluster_node(settings, lambda: announce(settings))
+    from kwire.server.settings import UpSettings
+    from kwire.server.up import run_up
+
+    return run_up(
+        UpSettings(
+            data_dir=settings.data_dir,
+            overrides=settings.values,
+            topics=[topic[:3] for topic in settings.topics],
+            topic_configs={topic[0]: topic[3] for topic in settings.topics},
+            as_version=settings.as_version,
+            log_level=settings.log_level,
+            log_json=settings.log_json,
+            cluster_id=settings.cluster_id,
+            announce=lambda _bootstrap: announce(settings),
+        )
+    )
+
+
+def announce(settings: ContainerSettings) -> None:
+    """The node is ready."""
+    values = settings.values
+    address = health_address(values["listeners"], values.get("controller.listener.names", ""))
+    try:
+        with open(HEALTH_FILE + ".new", "w", encoding="ascii") as file:
+            file.write(address + "\n")
+        os.replace(HEALTH_FILE + ".new", HEALTH_FILE)
+    except OSError as error:
+        # A read-only container: everything works but the health check.
+        sys.stderr.write(f"kwire: no health check: {HEALTH_FILE}: {error.strerror}\n")
+    now = time.time()
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(now)) + f",{int(now * 1000) % 1000:03d}"
+    sys.stdout.write("\n".join([*ready_lines(values["node.id"], stamp), ""]))
+    sys.stdout.flush()
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def _refuse(status: int, line: str) -> int:
+    sys.stderr.write("kwire: " + line.replace("\n", " ") + "\n")
+    return status

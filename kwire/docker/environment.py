@@ -1,0 +1,296 @@
+"""A container's environment as kwire's settings; no sockets, no files, no clock.
+
+Answers to kafka.docker.KafkaDockerWrapper (apache/kafka) and to the configure scripts of confluentinc/cp-kafka: each
+`KAFKA_…` variable is a configuration key. What differs from theirs, on purpose: a variable that is set leaves the
+defaults of the others alone, `KAFKA_CLUSTER_ID` is as good as `CLUSTER_ID`, and `KAFKA_CREATE_TOPICS` makes topics.
+Listeners are taken as the modules that wrap these images write them: empty hosts, a comma at the end, two addresses
+where `hostname -i` knew two, in any order.
+
+A quorum of controllers (KRaft) becomes one controller: the first of `controller.quorum.voters`. ZooKeeper's variables
+are accepted and mean nothing.
+"""
+
+from __future__ import annotations
+
+from kwire.replication.config import ConfigError, broker_key, parse_value
+from kwire.server.settings import SettingsError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "KAFKA_"
+DATA_DIR = "/var/lib/kafka/data"
+DEFAULT_LISTENERS = "PLAINTEXT://0.0.0.0:9092"
+CONTROLLER_IDS_FROM = 100_000
+"""Added to a voter's id: kwire's controller is a node of its own, whose id must not be a broker's."""
+MAX_PARTITIONS = 10_000
+
+# Variables of the scripts around the broker, in both images; and kwire's own.
+_EXCLUDED = frozenset(
+    PREFIX + name
+    for name in (
+        "VERSION HEAP_OPTS LOG4J_OPTS OPTS JMX_OPTS JVM_PERFORMANCE_OPTS GC_LOG_OPTS LOG4J_ROOT_LOGLEVEL LOG4J_LOGGERS "
+        "TOOLS_LOG4J_LOGLEVEL JMX_HOSTNAME JMX_PORT HOME CREATE_TOPICS CREATE_TOPICS_SEPARATOR CLUSTER_ID"
+    ).split()
+)
+_LEVELS = {
+    "TRACE": "debug",
+    "DEBUG": "debug",
+    "INFO": "info",
+    "WARN": "warning",
+    "WARNING": "warning",
+    "ERROR": "error",
+    "FATAL": "error",
+    "OFF": "error",
+}
+
+Topic = tuple[str, int, int, dict[str, str]]
+Voter = tuple[int, str, int]
+
+
+class ContainerSettings:
+    """What a container is told.
+
+    `values`: configuration keys and texts, `listeners` and `node.id` always among them. `topics`: name, partitions,
+    replication (-1: default), configuration. `controller`: id, host and port of the cluster's controller, None for a
+    broker alone; then `runs_controller` and `runs_broker` say what this node is. `brokers`: the size that defaults
+    count with. `cluster_id` None: the data directory's, or a default."""
+
+    __slots__ = (
+        "as_version",
+        "brokers",
+        "cluster_id",
+        "controller",
+        "controller_listener",
+        "data_dir",
+        "log_json",
+        "log_level",
+        "runs_broker",
+        "runs_controller",
+        "topics",
+        "values",
+    )
+
+    def __init__(self, values: dict[str, str], data_dir: str) -> None:
+        self.values = values
+        self.data_dir = data_dir
+        self.topics: list[Topic] = []
+        self.cluster_id: str | None = None
+        self.controller: Voter | None = None
+        self.controller_listener: str | None = None
+        self.runs_broker = True
+        self.runs_controller = False
+        self.brokers = 1
+        self.log_level = "info"
+        self.log_json = False
+        self.as_version: str | None = None
+
+
+def property_name(variable: str) -> str | None:
+    """The configuration key that a variable stands for; None for one that stands for none.
+
+    Kafka's rule: without KAFKA_, in lower case, `_` a dot, `__` an underscore, `___` a dash."""
+    if not variable.startswith(PREFIX) or variable in _EXCLUDED:
+        return None
+    if variable.startswith("KAFKA_CONFLUENT_SUPPORT_"):
+        return None
+    name = variable.replace(PREFIX, "").lower()
+    return name.replace("_", ".").replace("...", "-").replace("..", "_") or None
+
+
+def configuration(environ: Mapping[str, str]) -> dict[str, str]:
+    """Keys and values that the environment gives. SettingsError, which names the variable, for a bad value."""
+    values: dict[str, str] = {}
+    for variable in sorted(environ):
+        key = property_name(variable)
+        if key is None:
+            continue
+        value = environ[variable]
+        row = broker_key(key)
+        if row is not None:
+            try:
+                parse_value(key, row, value)
+            except ConfigError as error:
+                raise SettingsError(f"{variable}: {error}") from None
+        values[key] = value
+    return values
+
+
+def tidy_listeners(text: str) -> str:
+    """Listeners as Kafka would have them written: nothing empty between commas, one address a listener.
+
+    Of several addresses, as `hostname -i` gives where a container is in several networks, the first IPv4 one is taken.
+    """
+    items = []
+    for item in text.split(","):
+        name, separator, address = item.strip().partition("://")
+        if not name and not separator:
+            continue
+        host, colon, port = address.rpartition(":")
+        words = host.split()
+        if len(words) > 1:
+            host = next((word for word in words if ":" not in word), words[0])
+            if ":" in host and not host.startswith("["):
+                host = f"[{host}]"
+        else:
+            host = host.strip()
+        items.append(f"{name.strip()}{separator}{host}{colon}{port.strip()}")
+    return ",".join(items)
+
+
+def parse_topics(text: str, separator: str | None = None) -> list[Topic]:
+    """`name[:partitions[:replication[:cleanup.policy]]]`, between commas or on lines of their own. SettingsError."""
+    topics: list[Topic] = []
+    parts = text.split(separator) if separator else text.replace("\n", ",").split(",")
+    for item in (part.strip() for part in parts):
+        if not item:
+            continue
+        name, *rest = item.split(":")
+        numbers, policy = rest[:2], rest[2:]
+        allowed = "expected NAME[:PARTITIONS[:REPLICATION[:CLEANUP_POLICY]]]"
+        if not name or len(policy) > 1:
+            raise SettingsError(f"KAFKA_CREATE_TOPICS: {allowed}, not {item!r}")
+        counts = []
+        for number in numbers:
+            count = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 0
+            if not 1 <= count <= MAX_PARTITIONS:
+                reason = f"{allowed} with numbers of 1 to {MAX_PARTITIONS}, not {item!r}"
+                raise SettingsError(f"KAFKA_CREATE_TOPICS: {reason}")
+            counts.append(count)
+        partitions, replication = [*counts, -1, -1][:2]
+        configs = {"cleanup.policy": policy[0]} if policy and policy[0] else {}
+        topics.append((name, partitions, replication, configs))
+    return topics
+
+
+def container_settings(
+    environ: Mapping[str, str], file_values: Mapping[str, str] | None = None
+) -> ContainerSettings:
+    """Settings out of the environment; what it does not name is the mounted file's, then the defaults.
+
+    SettingsError with one line for anything that is refused."""
+    values = {**(file_values or {}), **configuration(environ)}
+    _set_node_id(values)
+    _set_listeners(values)
+    data_dir = values.pop("log.dirs", None) or values.pop("log.dir", None) or DATA_DIR
+    values.pop("log.dir", None)
+    if "," in data_dir.strip(","):
+        raise SettingsError(f"KAFKA_LOG_DIRS={data_dir}: kwire keeps one log directory")
+    settings = ContainerSettings(values, data_dir.strip(", "))
+    settings.cluster_id = _cluster_id(environ)
+    settings.topics = parse_topics(
+        environ.get("KAFKA_CREATE_TOPICS", ""), environ.get("KAFKA_CREATE_TOPICS_SEPARATOR")
+    )
+    level = environ.get("KWIRE_LOG_LEVEL") or environ.get("KAFKA_LOG4J_ROOT_LOGLEVEL") or "INFO"
+    if level.upper() not in _LEVELS:
+        raise SettingsError(f"KWIRE_LOG_LEVEL={level}: expected debug, info, warning or error")
+    settings.log_level = _LEVELS[level.upper()]
+    settings.log_json = environ.get("KWIRE_LOG_JSON", "").lower() in ("1", "true", "yes")
+    settings.as_version = environ.get("KWIRE_AS_VERSION") or None
+    _set_roles(settings)
+    return settings
+
+
+def _set_node_id(values: dict[str, str]) -> None:
+    if values.get("broker.id", "").strip() == "-1":  # "make one up", of old images
+        del values["broker.id"]
+    if "node.id" not in values:
+        values["node.id"] = values.get("broker.id", "1")
+
+
+def _controller_names(values: dict[str, str]) -> list[str]:
+    given = values.get("controller.listener.names", "CONTROLLER")
+    return [name.strip().upper() for name in given.split(",")]
+
+
+def _names(listeners: str) -> list[str]:
+    return [item.partition("://")[0].upper() for item in listeners.split(",")]
+
+
+def _set_listeners(values: dict[str, str]) -> None:
+    """Both keys tidied; `listeners` derived from what is advertised, as in apache/kafka, or the default."""
+    controllers = _controller_names(values)
+    advertised = tidy_listeners(values.pop("advertised.listeners", ""))
+    # A controller is not advertised to clients; some set-ups do so all the same.
+    kept = [
+        item
+        for item in advertised.split(",")
+        if item and item.partition("://")[0].upper() not in controllers
+    ]
+    if kept:
+        values["advertised.listeners"] = ",".join(kept)
+    listeners = tidy_listeners(values.get("listeners", ""))
+    if not listeners:
+        bound = [
+            f"{item.partition('://')[0]}://0.0.0.0:{item.rpartition(':')[2]}" for item in kept
+        ]
+        listeners = ",".join(bound) or DEFAULT_LISTENERS
+    values["listeners"] = listeners
+    if "listener.security.protocol.map" in values:
+        items = values["listener.security.protocol.map"].split(",")
+        values["listener.security.protocol.map"] = ",".join(
+            item.strip() for item in items if item.strip()
+        )
+
+
+def _cluster_id(environ: Mapping[str, str]) -> str | None:
+    given = environ.get("CLUSTER_ID") or environ.get("KAFKA_CLUSTER_ID")
+    if given is None or not given.strip():
+        return None
+    given = given.strip()
+    if not given.isprintable() or " " in given or len(given) > 64:
+        raise SettingsError(f"CLUSTER_ID={given!r}: expected an id without spaces")
+    return given
+
+
+def parse_voters(text: str) -> list[Voter]:
+    """`ID@HOST:PORT,…` of controller.quorum.voters. SettingsError."""
+    voters = []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        node_id, at, address = item.partition("@")
+        host, _, port = address.rpartition(":")
+        numbers = [word for word in (node_id, port) if word.isascii() and word.isdigit()]
+        if not at or not host or len(numbers) < 2 or int(port) > 65535:
+            raise SettingsError(
+                f"KAFKA_CONTROLLER_QUORUM_VOTERS={text}: expected ID@HOST:PORT, not {item!r}"
+            )
+        voters.append((int(node_id), host.strip("[]"), int(port)))
+    return voters
+
+
+def _set_roles(settings: ContainerSettings) -> None:
+    """One node, or a part of a cluster whose controller is the first voter."""
+    values = settings.values
+    roles = [role.strip() for role in values.get("process.roles", "").split(",") if role.strip()]
+    unknown = [role for role in roles if role not in ("broker", "controller")]
+    if unknown:
+        raise SettingsError(
+            f"KAFKA_PROCESS_ROLES={','.join(roles)}: expected broker, controller, or both"
+        )
+    voters = parse_voters(values.get("controller.quorum.voters", "")) if roles else []
+    if "broker" not in roles and roles and "advertised.listeners" in values:
+        raise SettingsError(
+            "KAFKA_ADVERTISED_LISTENERS: a controller has none; leave it out for KAFKA_PROCESS_ROLES=controller"
+        )
+    alone = not roles or (len(roles) == 2 and len(voters) <= 1)
+    if alone:
+        return
+    if not voters:
+        raise SettingsError(
+            "KAFKA_CONTROLLER_QUORUM_VOTERS is needed: ID@HOST:PORT of the controllers"
+        )
+    voter_id, host, port = voters[0]
+    settings.controller = voter_id + CONTROLLER_IDS_FROM, host, port
+    settings.runs_broker = "broker" in roles
+    settings.runs_controller = values["node.id"].strip() == str(voter_id) and "controller" in roles
+    settings.brokers = len(voters) if len(roles) == 2 else 3
+    if "controller" in roles:
+        names = _controller_names(values)
+        items = values["listeners"].split(",")
+        found = [item for item in items if item.partition("://")[0].upper() in names]
+        if not found:
+            raise SettingsError(
+                f"KAFKA_LISTENERS={values['listeners']}: the controller's listener ({names[0]}) is missing"
+            )
+        settings.controller_listener = found[0]
