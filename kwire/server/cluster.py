@@ -29,6 +29,7 @@ def run_cluster(settings: UpSettings) -> None:
         first_id=first_id,
         temporary=temporary,
         as_version=settings.as_version,
+        cluster_id=settings.cluster_id,
         log_options=log_options,
     )
     loop = new_event_loop()
@@ -60,8 +61,11 @@ async def _main(settings: UpSettings, supervisor: Supervisor) -> None:
     bootstrap = supervisor.bootstrap_servers
     if settings.ready_file is not None:
         write_ready_file(settings.ready_file, bootstrap)
-    sys.stdout.write(f"ready bootstrap={bootstrap}\n")
-    sys.stdout.flush()
+    if settings.announce is not None:
+        settings.announce(bootstrap)
+    else:
+        sys.stdout.write(f"ready bootstrap={bootstrap}\n")
+        sys.stdout.flush()
     settle_garbage_collector()
     await stopping
     await supervisor.stop()
@@ -71,7 +75,7 @@ async def _start(settings: UpSettings, supervisor: Supervisor) -> None:
     await supervisor.start()
     if settings.topics:
         try:
-            await supervisor.create_topics(settings.topics)
+            await supervisor.create_topics(settings.topics, settings.topic_configs)
         except BaseException:
             await supervisor.stop()
             raise

@@ -373,13 +373,14 @@ class Node:
                     closing.flush()
                 closing.close(effect.reason)
         elif isinstance(effect, Send):
-            self._peer_connections().send(effect)
+            self.peer_connections().send(effect)
         elif isinstance(effect, HangUp):
-            self._peer_connections().hang_up(effect.node, effect.channel)
+            self.peer_connections().hang_up(effect.node, effect.channel)
 
     # -- other nodes ---------------------------------------------------------------------------------------------
 
-    def _peer_connections(self) -> PeerConnections:
+    def peer_connections(self) -> PeerConnections:
+        """The connections to other nodes."""
         if self.peers is None:
             from kwire.server.peers import PeerConnections
 

@@ -266,8 +266,8 @@ class NodeRunner:
         return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
 
     def network(self, command: str) -> str:
-        """For tests, the network between this node and another: "cut ID", "heal ID", "delay ID MS", about what this node
-        sends and the answers to it. Returns "done", or what is wrong with the command."""
+        """For tests, the network between this node and another: "cut ID", "heal ID", "delay ID MS", about what this
+        node sends and the answers to it. Returns "done", or what is wrong with the command."""
         word, *numbers = command.split() or [""]
         known = {"cut": 1, "heal": 1, "delay": 2}
         if known.get(word) != len(numbers) or not all(number.isdigit() for number in numbers):

@@ -15,7 +15,7 @@ import logging
 import os
 import signal
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from kwire.replication.config_table import BROKER_KEYS
 from kwire.server.listeners import format_address
@@ -102,6 +102,7 @@ class ProcessHandle:
         self._process: asyncio.subprocess.Process | None = None
         self._ending = False
         self._asking = asyncio.Lock()
+        self.log_path: str | None = None  # for what it logs, instead of this process's stderr
         self._watcher: asyncio.Task[None] | None = None
 
     @property
@@ -114,16 +115,21 @@ class ProcessHandle:
 
     async def start(self) -> None:
         self._ending = False
-        self._process = process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "kwire",
-            *_arguments(self.node_id, self.settings),
-            *self._log_options,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the supervisor, who stops the nodes in order
-        )
+        with ExitStack() as files:
+            log = None
+            if self.log_path is not None:
+                log = files.enter_context(open(self.log_path, "ab"))
+            self._process = process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "kwire",
+                *_arguments(self.node_id, self.settings),
+                *self._log_options,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the supervisor, who stops the nodes in order
+            )
         assert process.stdout is not None
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -248,6 +254,7 @@ class Supervisor:
         first_id: int = 1,
         temporary: bool = False,
         as_version: str | None = None,
+        cluster_id: str | None = None,
         overrides: dict[int, dict[str, str]] | None = None,
         log_options: list[str] | None = None,
     ) -> None:
@@ -266,7 +273,7 @@ class Supervisor:
             for key, value in values.items()
             if key not in ("node.id", "broker.id", "log.dir", "log.dirs")
         }
-        self._cluster_id = _stored_cluster_id(data_dir)
+        self._cluster_id = cluster_id or _stored_cluster_id(data_dir)
         common = {
             "cluster_id": self._cluster_id,
             "brokers": brokers,
@@ -391,17 +398,33 @@ class Supervisor:
             return set()
         return {broker.broker_id for broker in response.brokers}
 
-    async def create_topics(self, topics: list[tuple[str, int, int]]) -> None:
-        """Creates topics (name, partitions, replication; -1: default) that do not exist.
+    async def create_topics(
+        self,
+        topics: list[tuple[str, int, int]],
+        configs: dict[str, dict[str, str]] | None = None,
+    ) -> None:
+        """Creates topics (name, partitions, replication; -1: default) that do not exist. `configs`: by topic.
 
         SettingsError for what is refused."""
         from kwire.protocol.errors import ErrorCode
-        from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
+        from kwire.protocol.schemas.topics import (
+            CreatableTopic,
+            CreatableTopicConfig,
+            CreateTopicsRequest,
+        )
         from kwire.server.wire_client import ask
 
         request = CreateTopicsRequest(
             topics=[
-                CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication)
+                CreatableTopic(
+                    name=name,
+                    num_partitions=partitions,
+                    replication_factor=replication,
+                    configs=[
+                        CreatableTopicConfig(name=key, value=value)
+                        for key, value in (configs or {}).get(name, {}).items()
+                    ],
+                )
                 for name, partitions, replication in topics
             ],
             timeout_ms=20_000,

@@ -59,7 +59,7 @@ class RunningCluster:
     def peers(self, node_id: int) -> Any:
         handle = self.supervisor.brokers[node_id]
         assert isinstance(handle, ThreadHandle) and handle.runner is not None
-        return handle.runner.node._peer_connections()
+        return handle.runner.node.peer_connections()
 
     def logs(self, topic: str, index: int = 0) -> list[bytes]:
         """The bytes of each broker's copy of a partition."""
