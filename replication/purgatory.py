@@ -236,6 +236,7 @@ class DelayedFetch(DelayedOperation):
         "_params",
         "_partitions",
         "_total_bytes",
+        "is_behind",
     )
 
     def __init__(
@@ -264,15 +265,16 @@ class DelayedFetch(DelayedOperation):
             self._available_bytes = [len(data.records) for data in first_read]
             self._total_bytes = sum(self._available_bytes)
         self._hurried = False
-        # The high watermarks that a follower has been told of.
+        # The high watermarks that a follower has been told of; `is_behind`: another one is news already.
         self._known: list[int] | None = None
+        self.is_behind = False
         if params.replica_id >= 0:
-            self._known = [
-                data.high_watermark
-                if request.answered_high_watermark < 0
-                else request.answered_high_watermark
-                for (_, request), data in zip(partitions, first_read, strict=True)
-            ]
+            self._known = known = []
+            for (_, request), data in zip(partitions, first_read, strict=True):
+                answered = request.answered_high_watermark
+                known.append(data.high_watermark if answered < 0 else answered)
+                if 0 <= answered != data.high_watermark:
+                    self.is_behind = True
 
     def is_satisfied(self) -> bool:
         done = [self._is_done(number) for number in range(len(self._partitions))]

@@ -73,7 +73,9 @@ def become_leader_or_follower(
         fetchers.remove(
             order.partition.key
             for order in orders
-            if order.partition is not None and order.state.leader == manager.node_id
+            if order.partition is not None
+            and order.state.leader == manager.node_id
+            and order.state.partition_epoch >= order.partition.partition_epoch
         )
     changed: list[tuple[Partition, bool]] = []
     for leads in (True, False):

@@ -83,6 +83,7 @@ class ReplicaManager:
         "deletion_listeners",
         "fetch_purgatory",
         "fetchers",
+        "follower_epochs",
         "hw_ignores_min_isr",
         "isr_counters",
         "isr_proposer",
@@ -116,6 +117,9 @@ class ReplicaManager:
         self.offline_listeners: list[Callable[[TopicPartition, str], None]] = []
         self.isr_proposer: Callable[[Partition], None] | None = None
         self.fetchers: ReplicaFetcherManager | None = None  # None: a cluster of one broker
+        self.follower_epochs: dict[
+            int, int
+        ] = {}  # the largest broker epoch seen in a broker's fetches
         self.isr_counters = IsrCounters()
         self.hw_ignores_min_isr = False  # True: as before Kafka 3.7
         self.produce_purgatory = Purgatory(clock, timers)
@@ -382,7 +386,7 @@ class ReplicaManager:
             return None
         operation = DelayedFetch(self, params, partitions, results, on_complete)
         self.fetch_purgatory.watch(operation, (key for key, _ in partitions), params.max_wait_ms)
-        if moved:
+        if moved or operation.is_behind:
             operation.try_complete()
         return operation
 
@@ -444,9 +448,16 @@ class ReplicaManager:
         True if a high watermark moved."""
         any_moved = False
         hosted, deletions = self.by_key, self.delete_records_purgatory
+        epoch, known = params.replica_epoch, self.follower_epochs.get(params.replica_id, -1)
+        is_stale = 0 <= epoch < known
+        if epoch > known:
+            self.follower_epochs[params.replica_id] = epoch
         for number, (key, request) in enumerate(partitions):
             data = results[number]
             if data.error or data.diverging_epoch is not None:
+                continue
+            if is_stale:  # an earlier incarnation of the broker: what it had may be lost (KIP-903)
+                results[number] = FetchPartitionData(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue
             try:
                 moved = hosted[key].update_follower_fetch_state(request, params)

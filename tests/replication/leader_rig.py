@@ -107,7 +107,9 @@ class Leader:
             rack_id=rack,
         )
         before = len(self.answers)
+        answered = fields.pop("answered_high_watermark", -1)
         asked = FetchPartition(offset, 1 << 20, **fields)
+        asked.answered_high_watermark = answered
         self.manager.fetch_records(
             params, [(("t", index), asked)], lambda results: self.answers.extend(results)
         )

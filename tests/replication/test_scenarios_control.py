@@ -175,3 +175,25 @@ def test_S87_a_partition_whose_log_fails_is_offline_and_the_others_go_on(touch):
     # and t-1 is as before
     assert leader.node.produce(1, index=1).error == 0
     assert leader.fetch(2, 0, index=1).error == 0
+
+
+def test_S87_an_epoch_that_cannot_be_written_is_not_led():
+    leader = Leader()
+    leader.lead(1)
+
+    def fail(*_, **__):
+        raise OSError(5, "Input/output error")
+
+    leader.node.store.write_file = fail
+    with pytest.raises(AssertionError, match="56"):
+        leader.lead(2)
+    assert leader.fetch(-1, 0).error == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_an_order_that_is_older_by_its_partition_epoch_does_not_end_the_following():
+    rig = Rig(2)
+    rig.partition_epoch = 5
+    rig.lead(1, 1)
+    rig.partition_epoch = 2
+    rig.lead(2, 2, to=[2])
+    assert not rig[2].partition().is_leader and fetcher_keys(rig[2]) == {("t", 0)}

@@ -74,6 +74,14 @@ def test_S16_a_follower_that_is_added_is_known_from_the_order_on(leader):
     assert leader.fetch(3, 0, current_leader_epoch=2).error == 0
 
 
+def test_S16_an_incarnation_that_fetched_one_partition_fences_the_earlier_one_in_all(leader):
+    leader.lead(1, partitions=[0, 1], isr=[1])
+    assert leader.fetch(2, 0, replica_epoch=7).error == 0
+    assert leader.fetch(2, 0, index=1, replica_epoch=6).error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert leader.partition(1).remote_replicas[2].log_end_offset == -1
+    assert leader.fetch(2, 0, index=1, replica_epoch=-1).error == 0
+
+
 def test_S17_a_consumer_at_a_follower_reads_to_its_high_watermark():
     # given leader 1, follower 2, two records that both have
     rig = Rig(2)
@@ -155,6 +163,21 @@ def test_S19_a_new_leader_tells_followers_without_a_session_too(leader):
     assert leader.fetch(2, 2, wait_ms=500) is None
     leader.wait(499)
     assert len(leader.answers) == 1
+
+
+def test_S19_news_from_before_the_fetch_is_news_too(leader):
+    # given a follower that was told of HW 0, and HW 2 since; when it asks with nothing new, then it hears at once
+    leader.lead(1, replicas=[1, 2])
+    leader.append(2)
+    leader.fetch(2, 2)
+    assert leader.ends() == (2, 2)
+    assert leader.fetch(2, 2, wait_ms=500, answered_high_watermark=0) is None
+    leader.wait(5)
+    assert [data.high_watermark for data in leader.answers] == [2]
+    leader.answers.clear()
+    assert leader.fetch(2, 2, wait_ms=500, answered_high_watermark=2) is None
+    leader.wait(499)
+    assert leader.answers == []
 
 
 def test_S20_a_long_poll_of_a_follower_ends_with_the_leader_epoch(leader):
