@@ -65,6 +65,7 @@ class AlterPartitionManager:
         "_controller_node",
         "_host",
         "_in_flight",
+        "_last_error",
         "_peers",
         "_queued",
         "_timers",
@@ -87,6 +88,7 @@ class AlterPartitionManager:
         self._timers = timers
         self._queued: dict[TopicPartition, _Proposal] = {}
         self._in_flight: dict[TopicPartition, _Proposal] = {}
+        self._last_error = 0  # of whole answers, told once
         self._waiting = False  # until the last request may be sent again
 
     def __len__(self) -> int:
@@ -182,10 +184,14 @@ class AlterPartitionManager:
         if response is None or response.error_code:
             # Not known whether it was applied, or that it was not: the same again, whatever comes of it is safe.
             self._queued = batch | self._queued
-            if response is not None:
-                self._host.tell(f"AlterPartition answered {_name(response.error_code)}: sent again")
+            if response is not None and response.error_code != self._last_error:
+                self._last_error = response.error_code
+                self._host.tell(
+                    f"AlterPartition answered {_name(response.error_code)}: sent again until it is not"
+                )
             self._send_later()
             return
+        self._last_error = 0
         answers = {
             ((t.topic_id if version >= 2 else t.topic_name), p.partition_index): p
             for t in response.topics

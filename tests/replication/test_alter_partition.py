@@ -63,6 +63,15 @@ def test_S53_an_answer_for_nobody_is_asked_for_again_after_50_ms(leader, error):
     assert leader.partition().isr == {1, 2} and len(leader.node.timers) <= 1
 
 
+def test_an_error_that_stays_is_told_once(leader):
+    leader.lead(isr=[1])
+    leader.fetch(2, 0)
+    for _ in range(5):
+        leader.peers.answer(AlterPartitionResponse(error_code=77))
+        leader.wait(50)
+    assert sum("STALE_BROKER_EPOCH" in line for line in leader.said) == 1
+
+
 def test_a_partition_that_the_answer_leaves_out_is_asked_for_again(leader):
     leader.lead(isr=[1])
     leader.fetch(2, 0)
