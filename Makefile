@@ -8,7 +8,7 @@ CODE := kwire protocol replication tests compat_tests bench
 export REAL
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up lint unit golden compat test test-all demo bench clean
+.PHONY: help setup up lint unit golden compat test test-all demo bench soak bench-cluster clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -46,6 +46,12 @@ demo: setup  ## a real text, a word count, kill -9 in the middle, nothing lost
 bench: setup  ## kwire, kfake and Apache Kafka side by side; the codec beside struct
 	@$(PY) -m bench.run $(ARGS)
 	@$(PY) bench/codec.py
+
+soak: setup  ## five brokers attacked for MINUTES (10), two client libraries, nothing lost; ARGS="--seed 7"
+	@$(PY) -m compat_tests.soak --minutes $(or $(MINUTES),10) $(ARGS)
+
+bench-cluster: setup  ## three kwire brokers beside three of Apache Kafka, acks=all, one table
+	@$(PY) -m bench.cluster $(ARGS)
 
 clean:  ## remove what was built (not .venv)
 	rm -rf compat_tests/.build bench/.build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

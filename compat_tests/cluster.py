@@ -1,0 +1,282 @@
+"""A kwire cluster of broker processes under test: kill -9, pauses, cut links, and what is on its disks.
+
+The supervisor is the one `kwire up --brokers N --isolation process` runs; it lives on an event loop in a thread, so
+that tests with stock clients, which block, read from top to bottom.
+"""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kwire.protocol.records import BatchHeader, iter_batches
+from kwire.protocol.schema import Message
+from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
+from kwire.protocol.schemas.topics import (
+    AlterPartitionReassignmentsRequest,
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kwire.server.node import new_event_loop
+from kwire.server.supervisor import PROCESS, Handle, ProcessHandle, Supervisor
+from kwire.server.wire_client import ask
+
+POLL_SECONDS = 0.005
+
+
+def until(condition: Callable[[], Any], seconds: float = 12.0, what: str = "") -> Any:
+    """The first true value of `condition`. Errors of connecting count as false: brokers come and go."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            value = condition()
+        except (OSError, EOFError, TimeoutError):
+            value = None
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"waited in vain: {what or condition}"
+        time.sleep(POLL_SECONDS)
+
+
+class Cluster:
+    """N broker processes (ids 1 to N) and the controller's, started; made by `running`."""
+
+    def __init__(self, supervisor: Supervisor, log_folder: Path) -> None:
+        self.supervisor = supervisor
+        self.log_folder = log_folder
+        self.loop = new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        for handle in self.handles:
+            if isinstance(handle, ProcessHandle):
+                handle.send_signal(signal.SIGCONT)
+        self.run(self.supervisor.kill())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(10)
+        self.loop.close()
+
+    def run(self, work: Coroutine[Any, Any, Any], seconds: float = 40.0) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(seconds)
+
+    @property
+    def ids(self) -> list[int]:
+        return list(self.supervisor.brokers)
+
+    @property
+    def controller_id(self) -> int:
+        return self.supervisor.controller_id
+
+    @property
+    def handles(self) -> list[Handle]:
+        return [*self.supervisor.brokers.values(), self.supervisor.controller]
+
+    @property
+    def bootstrap(self) -> str:
+        return self.supervisor.bootstrap_servers
+
+    def handle(self, node: int) -> Handle:
+        if node == self.controller_id:
+            return self.supervisor.controller
+        return self.supervisor.brokers[node]
+
+    def running_ids(self) -> list[int]:
+        return [node for node, handle in self.supervisor.brokers.items() if handle.running]
+
+    # --- faults ---
+
+    def kill9(self, node: int) -> None:
+        """kill -9 from outside; returns when the process is gone."""
+        handle = self.handle(node)
+        if handle.pid > 0:
+            os.kill(handle.pid, signal.SIGKILL)
+        until(lambda: not handle.running, what=f"node {node} ends")
+
+    def start(self, node: int) -> None:
+        self.run(self.handle(node).start())
+
+    def stop(self, node: int) -> None:
+        """SIGTERM: controlled shutdown."""
+        self.run(self.handle(node).stop())
+
+    def pause(self, node: int) -> None:
+        self._signal(node, signal.SIGSTOP)
+
+    def resume(self, node: int) -> None:
+        self._signal(node, signal.SIGCONT)
+
+    def _signal(self, node: int, number: int) -> None:
+        handle = self.handle(node)
+        if isinstance(handle, ProcessHandle):
+            handle.send_signal(number)
+        else:
+            raise TypeError("only processes take signals")
+
+    def network(self, node: int, command: str) -> None:
+        self.run(self.handle(node).network(command))
+
+    def cut(self, node: int, *others: int) -> None:
+        """Nothing that `node` sends gets to the others; what they send gets to `node`."""
+        for other in others:
+            self.network(node, f"cut {other}")
+
+    def heal(self, node: int, *others: int) -> None:
+        for other in others:
+            self.network(node, f"heal {other}")
+
+    # --- questions, over the wire ---
+
+    def ask(self, node: int, version: int, request: Message) -> Any:
+        return self.run(ask(*self.handle(node).address, version, request))
+
+    def create(
+        self,
+        name: str,
+        assignment: Iterable[list[int]],
+        config: dict[str, str] | None = None,
+    ) -> None:
+        """Makes a topic with these replicas, partition by partition."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
+                for index, ids in enumerate(assignment)
+            ],
+            configs=[CreatableTopicConfig(name=k, value=v) for k, v in (config or {}).items()],
+        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+        (result,) = self.ask(self.running_ids()[0], 7, request).topics
+        assert result.error_code == 0, result.error_message
+
+    def delete(self, name: str) -> None:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=10_000)
+        (result,) = self.ask(self.running_ids()[0], 6, request).responses
+        assert result.error_code == 0, result.error_message
+
+    def reassign(
+        self, topic: str, index: int, replicas: list[int] | None, by: int | None = None
+    ) -> int:
+        """The error code of AlterPartitionReassignments; None cancels."""
+        partition = ReassignablePartition(partition_index=index, replicas=replicas)
+        request = AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic(name=topic, partitions=[partition])], timeout_ms=10_000
+        )
+        node = self.running_ids()[0] if by is None else by
+        response = self.ask(node, 0, request)
+        if response.error_code:
+            return int(response.error_code)
+        return int(response.responses[0].partitions[0].error_code)
+
+    def partition(self, topic: str, index: int = 0, by: int | None = None) -> Any:
+        """What a broker's Metadata says of a partition."""
+        node = self.running_ids()[0] if by is None else by
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+        )
+        (found,) = self.ask(node, 12, request).topics
+        return next((p for p in found.partitions if p.partition_index == index), None)
+
+    def leader(self, topic: str, index: int = 0, by: int | None = None) -> int:
+        found = self.partition(topic, index, by)
+        return -1 if found is None else int(found.leader_id)
+
+    def await_leader(self, topic: str, leader: int, index: int = 0, by: int | None = None) -> Any:
+        """The partition as Metadata tells it once this broker leads it."""
+
+        def led() -> Any:
+            found = self.partition(topic, index, by)
+            return found if found is not None and found.leader_id == leader else None
+
+        return until(led, what=f"{topic}-{index} is led by {leader}")
+
+    def await_isr(self, topic: str, *isr: int, index: int = 0, by: int | None = None) -> Any:
+        def settled() -> Any:
+            found = self.partition(topic, index, by)
+            same = found is not None and sorted(found.isr_nodes) == sorted(isr)
+            return found if same else None
+
+        return until(settled, what=f"{topic}-{index} has the ISR {isr}")
+
+    # --- disks ---
+
+    def directory(self, node: int, topic: str, index: int = 0) -> Path:
+        return Path(self.supervisor.data_dir) / f"broker-{node}" / f"{topic}-{index}"
+
+    def log(self, node: int, topic: str, index: int = 0) -> bytes:
+        """The bytes of a broker's copy of a partition."""
+        segments = sorted(self.directory(node, topic, index).glob("*.log"))
+        return b"".join(path.read_bytes() for path in segments)
+
+    def batches(self, node: int, topic: str, index: int = 0) -> list[BatchHeader]:
+        return list(iter_batches(self.log(node, topic, index)))
+
+    def epochs(self, node: int, topic: str, index: int = 0) -> list[tuple[int, int]]:
+        """The leader epochs that start in a broker's copy, by its batches: (epoch, first offset)."""
+        found: list[tuple[int, int]] = []
+        for batch in self.batches(node, topic, index):
+            if not found or found[-1][0] != batch.partition_leader_epoch:
+                found.append((batch.partition_leader_epoch, batch.base_offset))
+        return found
+
+    def await_equal_logs(self, topic: str, *nodes: int, index: int = 0) -> bytes:
+        """The bytes of the partition, when all these brokers have the same."""
+
+        def equal() -> Any:
+            first, *others = [self.log(node, topic, index) for node in nodes]
+            return (first,) if all(other == first for other in others) else None
+
+        (found,) = until(equal, what=f"equal logs of {topic}-{index} at {nodes}")
+        return bytes(found)
+
+    def said(self, node: int) -> str:
+        """What the node has logged so far."""
+        return (self.log_folder / f"node-{node}.log").read_text()
+
+
+@contextmanager
+def running(
+    folder: Path, brokers: int = 3, log_level: str = "info", **config: str
+) -> Iterator[Cluster]:
+    """A started cluster; configuration keys are written with _ for dots."""
+    folder.mkdir(parents=True, exist_ok=True)
+    values = {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        **{key.replace("_", "."): value for key, value in config.items()},
+    }
+    supervisor = Supervisor(
+        values,
+        str(folder / "data"),
+        brokers=brokers,
+        isolation=PROCESS,
+        temporary=True,
+        log_options=["--log-level", log_level],
+    )
+    cluster = Cluster(supervisor, folder)
+    for handle in cluster.handles:
+        assert isinstance(handle, ProcessHandle)
+        handle.log_path = str(folder / f"node-{handle.node_id}.log")
+    try:
+        cluster.run(supervisor.start())
+        yield cluster
+        tracebacks = [
+            node
+            for node in (*cluster.ids, cluster.controller_id)
+            if "internal error" in cluster.said(node)
+        ]
+        assert not tracebacks, cluster.said(tracebacks[0])[-4000:]
+    finally:
+        cluster.close()

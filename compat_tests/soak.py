@@ -1,0 +1,497 @@
+"""`make soak MINUTES=n`: five broker processes under attack, two client libraries that write, nothing may be lost.
+
+Idempotent producers with acks=all (librdkafka by confluent-kafka, and kafka-python 3) write numbered records to
+partitions with three replicas and min.insync.replicas=2. Meanwhile, at least once every 3 seconds: a leader is killed
+with kill -9 and started again, paused, cut off from the controller, from its followers or from everybody; a partition is
+reassigned; a broker is stopped in an orderly way; the controller is killed. Afterwards the faults end, the cluster must
+become whole, and then
+
+- every acknowledged record is where its acknowledgement said, and nowhere else;
+- no record is there twice, acknowledged or not;
+- the records of a producer are in the order in which it sent them, in each partition;
+- the copies of a partition are the same, byte for byte, at all its replicas;
+- no delivery has failed, and no broker has logged an internal error.
+
+What was done follows from the seed, which the first line tells; when it happens follows from the machine too.
+"""
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compat_tests.cluster import Cluster, running, until
+
+TOPIC = "soak"
+BROKERS = 5
+PARTITIONS = 6
+REPLICAS = 3
+CONFIG = {
+    "broker_session_timeout_ms": "1500",  # a paused broker is noticed by its lease only
+    "broker_heartbeat_interval_ms": "300",
+    "replica_lag_time_max_ms": "1500",
+    "min_insync_replicas": "2",
+    "log_segment_bytes": "262144",
+    "log_retention_ms": "-1",
+    "offsets_topic_replication_factor": "3",
+}
+DOWN_AT_MOST = 2
+PAUSE_BETWEEN_S = (0.3, 2.0)
+RECORDS_PER_SECOND = 200
+DELIVERY_TIMEOUT_MS = 600_000
+
+
+@dataclass
+class Writer:
+    """One producer's records: what it sent, what was acknowledged, how long it had to wait."""
+
+    name: str
+    sent: int = 0
+    acked: dict[int, tuple[int, int]] = field(default_factory=dict)  # number: partition, offset
+    errors: list[str] = field(default_factory=list)
+    longest_silence_s: float = 0.0
+    last_ack: float = field(default_factory=time.monotonic)
+
+    def next(self) -> tuple[int, bytes]:
+        """The partition and the value of the next record."""
+        number, self.sent = self.sent, self.sent + 1
+        # A few in a row to one partition, so that batches hold more than one record.
+        return number // 5 % PARTITIONS, f"{self.name}:{number}:{'x' * (number % 97)}".encode()
+
+    def delivered(self, number: int, partition: int, offset: int) -> None:
+        now = time.monotonic()
+        self.longest_silence_s = max(self.longest_silence_s, now - self.last_ack)
+        self.last_ack = now
+        self.acked[number] = partition, offset
+
+
+def number_of(value: bytes) -> tuple[str, int]:
+    name, number, _ = value.decode().split(":")
+    return name, int(number)
+
+
+def write_confluent(writer: Writer, bootstrap: str, stop: threading.Event) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "message.timeout.ms": DELIVERY_TIMEOUT_MS,
+            "request.timeout.ms": 5000,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 200,
+            "retry.backoff.ms": 20,
+            "log_level": 0,
+        }
+    )
+
+    def on_delivery(error: Any, message: Any) -> None:
+        if error is None:
+            number = number_of(message.value())[1]
+            writer.delivered(number, message.partition(), message.offset())
+        else:
+            writer.errors.append(str(error))
+
+    while not stop.wait(1 / RECORDS_PER_SECOND):
+        partition, value = writer.next()
+        producer.produce(TOPIC, value, partition=partition, on_delivery=on_delivery)
+        producer.poll(0)
+    left = producer.flush(60)
+    if left:
+        writer.errors.append(f"{left} records are still not delivered")
+
+
+def write_kafka_python(writer: Writer, bootstrap: str, stop: threading.Event) -> None:
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(
+        bootstrap_servers=bootstrap.split(","),
+        acks="all",
+        enable_idempotence=True,
+        linger_ms=5,
+        delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
+        request_timeout_ms=5000,
+        reconnect_backoff_ms=20,
+        reconnect_backoff_max_ms=200,
+        retry_backoff_ms=20,
+        max_block_ms=DELIVERY_TIMEOUT_MS,
+        metadata_max_age_ms=5000,
+    )
+    while not stop.wait(1 / RECORDS_PER_SECOND):
+        number = writer.sent
+        partition, value = writer.next()
+        future = producer.send(TOPIC, value, partition=partition)
+        future.add_callback(
+            lambda done, number=number: writer.delivered(number, done.partition, done.offset)
+        )
+        future.add_errback(lambda error: writer.errors.append(repr(error)))
+    try:
+        producer.flush(60)
+    except Exception as error:
+        writer.errors.append(f"flush: {error!r}")
+    producer.close(10)
+
+
+WRITERS: dict[str, Callable[[Writer, str, threading.Event], None]] = {
+    "confluent-1": write_confluent,
+    "confluent-2": write_confluent,
+    "kafka-python-1": write_kafka_python,
+    "kafka-python-2": write_kafka_python,
+}
+
+
+class Attack:
+    """What is done to a cluster. A node has one fault at a time; `end` undoes all of them."""
+
+    def __init__(self, cluster: Cluster, seed: int, say: Callable[[str], None]) -> None:
+        self.cluster = cluster
+        self.controller = cluster.controller_id
+        self.random = random.Random(seed)
+        self.say = say
+        self.counts: Counter[str] = Counter()
+        self._until: dict[int, float] = {}  # node: when its fault ends
+        self._cures: dict[int, Callable[[], None]] = {}
+        self._paused: set[int] = set()
+        self._heals_owed: list[tuple[int, int]] = []
+        self._faults: list[tuple[str, int, Callable[[int], Callable[[], None]]]] = [
+            ("kill -9 a leader", 5, self._kill),
+            ("pause a leader", 3, self._pause),
+            ("cut a leader from the controller", 3, self._cut_from_controller),
+            ("isolate a leader", 3, self._isolate),
+            ("cut a leader's followers from it", 2, self._cut_followers),
+            ("cut a broker from another", 2, self._cut_one),
+            ("slow links of a broker", 1, self._slow),
+            ("stop a leader in order", 2, self._stop),
+            ("reassign", 5, self._kill),
+            ("kill -9 the controller", 1, self._kill),
+        ]
+
+    def step(self) -> None:
+        """One fault."""
+        names = [name for name, _, _ in self._faults]
+        weights = [weight for _, weight, _ in self._faults]
+        (name,) = self.random.choices(names, weights)
+        partition = self.random.randrange(PARTITIONS)
+        length_s = self.random.uniform(0.2, 2.5)
+        target = self.random.sample(self.cluster.ids, REPLICAS)
+        victim = self.controller
+        if name != "kill -9 the controller":
+            victim = self._leader(partition)
+        brokers_down = sum(node != self.controller for node in self._until)
+        if (
+            name == "reassign"
+            or victim < 0
+            or victim in self._until
+            or (victim != self.controller and brokers_down >= DOWN_AT_MOST)
+        ):
+            self._reassign(partition, target)
+            return
+        begin = next(work for each, _, work in self._faults if each == name)
+        if name == "stop a leader in order" and self.controller in self._until:
+            name, begin = "kill -9 a leader", self._kill  # nobody could hand its leaderships over
+        self.say(f"{name}: node {victim} for {length_s:.1f} s")
+        self._cures[victim] = begin(victim)
+        self._until[victim] = time.monotonic() + length_s
+        self.counts[name] += 1
+
+    def cure(self, now: float) -> None:
+        """Ends the faults whose time has come, the controller's first: brokers cannot start without it."""
+        for node in sorted(self._until, reverse=True):
+            if self._until[node] > now:
+                continue
+            if self.controller in self._until and node != self.controller:
+                continue
+            del self._until[node]
+            self._cures.pop(node)()
+            self.say(f"node {node} is back")
+        owed, self._heals_owed = self._heals_owed, []
+        for node, other in owed:
+            self._heal(node, other)
+
+    def end(self) -> None:
+        while self._until:
+            self.cure(float("inf"))
+        self.cure(float("inf"))
+
+    def _leader(self, partition: int) -> int:
+        for node in self.cluster.running_ids():
+            if node not in self._until:
+                try:
+                    return self.cluster.leader(TOPIC, partition, by=node)
+                except (OSError, EOFError, TimeoutError):
+                    continue
+        return -1
+
+    def _heal(self, node: int, other: int) -> None:
+        """Links come back; those of a node that is paused, when it goes on; a node that was restarted has no cuts."""
+        if node in self._paused:
+            self._heals_owed.append((node, other))
+        elif self.cluster.handle(node).running:
+            self.cluster.heal(node, other)
+
+    def _cut(self, pairs: list[tuple[int, int]]) -> Callable[[], None]:
+        pairs = [
+            (node, other)
+            for node, other in pairs
+            if node not in self._paused and self.cluster.handle(node).running
+        ]
+        for node, other in pairs:
+            self.cluster.cut(node, other)
+
+        def cure() -> None:
+            for node, other in pairs:
+                self._heal(node, other)
+
+        return cure
+
+    # Faults: each returns its cure.
+
+    def _kill(self, victim: int) -> Callable[[], None]:
+        self.cluster.kill9(victim)
+        return lambda: self.cluster.start(victim)
+
+    def _stop(self, victim: int) -> Callable[[], None]:
+        self.cluster.stop(victim)
+        return lambda: self.cluster.start(victim)
+
+    def _pause(self, victim: int) -> Callable[[], None]:
+        self.cluster.pause(victim)
+        self._paused.add(victim)
+
+        def cure() -> None:
+            self.cluster.resume(victim)
+            self._paused.discard(victim)
+
+        return cure
+
+    def _cut_from_controller(self, victim: int) -> Callable[[], None]:
+        pairs = [(victim, self.controller)]
+        if self.random.random() < 0.5:
+            pairs.append((self.controller, victim))
+        return self._cut(pairs)
+
+    def _isolate(self, victim: int) -> Callable[[], None]:
+        others = [n for n in (*self.cluster.ids, self.controller) if n != victim]
+        return self._cut([(victim, n) for n in others] + [(n, victim) for n in others])
+
+    def _cut_followers(self, victim: int) -> Callable[[], None]:
+        return self._cut([(n, victim) for n in self.cluster.ids if n != victim])
+
+    def _cut_one(self, victim: int) -> Callable[[], None]:
+        return self._cut(
+            [(victim, self.random.choice([n for n in self.cluster.ids if n != victim]))]
+        )
+
+    def _slow(self, victim: int) -> Callable[[], None]:
+        others = [n for n in self.cluster.ids if n != victim]
+        for other in others:
+            self.cluster.network(victim, f"delay {other} {self.random.randrange(20, 300)}")
+        return lambda: [self._heal(victim, other) for other in others] and None
+
+    def _reassign(self, partition: int, target: list[int]) -> None:
+        try:
+            by = [n for n in self.cluster.running_ids() if n not in self._until]
+            error = self.cluster.reassign(TOPIC, partition, target, by=by[0])
+        except (OSError, EOFError, TimeoutError, IndexError) as failure:
+            error = -2
+            self.say(f"reassign {partition} to {target}: {failure!r}")
+        self.counts["reassign" if not error else f"reassign, answered {error}"] += 1
+        self.say(f"reassign {partition} to {target}: answered {error}")
+
+
+def await_whole(cluster: Cluster) -> dict[int, list[int]]:
+    """Every partition has all its replicas in sync and no reassignment is left. Returns the replicas."""
+    replicas: dict[int, list[int]] = {}
+    for index in range(PARTITIONS):
+
+        def whole(index: int = index) -> bool:
+            found = [cluster.partition(TOPIC, index, by=node) for node in cluster.ids]
+            if any(
+                len(p.replica_nodes) != REPLICAS
+                or sorted(p.isr_nodes) != sorted(p.replica_nodes)
+                or p.leader_id < 0
+                for p in found
+            ):
+                return False
+            replicas[index] = list(found[0].replica_nodes)
+            return all(p.leader_epoch == found[0].leader_epoch for p in found)
+
+        until(whole, 30.0, f"{TOPIC}-{index} is whole")
+    return replicas
+
+
+def read_back(bootstrap: str) -> dict[int, list[tuple[int, bytes]]]:
+    """All records by partition, as a consumer sees them: offset, value."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    settings = {"bootstrap.servers": bootstrap, "group.id": "soak", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "auto.offset.reset": "error"})
+    found: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+    try:
+        ends = {}
+        for index in range(PARTITIONS):
+            _, ends[index] = consumer.get_watermark_offsets(TopicPartition(TOPIC, index), 20)
+        consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)])
+        deadline = time.monotonic() + 60
+        reached = dict.fromkeys(ends, 0)
+        while any(reached[index] < end for index, end in ends.items()):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"read up to {reached} only, not to {ends}")
+            for message in consumer.consume(1000, 0.2):
+                if message.error() is not None:
+                    raise AssertionError(f"reading: {message.error()}")
+                found[message.partition()].append((message.offset(), message.value()))
+                reached[message.partition()] = message.offset() + 1
+    finally:
+        consumer.close()
+    return found
+
+
+def faults_of(writers: list[Writer], found: dict[int, list[tuple[int, bytes]]]) -> list[str]:
+    """What is wrong with what was read, in one line each."""
+    wrong: list[str] = []
+    places: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+    for index, records in found.items():
+        last: dict[str, int] = {}
+        for offset, value in records:
+            name, number = number_of(value)
+            places[name, number].append((index, offset))
+            if number <= last.get(name, -1):
+                wrong.append(f"{TOPIC}-{index} at {offset}: {name} {number} after {last[name]}")
+            last[name] = number
+    for key, where in places.items():
+        if len(where) > 1:
+            wrong.append(f"{key[0]} {key[1]} is there {len(where)} times: {where}")
+    for writer in writers:
+        for number, place in writer.acked.items():
+            where = places.get((writer.name, number), [])
+            if not where:
+                wrong.append(f"LOST: {writer.name} {number}, acknowledged at {place}")
+            elif (
+                place not in where and place[1] >= 0
+            ):  # -1: a duplicate of what has left the window
+                wrong.append(f"{writer.name} {number} acknowledged at {place}, is at {where}")
+        wrong += [f"{writer.name}: {error}" for error in writer.errors]
+    return wrong
+
+
+def compare_logs(cluster: Cluster, replicas: dict[int, list[int]]) -> int:
+    """Waits until all copies of each partition are equal; how many bytes they hold. AssertionError: they stay unequal."""
+    return sum(
+        len(cluster.await_equal_logs(TOPIC, *nodes, index=index))
+        for index, nodes in replicas.items()
+    )
+
+
+def soak(seconds: float, seed: int, folder: Path, verbose: bool = False) -> tuple[list[str], str]:
+    """Runs it. Returns what is wrong, a line each, and a summary."""
+    begin = time.monotonic()
+    history: list[str] = []
+
+    def say(line: str) -> None:
+        history.append(f"{time.monotonic() - begin:7.2f} {line}")
+        if verbose:
+            print(history[-1], flush=True)
+
+    writers = [Writer(name) for name in WRITERS]
+    stop = threading.Event()
+    wrong: list[str] = []
+    chance = random.Random(seed)
+    with running(folder, BROKERS, **CONFIG) as cluster:
+        ids = cluster.ids
+        cluster.create(
+            TOPIC, [[ids[(i + k) % BROKERS] for k in range(3)] for i in range(PARTITIONS)]
+        )
+        threads = [
+            threading.Thread(target=WRITERS[w.name], args=(w, cluster.bootstrap, stop), daemon=True)
+            for w in writers
+        ]
+        for thread in threads:
+            thread.start()
+        attack = Attack(cluster, seed, say)
+        end = time.monotonic() + seconds
+        next_fault = time.monotonic() + 1
+        while (now := time.monotonic()) < end:
+            attack.cure(now)
+            if now >= next_fault:
+                attack.step()
+                next_fault = time.monotonic() + chance.uniform(*PAUSE_BETWEEN_S)
+            time.sleep(0.05)
+        say("the faults end")
+        attack.end()
+        stop.set()
+        for thread in threads:
+            thread.join(90)
+            if thread.is_alive():
+                wrong.append("a producer does not come to an end")
+        say("the producers are done")
+        replicas = await_whole(cluster)
+        say("the cluster is whole")
+        size_bytes = compare_logs(cluster, replicas)
+        found = read_back(cluster.bootstrap)
+        wrong += faults_of(writers, found)
+    say("checked")
+    (folder / "history.txt").write_text("\n".join([*history, *wrong]) + "\n")
+    return wrong, summary(seed, attack.counts, writers, found, size_bytes, time.monotonic() - begin)
+
+
+def summary(
+    seed: int,
+    counts: Counter[str],
+    writers: list[Writer],
+    found: dict[int, list[tuple[int, bytes]]],
+    size_bytes: int,
+    seconds: float,
+) -> str:
+    lines = [f"seed {seed}, {seconds:.0f} s, {sum(counts.values())} faults:"]
+    lines += [f"  {count:4d}  {name}" for name, count in counts.most_common()]
+    for writer in writers:
+        lines.append(
+            f"  {writer.name}: {writer.sent} sent, {len(writer.acked)} acknowledged, "
+            f"longest silence {writer.longest_silence_s:.1f} s"
+        )
+    total = sum(len(records) for records in found.values())
+    lines.append(f"  {total} records read back; {REPLICAS} equal copies of {size_bytes} bytes")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--folder", type=Path, default=None, help="kept; else a temporary one")
+    parser.add_argument("--quiet", action="store_true", help="only the summary")
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 31)
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="kwire-soak-"))
+    print(f"soak: seed {seed}, {options.minutes:g} minutes, {folder}", flush=True)
+    try:
+        wrong, text = soak(options.minutes * 60, seed, folder, verbose=not options.quiet)
+    except AssertionError as error:
+        print(f"soak: FAILED (seed {seed}; everything is in {folder}): {error}")
+        return 1
+    print(text)
+    for line in wrong[:50]:
+        print(f"WRONG: {line}")
+    if wrong:
+        print(f"soak: FAILED, {len(wrong)} faults (seed {seed}; everything is in {folder})")
+        return 1
+    print("soak: nothing lost, nothing twice, everything in order")
+    if options.folder is None:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
