@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from kwire.apis import Api
 from kwire.apis.context import PARKED
-from kwire.apis.forwarding import error_response
 from kwire.protocol import api
-from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kwire.protocol.errors import ErrorCode, MalformedMessage
 from kwire.protocol.schemas.control_plane import EnvelopeRequest, EnvelopeResponse
 
 if TYPE_CHECKING:
@@ -164,10 +163,7 @@ def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> EnvelopeRe
         else:
             at_once.append(envelope)
 
-    try:
-        _services(ctx).controller.submit(inner, header.api_version, completed)
-    except KafkaError as error:  # the journal cannot take it
-        completed(error_response(inner, error.code))
+    _services(ctx).controller.submit(inner, header.api_version, completed)
     returned = True
     return at_once[0] if at_once else PARKED
 
