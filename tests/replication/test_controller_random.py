@@ -79,6 +79,14 @@ class Chaos:
         elif topics:
             self.change_isr(random.choice(topics))
 
+    def check_now(self) -> None:
+        """Who leads is alive; of the dead only the last of an ISR is listed."""
+        controller = self.cluster.controller
+        for topic, index, p in controller.partitions.all():
+            dead = [b for b in p.isr if b not in controller.brokers]
+            assert not dead or p.isr == dead, self.cluster.state(topic.name, index)
+            assert p.leader == -1 or p.leader in controller.brokers
+
     def change_isr(self, topic: str) -> None:
         """What a leader would ask: one more member or one less."""
         p, random = self.cluster.partition(topic), self.random
@@ -164,16 +172,18 @@ def check_change(before: PartitionState, after: PartitionState) -> None:
     assert after.leader_epoch - before.leader_epoch in (0, 1)
     if before.leader != after.leader and before.isr:
         assert after.leader_epoch == before.leader_epoch + 1
+    if before.reassigning and not after.reassigning and set(after.replicas) != set(before.original):
+        assert set(after.replicas) <= set(before.isr), "moved before all had joined (I28)"
     if not after.recovering and before.isr:
         assert set(after.isr) & set(before.isr), "nobody who was in sync is left"
 
 
-@pytest.mark.parametrize("seeds", [range(start, start + 50) for start in range(0, 200, 50)])
-def test_invariants_hold_and_the_cluster_comes_to_rest(seeds: range) -> None:
+def run(seeds: range) -> None:
     for seed in seeds:
         chaos = Chaos(seed)
         for _ in range(100):
             chaos.step()
+            chaos.check_now()
         check_records(chaos.cluster.journal.records)
         chaos.come_to_rest()
         cluster = chaos.cluster
@@ -189,3 +199,51 @@ def test_invariants_hold_and_the_cluster_comes_to_rest(seeds: range) -> None:
             again.replay(record)
         assert again.records() == state.records(), seed
         assert chaos.asked == chaos.answered, seed
+
+
+@pytest.mark.parametrize("seeds", [range(start, start + 50) for start in range(0, 200, 50)])
+def test_invariants_hold_and_the_cluster_comes_to_rest(seeds: range) -> None:
+    run(seeds)
+
+
+def elect_anybody(replicas: Any, isr: Any, alive: Any, recovering: bool = False) -> Any:
+    return next(((b, [b], False) for b in replicas if b in alive), None)
+
+
+def keep_the_dead(self: Any, topic: Any, index: int, broker: int, changes: Any) -> None:
+    pass
+
+
+def ready_at_once(self: Any, topic: Any, index: int, state: Any) -> bool:
+    alive = self._controller.alive(topic.name, index)
+    return any(b in alive and b in state.isr for b in state.target)
+
+
+def do_nothing_for_a_broker(self: Any, broker_id: int) -> None:
+    pass
+
+
+def never_end(self: Any, topic: Any, index: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("where", "wrong"),
+    [
+        ("kwire.replication.election.offline", elect_anybody),
+        ("kwire.replication.controller_partitions.PartitionControl.without", keep_the_dead),
+        ("kwire.replication.reassignment.Reassignments._is_ready", ready_at_once),
+        (
+            "kwire.replication.controller_deletion.TopicDeletions.broker_started",
+            do_nothing_for_a_broker,
+        ),
+        ("kwire.replication.reassignment.Reassignments.check", never_end),
+    ],
+    ids=lambda each: each.rpartition(".")[2] if isinstance(each, str) else "",
+)
+def test_a_controller_with_a_rule_switched_off_is_found_out(
+    where: str, wrong: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, wrong)
+    with pytest.raises(AssertionError):
+        run(range(100))
