@@ -255,7 +255,8 @@ class BrokerRegistry:
         broker = self.brokers.pop(broker_id, None)
         if broker is not None:
             self.forget(broker_id)
-            controller.say(f"broker {broker_id} (epoch {broker.epoch}) has failed: {why}")
+            verb = "is gone after its shutdown" if broker.shutting_down else "has failed"
+            controller.say(f"broker {broker_id} (epoch {broker.epoch}) {verb}: {why}")
         self._refresh()
         changes = Changes(controller)
         batch = RequestBatch(controller)
