@@ -22,8 +22,7 @@ from kwire.protocol.schemas.control_plane import (
     TopicData,
 )
 from kwire.replication.fetch_data import ZERO_UUID
-from kwire.replication.isr import CommittedIsr, PendingExpandIsr
-from kwire.replication.replica_status import listed
+from kwire.replication.isr import CommittedIsr, PendingExpandIsr, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,10 @@ candidate of an expansion already while it is only proposed (I: the high waterma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 UNKNOWN_OFFSET = -1
 NEVER_MS = -(1 << 62)
@@ -86,27 +89,38 @@ class RemoteReplica:
         )
 
 
-@dataclass(slots=True, frozen=True)
 class CommittedIsr:
-    """The ISR as the controller has it; nothing is proposed."""
+    """The ISR as the controller has it; nothing is proposed. States are values: never changed, only replaced."""
 
-    isr: frozenset[int]
+    __slots__ = ("isr",)
+    in_flight = False
+
+    def __init__(self, isr: frozenset[int]) -> None:
+        self.isr = isr
 
     @property
     def maximal_isr(self) -> frozenset[int]:
         return self.isr
 
-    @property
-    def in_flight(self) -> bool:
-        return False
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CommittedIsr) and self.isr == other.isr
+
+    def __hash__(self) -> int:
+        return hash(self.isr)
+
+    def __repr__(self) -> str:
+        return f"CommittedIsr({listed(self.isr)})"
 
 
-@dataclass(slots=True, frozen=True)
 class PendingExpandIsr:
     """`joining` is proposed as a member: it counts for the high watermark from now on."""
 
-    isr: frozenset[int]
-    joining: int
+    __slots__ = ("isr", "joining")
+    in_flight = True
+
+    def __init__(self, isr: frozenset[int], joining: int) -> None:
+        self.isr = isr
+        self.joining = joining
 
     @property
     def maximal_isr(self) -> frozenset[int]:
@@ -116,17 +130,28 @@ class PendingExpandIsr:
     def proposed(self) -> frozenset[int]:
         return self.isr | {self.joining}
 
-    @property
-    def in_flight(self) -> bool:
-        return True
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PendingExpandIsr) and (self.isr, self.joining) == (
+            other.isr,
+            other.joining,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.isr, self.joining))
+
+    def __repr__(self) -> str:
+        return f"PendingExpandIsr({listed(self.isr)} + {self.joining})"
 
 
-@dataclass(slots=True, frozen=True)
 class PendingShrinkIsr:
     """`leaving` are proposed for removal: they count until the controller has agreed."""
 
-    isr: frozenset[int]
-    leaving: frozenset[int]
+    __slots__ = ("isr", "leaving")
+    in_flight = True
+
+    def __init__(self, isr: frozenset[int], leaving: frozenset[int]) -> None:
+        self.isr = isr
+        self.leaving = leaving
 
     @property
     def maximal_isr(self) -> frozenset[int]:
@@ -136,10 +161,34 @@ class PendingShrinkIsr:
     def proposed(self) -> frozenset[int]:
         return self.isr - self.leaving
 
-    @property
-    def in_flight(self) -> bool:
-        return True
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PendingShrinkIsr) and (self.isr, self.leaving) == (
+            other.isr,
+            other.leaving,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.isr, self.leaving))
+
+    def __repr__(self) -> str:
+        return f"PendingShrinkIsr({listed(self.isr)} - {listed(self.leaving)})"
 
 
 PendingIsr = PendingExpandIsr | PendingShrinkIsr
 IsrState = CommittedIsr | PendingIsr
+
+
+class IsrCounters:
+    """Since the start: changes the controller agreed to, and answers other than that."""
+
+    __slots__ = ("expands", "failed_updates", "shrinks")
+
+    def __init__(self) -> None:
+        self.shrinks = 0
+        self.expands = 0
+        self.failed_updates = 0
+
+
+def listed(brokers: Iterable[int]) -> str:
+    """Broker ids as Kafka's log lines have them: "1,2,3"."""
+    return ",".join(map(str, sorted(brokers)))

@@ -20,6 +20,7 @@ from kwire.replication import replica_control
 from kwire.replication.append_result import DeleteRecordsResult, PartitionAppendResult, refused
 from kwire.replication.config import topic_log_config
 from kwire.replication.fetch_data import ZERO_UUID, FetchPartitionData
+from kwire.replication.isr import IsrCounters
 from kwire.replication.log import AppendOrigin
 from kwire.replication.metadata import INTERNAL_TOPICS
 from kwire.replication.partition import Partition
@@ -29,8 +30,6 @@ from kwire.replication.purgatory import (
     DelayedProduce,
     Purgatory,
 )
-from kwire.replication.replica_selector import RACK_AWARE, preferred_read_replica
-from kwire.replication.replica_status import IsrCounters, isr_change_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -126,7 +125,11 @@ class ReplicaManager:
         self.fetch_purgatory = Purgatory(clock, timers)
         self.delete_records_purgatory = Purgatory(clock, timers)
         self._config = config
-        self._rack_aware = config.replica_selector_class == RACK_AWARE
+        self._rack_aware = False
+        if config.replica_selector_class is not None:
+            from kwire.replication.replica_selector import RACK_AWARE
+
+            self._rack_aware = config.replica_selector_class == RACK_AWARE
         self._timers = timers
         self.log_manager = log_manager
         self.metadata = metadata
@@ -178,6 +181,8 @@ class ReplicaManager:
 
     def propose_isr(self, partition: Partition) -> None:
         if self.isr_proposer is not None:
+            from kwire.replication.replica_status import isr_change_text
+
             self.tell(isr_change_text(partition, self.clock.now_ms))
             self.isr_proposer(partition)
 
@@ -432,6 +437,8 @@ class ReplicaManager:
         """A follower in the reader's rack, -1 none (KIP-392)."""
         if not partition.is_leader or not partition.remote_replicas:
             return -1
+        from kwire.replication.replica_selector import preferred_read_replica
+
         partition.check_leader_epoch(request.current_leader_epoch, False)
         return preferred_read_replica(
             partition, self.metadata, self.node_id, rack, request.fetch_offset

@@ -10,24 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kwire.replication.isr import NEVER_MS, PendingExpandIsr, PendingShrinkIsr
+from kwire.replication.isr import NEVER_MS, PendingExpandIsr, PendingShrinkIsr, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kwire.replication.partition import Partition
     from kwire.replication.replica_manager import ReplicaManager
-
-
-class IsrCounters:
-    """Since the start: changes the controller agreed to, and answers other than that."""
-
-    __slots__ = ("expands", "failed_updates", "shrinks")
-
-    def __init__(self) -> None:
-        self.shrinks = 0
-        self.expands = 0
-        self.failed_updates = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -158,11 +147,6 @@ def describe(manager: ReplicaManager) -> ReplicaManagerStatus:
         waiting_fetches=len(manager.fetch_purgatory),
         partitions=partitions,
     )
-
-
-def listed(brokers: Iterable[int]) -> str:
-    """Broker ids as Kafka's log lines have them: "1,2,3"."""
-    return ",".join(map(str, sorted(brokers)))
 
 
 def isr_change_text(partition: Partition, now_ms: int) -> str:
