@@ -89,6 +89,7 @@ class Node:
         self.connections: dict[int, Connection] = {}
         self.accepting = False
         self.stopped = False
+        self.paused = False
         self.broker: Core
         self.peers: PeerConnections | None = None
         self.loop: asyncio.AbstractEventLoop
@@ -205,6 +206,29 @@ class Node:
             connection.close("the node is killed", abort=True)
         self.outbox.drain()
 
+    def pause(self) -> None:
+        """Stands still as a process does that gets SIGSTOP: sockets stay open, nothing is read, no timer fires."""
+        self.paused = True
+        for connection in self.connections.values():
+            connection.transport.pause_reading()
+        for timer in (self._timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = None
+        if self.peers is not None:
+            self.peers.pause()
+
+    def resume(self) -> None:
+        """Goes on where `pause` stopped, and finds that time has passed."""
+        self.paused = False
+        for connection in list(self.connections.values()):
+            if not (connection.reading_paused or connection.transport.is_closing()):
+                connection.transport.resume_reading()
+        if self.peers is not None:
+            self.peers.resume()
+        self._arm_idle_check()
+        self.tick()
+
     def close_sockets(self) -> None:
         """For a start that failed between `bind` and `serve`."""
         for bound in self._sockets:
@@ -225,6 +249,8 @@ class Node:
             connection.id, connection.listener.name, host
         )
         connection.last_active_ms = time.monotonic_ns() // 1_000_000
+        if self.paused:
+            connection.transport.pause_reading()
         if refusal is not None:
             connection.close(refusal, abort=True)
         elif _log.isEnabledFor(logging.DEBUG):
@@ -432,7 +458,7 @@ class Node:
     # -- timers --------------------------------------------------------------------------------------------------
 
     def _arm_timer(self, due_ms: int) -> None:
-        if not self.accepting:
+        if not self.accepting or self.paused:
             return
         if self._timer is not None:
             self._timer.cancel()

@@ -133,6 +133,14 @@ class PeerConnection(asyncio.BufferedProtocol):
             return None
         return self._peers.host.peer_answered(correlation, frame)
 
+    def pause_reading(self, pause: bool) -> None:
+        """Stops or goes on."""
+        if self._transport is not None and not self._transport.is_closing():
+            if pause:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.close(str(exc) if exc else "closed by the other side")
 
@@ -225,6 +233,16 @@ class PeerConnections:
         key = connection.node, connection.channel
         if self._open.get(key) is connection:
             del self._open[key]
+
+    def pause(self) -> None:
+        """Reads no answers until `resume`."""
+        for connection in self._open.values():
+            connection.pause_reading(True)
+
+    def resume(self) -> None:
+        """Undoes `pause`."""
+        for connection in list(self._open.values()):
+            connection.pause_reading(False)
 
     def close(self) -> None:
         """Ends everything; the core hears nothing more."""

@@ -75,6 +75,16 @@ class ThreadHandle:
             runner.kill()
             await asyncio.sleep(0)
 
+    def pause(self) -> None:
+        """Stands still until `resume`."""
+        if self.runner is not None:
+            self.runner.node.pause()
+
+    def resume(self) -> None:
+        """Undoes `pause`."""
+        if self.runner is not None:
+            self.runner.node.resume()
+
     async def network(self, command: str) -> None:
         """NodeRunner.network. ValueError for a command that makes no sense; NodeError when the node does not run."""
         if self.runner is None:
@@ -205,8 +215,16 @@ class ProcessHandle:
             raise NodeError(f"node {self.node_id} does not run")
         _network_answered(answer)
 
+    def pause(self) -> None:
+        """Stands still until `resume`."""
+        self.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Undoes `pause`."""
+        self.send_signal(signal.SIGCONT)
+
     def send_signal(self, number: int) -> None:
-        """SIGSTOP and SIGCONT, say."""
+        """Any signal, if it runs."""
         if self._process is not None:
             self._process.send_signal(number)
 

@@ -80,7 +80,11 @@ def until(condition: Callable[[], Any], seconds: float = 15) -> Any:
 
 @contextmanager
 def running_cluster(
-    data_dir: Path, isolation: str = "thread", brokers: int = 3, **config: str
+    data_dir: Path,
+    isolation: str = "thread",
+    brokers: int = 3,
+    as_version: str | None = None,
+    **config: str,
 ) -> Iterator[RunningCluster]:
     """Starts a cluster and stops it; what a core kept in `failed` fails the test. Keys with _ for dots."""
     values = {"listeners": "PLAINTEXT://127.0.0.1:0"}
@@ -91,6 +95,7 @@ def running_cluster(
         brokers=brokers,
         isolation=isolation,
         temporary=True,
+        as_version=as_version,
         log_options=["--log-level", "warning"],
     )
     loop = new_event_loop()

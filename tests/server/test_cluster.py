@@ -14,6 +14,7 @@ import pytest
 from cluster_harness import METADATA_VERSION, RunningCluster, running_cluster, until
 
 from kwire.protocol.errors import ErrorCode
+from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 from kwire.protocol.schemas.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -262,6 +263,63 @@ def test_a_broker_cut_off_from_the_controller_is_failed_and_registers_again(
         cluster.call(lambda: cluster.peers(leader).heal(cluster.supervisor.controller_id))
         until(lambda: isr_is_full(cluster, "t"))
         assert cluster.core(leader).services.replica_manager.broker_epoch > before
+
+
+@BOTH
+def test_a_paused_leader_is_replaced_when_its_lease_is_over_and_gives_way_when_it_goes_on(
+    isolation: str, tmp_path: Path
+) -> None:
+    settings = {"broker_session_timeout_ms": "300", "broker_heartbeat_interval_ms": "50"}
+    with running_cluster(tmp_path, isolation, **settings) as cluster:
+        create(cluster, "t")
+        writer = Writer(cluster.bootstrap)
+        writer.send("t", *range(10))
+        leader = cluster.partition("t").leader_id
+        other = next(n for n in (1, 2, 3) if n != leader)
+        cluster.call(cluster.supervisor.brokers[leader].pause)
+        until(lambda: cluster.partition("t", by=other).leader_id != leader)
+        cluster.call(cluster.supervisor.brokers[leader].resume)
+        until(lambda: isr_is_full(cluster, "t"))
+        writer.send("t", *range(10, 20))
+        assert writer.acked == list(range(20)) and writer.errors == []
+        first, second, third = cluster.logs("t")
+        assert first == second == third
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"advertised.listeners": "PLAINTEXT://nowhere.invalid:0"},
+        {
+            "listeners": "IN://127.0.0.1:0,OUT://127.0.0.1:0",
+            "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT",
+            "inter.broker.listener.name": "OUT",
+        },
+    ],
+    ids=["an address that only clients can reach", "a listener for brokers"],
+)
+def test_brokers_find_each_other_by_the_listener_that_is_theirs(
+    tmp_path: Path, config: dict[str, str]
+) -> None:
+    with running_cluster(tmp_path, **config) as cluster:
+        create(cluster, "t")
+        assert sorted(cluster.partition("t", by=2).isr_nodes) == [1, 2, 3]
+        for broker in (1, 2, 3):
+            fetchers = cluster.core(broker).services.replica_manager.fetchers
+            assert fetchers.failed == set()
+
+
+def test_a_cluster_passes_for_an_old_release_and_speaks_the_newest_within(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, as_version="2.8") as cluster:
+        create(cluster, "t")
+        versions = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+        ranges = {e.api_key: e.max_version for e in cluster.ask(1, 3, versions).api_keys}
+        assert ranges[1] == 12
+        writer = Writer(cluster.bootstrap)
+        writer.send("t", *range(10))
+        assert writer.acked == list(range(10))
+        first, second, third = cluster.logs("t")
+        assert first == second == third
 
 
 # ---- the command line
