@@ -105,6 +105,17 @@ class Registry:
         found = self.read(f"/brokers/topics/{topic}")
         return [] if found is None else list(found["partitions"][str(index)])
 
+    def is_reassigned(self, topic: str, index: int) -> bool:
+        """Whether the partition is on its way to other replicas."""
+        found = self.read(f"/brokers/topics/{topic}") or {}
+        return any(
+            found.get(f"{what}_replicas", {}).get(str(index)) for what in ("adding", "removing")
+        )
+
+    def controller_epoch(self) -> int:
+        data, _ = self.client.get("/controller_epoch")
+        return int(data)
+
     def declare_dead(self, broker_id: int) -> None:
         """As if the broker's session had expired: after kill -9 nobody has to wait for that."""
         self.client.delete(f"/brokers/ids/{broker_id}")
@@ -237,19 +248,13 @@ class Member(KwireNode):
         }
         return json.dumps(said).encode()
 
-    def _sign_off(self) -> None:
+    def sign_off(self) -> None:
+        """Takes the registration back: from now on the broker is dead for the controller."""
         if self.session is not None:
             session, self.session = self.session, None
             session.stop()
             session.close()
 
-    def stop(self) -> int:
-        """A controlled shutdown; the registration goes when the process has ended, as in Kafka."""
-        try:
-            return super().stop()
-        finally:
-            self._sign_off()
-
     def kill9(self) -> None:
         super().kill9()
-        self._sign_off()
+        self.sign_off()

@@ -1,0 +1,170 @@
+"""Load with acks=all on a topic while its leaders move, and the proof that nothing of it was lost.
+
+A stock client, confluent-kafka (librdkafka), produces idempotently: then every record that was acknowledged stands in
+the log once, at the offset that was acknowledged, and a partition's records stand in the order in which they were sent.
+"""
+
+import threading
+import time
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+_PAUSE_S = 0.002
+_READ_TIMEOUT_S = 60.0
+
+
+class Load:
+    """Produces numbered records to all partitions of a topic from `start` to `finish`."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int, seed: int = 0) -> None:
+        self.topic = topic
+        self.partitions = partitions
+        self.sent = [0] * partitions
+        self.acknowledged: list[dict[int, int]] = [{} for _ in range(partitions)]  # number: offset
+        self.failures: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 2,
+                "batch.size": 20_000,  # a batch must fit a segment, however long it had to wait
+                "message.timeout.ms": 120_000,
+                "retry.backoff.ms": 50,
+                "retry.backoff.max.ms": 200,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "topic.metadata.refresh.interval.ms": 5000,
+                "socket.timeout.ms": 5000,
+                "log_level": 0,
+            }
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            partition = number % self.partitions
+            ordinal = self.sent[partition]
+            value = b"%d:%d " % (partition, ordinal) + b"v" * (ordinal * 7 % 200)
+            try:
+                self._producer.produce(
+                    self.topic, value, partition=partition, on_delivery=self._delivered
+                )
+                self.sent[partition] += 1
+                number += 1
+            except BufferError:
+                pass
+            self._producer.poll(0)
+            time.sleep(_PAUSE_S)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failures.append(f"{message.partition()}:{_ordinal(message)} {error}")
+            return
+        partition = message.partition()
+        ordinal = _ordinal(message)
+        offset = message.offset()
+        assert partition is not None and offset is not None
+        self.acknowledged[partition][ordinal] = offset
+
+    @property
+    def count(self) -> int:
+        """Records acknowledged so far."""
+        return sum(map(len, self.acknowledged))
+
+    def finish(self) -> None:
+        """Sends no more and waits until all that was sent is acknowledged."""
+        self._stop.set()
+        self._thread.join()
+        self._producer.flush(120)
+
+    def check(self, bootstrap_servers: str) -> None:
+        """Reads the topic back with another client object: all that was acknowledged, once, in order."""
+        assert self.failures == [], self.failures[:5]
+        for partition in range(self.partitions):
+            acknowledged = self.acknowledged[partition]
+            assert len(acknowledged) == self.sent[partition], "not all was acknowledged"
+            read = read_all(bootstrap_servers, self.topic, partition)
+            ordinals = [ordinal for ordinal, _ in read]
+            assert ordinals == list(range(self.sent[partition])), _difference(
+                ordinals, self.sent[partition]
+            )
+            assert dict(read) == acknowledged
+
+
+def _difference(ordinals: list[int], sent: int) -> str:
+    seen: set[int] = set()
+    twice = sorted({o for o in ordinals if o in seen or seen.add(o)})  # type: ignore[func-returns-value]
+    missing = sorted(set(range(sent)) - seen)
+    return f"sent {sent}, read {len(ordinals)}, missing {missing[:20]}, twice {twice[:20]}"
+
+
+def _ordinal(message: Message) -> int:
+    value = message.value()
+    assert value is not None
+    return int(bytes(value).split(b" ", 1)[0].split(b":")[1])
+
+
+def read_all(bootstrap_servers: str, topic: str, partition: int) -> list[tuple[int, int]]:
+    """(ordinal, offset) of all records of a partition up to its high watermark, in the log's order."""
+    return [
+        (_ordinal(message), message.offset() or 0)
+        for message in read_messages(bootstrap_servers, topic, partition)
+    ]
+
+
+def read_messages(bootstrap_servers: str, topic: str, partition: int) -> list[Any]:
+    """All records of a partition up to its high watermark."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "reads-without-a-group",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    try:
+        where = TopicPartition(topic, partition)
+        _, end = consumer.get_watermark_offsets(where, timeout=_READ_TIMEOUT_S)
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        found: list[Any] = []
+        deadline = time.monotonic() + _READ_TIMEOUT_S
+        while not found or found[-1].offset() < end - 1:
+            if end == 0:
+                break
+            for message in consumer.consume(500, timeout=0.5):
+                assert message.error() is None, message.error()
+                found.append(message)
+            assert time.monotonic() < deadline, f"{topic}-{partition}: {len(found)} of {end} read"
+        return found
+    finally:
+        consumer.close()
+
+
+def produce_all(bootstrap_servers: str, topic: str, partition: int, values: list[bytes]) -> None:
+    """Sends a few records with acks=all and returns when they are acknowledged."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "acks": "all",
+            "linger.ms": 1,
+            "log_level": 0,
+            "message.timeout.ms": 60_000,
+            "retry.backoff.ms": 50,
+        }
+    )
+    failures: list[str] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    for value in values:
+        producer.produce(topic, value, partition=partition, on_delivery=delivered)
+    assert producer.flush(60) == 0 and failures == [], failures
