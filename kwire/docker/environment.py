@@ -28,11 +28,24 @@ MAX_PARTITIONS = 10_000
 
 # Variables of the scripts around the broker, in both images; and kwire's own.
 _EXCLUDED = frozenset(
-    PREFIX + name
-    for name in (
-        "VERSION HEAP_OPTS LOG4J_OPTS OPTS JMX_OPTS JVM_PERFORMANCE_OPTS GC_LOG_OPTS LOG4J_ROOT_LOGLEVEL LOG4J_LOGGERS "
-        "TOOLS_LOG4J_LOGLEVEL JMX_HOSTNAME JMX_PORT HOME CREATE_TOPICS CREATE_TOPICS_SEPARATOR CLUSTER_ID"
-    ).split()
+    (
+        "KAFKA_VERSION",
+        "KAFKA_HEAP_OPTS",
+        "KAFKA_LOG4J_OPTS",
+        "KAFKA_OPTS",
+        "KAFKA_JMX_OPTS",
+        "KAFKA_JVM_PERFORMANCE_OPTS",
+        "KAFKA_GC_LOG_OPTS",
+        "KAFKA_LOG4J_ROOT_LOGLEVEL",
+        "KAFKA_LOG4J_LOGGERS",
+        "KAFKA_TOOLS_LOG4J_LOGLEVEL",
+        "KAFKA_JMX_HOSTNAME",
+        "KAFKA_JMX_PORT",
+        "KAFKA_HOME",
+        "KAFKA_CREATE_TOPICS",
+        "KAFKA_CREATE_TOPICS_SEPARATOR",
+        "KAFKA_CLUSTER_ID",
+    )
 )
 _LEVELS = {
     "TRACE": "debug",
@@ -222,9 +235,7 @@ def _set_listeners(values: dict[str, str]) -> None:
         values["advertised.listeners"] = ",".join(kept)
     listeners = tidy_listeners(values.get("listeners", ""))
     if not listeners:
-        bound = [
-            f"{item.partition('://')[0]}://0.0.0.0:{item.rpartition(':')[2]}" for item in kept
-        ]
+        bound = [f"{item.partition('://')[0]}://0.0.0.0:{item.rpartition(':')[2]}" for item in kept]
         listeners = ",".join(bound) or DEFAULT_LISTENERS
     values["listeners"] = listeners
     if "listener.security.protocol.map" in values:
