@@ -80,7 +80,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
                 await self._peers.host.loop.create_connection(lambda: self, host, port)
-        except (OSError, TimeoutError) as error:
+        except Exception as error:
+            # Also what no resolver takes for a name, no socket for a port: whoever waits must hear of it.
             self.close(str(error) or "no connection in time")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -17,13 +17,14 @@ class Host:
 
     def __init__(self, port: int) -> None:
         self.loop = asyncio.get_running_loop()
+        self.host = "127.0.0.1"
         self.port: int | None = port
         self.heard: list[tuple[int, bytes | None]] = []
         self.lost: list[tuple[int, str]] = []
         self.news = asyncio.Event()
 
     def address_of(self, node: int) -> tuple[str, int] | None:
-        return None if self.port is None else ("127.0.0.1", self.port)
+        return None if self.port is None else (self.host, self.port)
 
     def peer_answered(self, correlation: int, frame: Any) -> str | None:
         self.heard.append((correlation, None if frame is None else bytes(frame[4:])))
@@ -111,7 +112,9 @@ def test_a_large_answer_comes_whole() -> None:
     play(scene)
 
 
-@pytest.mark.parametrize("what", ["refused", "unknown address", "hangs up", "silent", "garbage"])
+@pytest.mark.parametrize(
+    "what", ["refused", "unknown address", "no port", "no host", "hangs up", "silent", "garbage"]
+)
 def test_every_failure_answers_all_that_is_owed_and_the_next_request_connects_anew(
     what: str,
 ) -> None:
@@ -121,6 +124,10 @@ def test_every_failure_answers_all_that_is_owed_and_the_next_request_connects_an
             host.port = 1
         elif what == "unknown address":
             host.port = None
+        elif what == "no port":
+            host.port = 70_000
+        elif what == "no host":
+            host.host = "a..b" + "c" * 70
         elif what == "hangs up":
             answerer.say = lambda text: None
         elif what == "silent":
@@ -142,7 +149,7 @@ def test_every_failure_answers_all_that_is_owed_and_the_next_request_connects_an
         await host.until(lambda: len(host.heard) == 2)
         assert [text for _, text in host.heard][-1] is None
         assert [n for n, _ in host.heard] == [1, 2]
-        host.port = port
+        host.host, host.port = "127.0.0.1", port
         answerer.say = lambda text: text
         peers.send(request(3, b"again"))
         await host.until(lambda: len(host.heard) == 3)
