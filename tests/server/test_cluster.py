@@ -423,3 +423,55 @@ def test_a_single_node_says_what_it_lacks() -> None:
     )
     assert done.returncode == 2
     assert done.stderr == "kwire node: --roles broker: --controller ID@HOST:PORT is needed\n"
+
+
+def start_node(*arguments: str) -> tuple[subprocess.Popen[str], dict[str, str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kwire", "node", "--log-level", "error", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    word, *items = process.stdout.readline().split()
+    assert word == "ready"
+    return process, dict(item.split("=", 1) for item in items)
+
+
+def test_nodes_started_one_by_one_make_a_cluster(tmp_path: Path) -> None:
+    processes = []
+    try:
+        arguments = ["--id", "1000", "--roles", "controller", "--data-dir", str(tmp_path / "c")]
+        process, ready = start_node(*arguments)
+        processes.append(process)
+        controller = f"1000@{ready['bootstrap']}"
+        for number in ("1", "2"):
+            arguments = ["--id", number, "--roles", "broker", "--controller", controller]
+            process, ready = start_node(*arguments, "--data-dir", str(tmp_path / number))
+            processes.append(process)
+            assert ready["id"] == number and ready["listeners"].startswith("PLAINTEXT://127.0.0.1:")
+        cluster_ids = {
+            next(
+                line
+                for line in (tmp_path / name / "meta.properties").read_text().splitlines()
+                if line.startswith("cluster.id=")
+            )
+            for name in ("c", "1", "2")
+        }
+        assert len(cluster_ids) == 1
+        for process in reversed(processes):
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(15) == 0
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def test_a_broker_under_a_foreign_controller_is_ready_without_it(tmp_path: Path) -> None:
+    arguments = ["--id", "2", "--roles", "broker", "--controller", "1@127.0.0.1:1"]
+    process, ready = start_node(*arguments, "--broker-epoch", "33", "--data-dir", str(tmp_path))
+    try:
+        assert ready["id"] == "2" and ready["roles"] == "broker"
+    finally:
+        process.kill()
+        process.communicate()
