@@ -26,7 +26,7 @@ lint: setup  ## format, lint, strict types, layer contracts
 	.venv/bin/lint-imports
 
 unit: setup  ## unit tests
-	$(PYTEST) tests $(ARGS)
+	$(PYTEST) tests -m "not slow" $(ARGS)
 
 golden: setup  ## byte equality with Kafka's own bytes (tests/data)
 	$(PY) -m kwire.protocol.check tests/data/golden-*.jsonl.gz

@@ -1,4 +1,4 @@
-// kload loads one Kafka-compatible broker, phase by phase, and prints one JSON object of figures.
+// kload loads one Kafka-compatible broker or cluster, phase by phase, and prints one JSON object of figures.
 //
 // The same binary with the same parameters goes to each broker of a comparison; bench/run.py does so.
 // Times are milliseconds, throughput is 10^6 bytes of record values a second.
@@ -25,6 +25,7 @@ type load struct {
 	records    int
 	sizeBytes  int
 	partitions int
+	replicas   int
 	pings      int
 	topics     int
 	groups     int
@@ -59,9 +60,9 @@ func check(phase string, err error) {
 }
 
 // create makes a topic and says how long the answer took.
-func create(ctx context.Context, admin *kadm.Client, name string, partitions int) time.Duration {
+func (l *load) create(ctx context.Context, admin *kadm.Client, name string, partitions int) time.Duration {
 	begin := time.Now()
-	made, err := admin.CreateTopic(ctx, int32(partitions), 1, nil, name)
+	made, err := admin.CreateTopic(ctx, int32(partitions), int16(l.replicas), nil, name)
 	took := time.Since(begin)
 	check("create topic", err)
 	check("create topic", made.Err)
@@ -75,7 +76,7 @@ func (l *load) createTopics(ctx context.Context) {
 	admin := kadm.NewClient(client)
 	var times []time.Duration
 	for i := range l.topics + 5 {
-		took := create(ctx, admin, fmt.Sprintf("%s-t%d", l.name, i), 1)
+		took := l.create(ctx, admin, fmt.Sprintf("%s-t%d", l.name, i), 1)
 		if i >= 5 { // connections and first-use costs
 			times = append(times, took)
 		}
@@ -88,7 +89,7 @@ func (l *load) createTopics(ctx context.Context) {
 func (l *load) roundTrips(ctx context.Context) {
 	client := l.client(kgo.DefaultProduceTopic(l.name+"-ping"), kgo.ProducerLinger(0))
 	defer client.Close()
-	create(ctx, kadm.NewClient(client), l.name+"-ping", 1)
+	l.create(ctx, kadm.NewClient(client), l.name+"-ping", 1)
 	value := make([]byte, 100)
 	var times []time.Duration
 	for i := range l.pings + warmUpPings {
@@ -155,7 +156,7 @@ func (l *load) fetch(ctx context.Context) {
 func (l *load) newGroups(ctx context.Context) {
 	topic := l.name + "-g"
 	writer := l.client(kgo.DefaultProduceTopic(topic))
-	create(ctx, kadm.NewClient(writer), topic, 1)
+	l.create(ctx, kadm.NewClient(writer), topic, 1)
 	check("group", writer.ProduceSync(ctx, &kgo.Record{Value: []byte("first")}).FirstErr())
 	writer.Close()
 	var times []time.Duration
@@ -185,6 +186,7 @@ func main() {
 	flag.IntVar(&l.records, "records", 200_000, "records to produce and to fetch")
 	flag.IntVar(&l.sizeBytes, "size", 1024, "bytes a record")
 	flag.IntVar(&l.partitions, "partitions", 6, "partitions of the throughput topic")
+	flag.IntVar(&l.replicas, "replicas", 1, "replicas of every partition")
 	flag.IntVar(&l.pings, "pings", 2000, "acks=all round trips")
 	flag.IntVar(&l.topics, "topics", 50, "topics created one by one")
 	flag.IntVar(&l.groups, "groups", 9, "groups joined one after the other")
@@ -198,7 +200,7 @@ func main() {
 	}
 	if strings.Contains(*only, "produce") {
 		client := l.client()
-		create(ctx, kadm.NewClient(client), l.name, l.partitions)
+		l.create(ctx, kadm.NewClient(client), l.name, l.partitions)
 		client.Close()
 	}
 	for name := range strings.SplitSeq(*only, ",") {

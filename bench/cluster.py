@@ -1,0 +1,153 @@
+"""`make bench-cluster`: three brokers of kwire beside three of Apache Kafka, the same load, in turns, one table.
+
+Each round starts each cluster afresh, drives it with kload (topics of three replicas, acks=all) and stops it; the table
+shows medians over the rounds. Then, of kwire alone: how long after the death of a leader a client's write is
+acknowledged by the next one, and what 300 partitions of three replicas cost when nothing happens.
+Options: --rounds, --clusters kwire,processes,kafka, --phases ping,produce,fetch, --only load,failover,idle, --check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.cluster_brokers import CLUSTERS, cpu_seconds, resident_of
+from bench.cluster_failover import JUDGED, failover_times
+from bench.run import Figures, Results, Row, kload, ratio, table
+from compat_tests import tooling
+from compat_tests.brokers import BrokerFailed
+
+IDLE_SECONDS = 20
+IDLE_PARTITIONS = 300
+
+ROWS = (
+    Row("start_ms", "start of three brokers, ms"),
+    Row("rss_mb", "resident then, MiB"),
+    Row(
+        "ping_p50_ms",
+        "acks=all RF=3 round trip p50, ms",
+        "≤ 1/3 Kafka",
+        lambda r: ratio(r, "ping_p50_ms", "kafka") <= 1 / 3,
+    ),
+    Row("ping_p99_ms", "acks=all RF=3 round trip p99, ms"),
+    Row(
+        "produce_MBps",
+        "RF=3 produce, MB/s",
+        "≥ Kafka",
+        lambda r: ratio(r, "produce_MBps", "kafka") >= 1,
+    ),
+    Row("fetch_MBps", "fetch, MB/s"),
+    Row("loaded_rss_mb", "resident after the load, MiB"),
+)
+
+
+def one_run(name: str, folder: Path, phases: str, records: int) -> Figures:
+    shutil.rmtree(folder, ignore_errors=True)
+    cluster = CLUSTERS[name](folder)
+    begin = time.perf_counter()
+    cluster.start()
+    figures: Figures = {"start_ms": (time.perf_counter() - begin) * 1000}
+    try:
+        figures["rss_mb"] = resident_of(cluster)
+        arguments = ["-replicas", "3", "-only", phases, "-records", str(records)]
+        figures |= kload(cluster.bootstrap_servers, *arguments)
+        figures["loaded_rss_mb"] = resident_of(cluster)
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    return figures
+
+
+def compare(names: list[str], rounds: int, phases: str, records: int, folder: Path) -> Results:
+    """Medians over the rounds."""
+    runs: dict[str, list[Figures]] = {name: [] for name in names}
+    for number in range(rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            said = f"bench-cluster: round {number + 1} of {rounds}, {name}"
+            print(said, file=sys.stderr, flush=True)
+            runs[name].append(one_run(name, folder / name, phases, records))
+    return {
+        name: {figure: statistics.median(run[figure] for run in done) for figure in done[0]}
+        for name, done in runs.items()
+    }
+
+
+def idle_cost(name: str, folder: Path) -> tuple[float, float]:
+    """Percent of a core that three idle brokers take: without topics, and with 300 partitions of three replicas."""
+    shutil.rmtree(folder, ignore_errors=True)
+    cluster = CLUSTERS[name](folder)
+    cluster.start()
+    try:
+        empty = _cost(cluster)
+        arguments = ["-replicas", "3", "-partitions", str(IDLE_PARTITIONS), "-records", "3000"]
+        kload(cluster.bootstrap_servers, "-only", "produce", *arguments)
+        return empty, _cost(cluster)
+    finally:
+        cluster.stop()
+
+
+def _cost(cluster: object) -> float:
+    pids = cluster.pids  # type: ignore[attr-defined]  # of every cluster
+    time.sleep(2)  # what the last load left to be done
+    before, begin = cpu_seconds(pids), time.perf_counter()
+    time.sleep(IDLE_SECONDS)
+    return (cpu_seconds(pids) - before) / (time.perf_counter() - begin) * 100
+
+
+def judged(text: str, holds: bool) -> tuple[str, int]:
+    return f"{text}: {'ok' if holds else 'MISSED'}", not holds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--clusters", default=",".join(CLUSTERS))
+    parser.add_argument("--phases", default="ping,produce,fetch")
+    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--only", default="load,failover,idle")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
+    options = parser.parse_args()
+    parts, missed = options.only.split(","), 0
+    try:
+        with tempfile.TemporaryDirectory(prefix="kwire-bench-") as name:
+            folder = Path(name)
+            if "load" in parts:
+                names = options.clusters.split(",")
+                results = compare(names, options.rounds, options.phases, options.records, folder)
+                text, count = table(results, ROWS)
+                print(text)
+                missed += count
+            if "failover" in parts:
+                for client, times in failover_times(folder).items():
+                    listed = ", ".join(f"{t:.0f}" for t in sorted(times))
+                    median = statistics.median(times)
+                    text = f"leader killed to first acknowledged write, {client}: median {median:.0f} ms of {listed}"
+                    if client in JUDGED:
+                        text, count = judged(f"{text} (target < 150)", median < 150)
+                        missed += count
+                    print(text, flush=True)
+            if "idle" in parts:
+                for cluster in ("kwire", "processes"):
+                    empty, full = idle_cost(cluster, folder / "idle")
+                    text, count = judged(
+                        f"idle, {cluster}: {empty:.2f} % of a core without topics, {full:.2f} % with "
+                        f"{IDLE_PARTITIONS} partitions RF=3 (target: RF=3 adds < 3)",
+                        full < 3,
+                    )
+                    print(text, flush=True)
+                    missed += count
+    except (BrokerFailed, tooling.ToolMissing, subprocess.TimeoutExpired) as error:
+        print(f"bench-cluster: {error}", file=sys.stderr)
+        return 1
+    return 1 if options.check and missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
