@@ -22,6 +22,7 @@ from kwire.protocol.schemas.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
+from kwire.protocol.schemas.groups import FindCoordinatorRequest
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 from kwire.protocol.schemas.transactions import InitProducerIdRequest
@@ -140,6 +141,43 @@ def test_a_cluster_stops_cleanly_and_comes_back_with_its_data_and_ports(
         assert cluster.bootstrap == bootstrap
         until(lambda: isr_is_full(cluster, "t"))
         assert sorted(read_as_group(bootstrap, "t", 10)) == list(range(10))
+
+
+def test_a_group_goes_on_with_its_offsets_when_its_coordinator_is_killed(tmp_path: Path) -> None:
+    from confluent_kafka import Consumer, KafkaException
+
+    with running_cluster(tmp_path) as cluster:
+        create(cluster, "t")
+        writer = Writer(cluster.bootstrap)
+        writer.send("t", *range(20))
+        group = {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        consumer = Consumer({**QUICK, "bootstrap.servers": cluster.bootstrap, **group})
+        consumer.subscribe(["t"])
+        found: list[int] = []
+
+        def poll() -> bool:
+            message = consumer.poll(0.05)
+            if message is not None and message.error() is None:
+                found.append(int(message.value()))
+            return len(found) == len(writer.acked)
+
+        def commit() -> bool:
+            try:
+                consumer.commit(asynchronous=False)
+            except KafkaException:
+                return False
+            return True
+
+        until(poll)
+        assert commit()
+        coordinator = cluster.ask(1, 3, FindCoordinatorRequest(key="g")).node_id
+        cluster.run(cluster.supervisor.brokers[coordinator].kill())
+        writer.send("t", *range(20, 40))
+        until(poll)
+        until(commit)
+        consumer.close()
+        assert found == list(range(40))
+        cluster.run(cluster.supervisor.brokers[coordinator].start())
 
 
 def test_a_broker_that_stops_hands_over_its_leaderships_before(tmp_path: Path) -> None:
