@@ -84,6 +84,7 @@ class ClusterMember:
         self._timers = timers
         self._metadata = metadata
         self._replica_manager = replica_manager
+        self._held: list[Callable[[], None]] = []
         self.peers = Peers(outbox, f"broker-{config.node_id}")
         self.link = ControllerLink(
             config.node_id,
@@ -121,8 +122,20 @@ class ClusterMember:
         own = self._settings.inter_broker_listener
         self.link.start(sorted(endpoints, key=lambda e: e.listener != own), cluster_id)
 
+    @property
+    def is_registered(self) -> bool:
+        """This incarnation has an epoch, by which orders for earlier ones are told."""
+        return self._replica_manager.broker_epoch >= 0
+
+    def hold(self, order: Callable[[], None]) -> None:
+        """Carries out an order when the broker is registered, in turn."""
+        self._held.append(order)
+
     def _registered(self, broker_epoch: int) -> None:
         self._replica_manager.broker_epoch = broker_epoch
+        held, self._held = self._held, []
+        for order in held:
+            order()
         self.producer_ids.ask()
         self._check_ready()
 

@@ -157,13 +157,21 @@ class RequestBatch:
         self.send_roles(broker_id)
 
     def send_roles(self, broker_id: int) -> None:
-        """All roles that a broker has; logs that it has besides belong to nothing."""
+        """All roles that a broker has; logs that it has besides belong to nothing.
+
+        A replica that the broker has deleted must not be made again: nobody would delete it a second time."""
         topics = []
-        for topic in self._controller.state.topics.values():
+        controller = self._controller
+        for topic in controller.state.topics.values():
+            gone = (
+                controller.deletions.deleted_on(broker_id, topic.name)
+                if topic.name in controller.state.deleting
+                else ()
+            )
             orders = [
                 self._order(topic.name, index, p, broker_id in p.adding and broker_id not in p.isr)
                 for index, p in enumerate(topic.partitions)
-                if broker_id in p.replicas
+                if broker_id in p.replicas and index not in gone
             ]
             if orders:
                 topics.append(

@@ -58,6 +58,13 @@ class TopicDeletions:
         """(partition, broker): the state of a replica of a topic that is being deleted."""
         return dict(self._replicas.get(topic, ()))
 
+    def deleted_on(self, broker_id: int, topic: str) -> set[int]:
+        """The partitions of a topic that is being deleted which this broker has deleted already."""
+        states = self._replicas.get(topic, {})
+        return {
+            key[0] for key, s in states.items() if key[1] == broker_id and s == DELETION_SUCCESSFUL
+        }
+
     def run(self, names: Iterable[str]) -> None:
         """Goes on with topics as far as their brokers live."""
         controller = self._controller

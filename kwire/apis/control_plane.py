@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kwire.apis.context import PARKED
 from kwire.protocol import api
 from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from kwire.protocol.schemas.configs import (
@@ -25,12 +26,9 @@ from kwire.protocol.schemas.control_plane import (
     EnvelopeRequest,
     EnvelopeResponse,
     LeaderAndIsrRequest,
-    LeaderAndIsrResponse,
     StopReplicaRequest,
-    StopReplicaResponse,
     UpdateMetadataEndpoint,
     UpdateMetadataRequest,
-    UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
 from kwire.replication.config import ConfigError
@@ -38,32 +36,47 @@ from kwire.replication.controller_channels import principal_epoch
 from kwire.replication.controller_local import LocalListener
 
 if TYPE_CHECKING:
-    from kwire.apis.context import RequestContext
+    from collections.abc import Callable
+
+    from kwire.apis.context import Parked, RequestContext
+    from kwire.protocol.schema import Message
 
 _SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
-def handle_leader_and_isr(
-    ctx: RequestContext, request: LeaderAndIsrRequest
-) -> LeaderAndIsrResponse:
+def _once_registered(
+    ctx: RequestContext, broker_epoch: int, carry_out: Callable[[], Message]
+) -> Message | Parked:
+    """An order waits until this broker knows its own epoch: it may be meant for the incarnation before it."""
+    member = ctx.services.member
+    if broker_epoch == -1 or member is None or member.is_registered:
+        return carry_out()
+    member.hold(lambda: ctx.reply(carry_out()))
+    return PARKED
+
+
+def handle_leader_and_isr(ctx: RequestContext, request: LeaderAndIsrRequest) -> Message | Parked:
     """LeaderAndIsr v0-7."""
-    return ctx.services.replica_manager.become_leader_or_follower(request, ctx.api_version)
+    manager, version = ctx.services.replica_manager, ctx.api_version
+    return _once_registered(
+        ctx, request.broker_epoch, lambda: manager.become_leader_or_follower(request, version)
+    )
 
 
-def handle_stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
+def handle_stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> Message | Parked:
     """StopReplica v0-4."""
-    return ctx.services.replica_manager.stop_replicas(request)
+    manager = ctx.services.replica_manager
+    return _once_registered(ctx, request.broker_epoch, lambda: manager.stop_replicas(request))
 
 
-def handle_update_metadata(
-    ctx: RequestContext, request: UpdateMetadataRequest
-) -> UpdateMetadataResponse:
+def handle_update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -> Message | Parked:
     """UpdateMetadata v0-8."""
     if ctx.api_version < 5:
         _group(request)
     if ctx.api_version < 3:
         _name_listeners(request)
-    return ctx.services.replica_manager.update_metadata(request)
+    manager = ctx.services.replica_manager
+    return _once_registered(ctx, request.broker_epoch, lambda: manager.update_metadata(request))
 
 
 def _group(request: UpdateMetadataRequest) -> None:
