@@ -1,0 +1,151 @@
+"""How every run must end: I7 and I30 once faults have ceased, and nothing acknowledged is missing (I24)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.sim.clients import Client
+from kwire.sim.ghost import read_entries
+
+if TYPE_CHECKING:
+    from kwire.replication.controller_state import PartitionState
+    from kwire.sim.ghost import GhostPartition
+    from kwire.sim.simulation import Simulation
+
+
+def unconverged(simulation: Simulation) -> str | None:
+    """What is not as it should be when all is well; None when everything is."""
+    controller = simulation.controller
+    if controller is None:
+        return "the controller is down"
+    for node in simulation.clients:
+        client = node.core
+        assert isinstance(client, Client)
+        if client.stopping and not client.idle:
+            return f"{client.name} waits for {list(client.sent.values())[:3]}"
+    state = controller.controller.state
+    if state.deleting:
+        return f"topics {list(state.deleting)} are being deleted"
+    for broker_id in simulation.broker_ids:
+        if not simulation.nodes[broker_id].up or broker_id not in controller.controller.brokers:
+            return f"broker {broker_id} is not there"
+        broker = simulation.broker(broker_id)
+        manager = broker.services.replica_manager
+        if len(manager.produce_purgatory) or len(manager.delete_records_purgatory):
+            return f"somebody waits at broker {broker_id}"
+        if manager.fetchers is not None and manager.fetchers.failed:
+            return f"broker {broker_id} has failed partitions {manager.fetchers.failed}"
+        wanted = {
+            (topic.name, index)
+            for topic in state.topics.values()
+            for index, partition in enumerate(topic.partitions)
+            if broker_id in partition.replicas
+        }
+        if manager.by_key.keys() != wanted:
+            return f"broker {broker_id} has {sorted(manager.by_key)}, not {sorted(wanted)}"
+    for topic in state.topics.values():
+        for index, partition in enumerate(topic.partitions):
+            reason = _unconverged_partition(simulation, topic.name, index, partition)
+            if reason is not None:
+                return f"{topic.name}-{index}: {reason}"
+    return None
+
+
+def _unconverged_partition(
+    simulation: Simulation, topic: str, index: int, truth: PartitionState
+) -> str | None:
+    if truth.leader < 0:
+        return "it has no leader"
+    if truth.adding or truth.removing:
+        return f"replicas {truth.adding} are being added, {truth.removing} removed"
+    if set(truth.isr) != set(truth.replicas):
+        return f"ISR {truth.isr} of {truth.replicas}"
+    leader = simulation.broker(truth.leader).services.replica_manager.by_key[topic, index]
+    if not leader.is_leader or leader.leader_epoch != truth.leader_epoch:
+        return f"{truth.leader} does not lead in epoch {truth.leader_epoch}: {leader}"
+    if leader.isr_state.in_flight:
+        return f"{leader.isr_state} is in flight"
+    end = leader.log.log_end_offset
+    for broker_id in truth.replicas:
+        partition = simulation.broker(broker_id).services.replica_manager.by_key[topic, index]
+        log = partition.log
+        if broker_id != truth.leader and (
+            partition.is_leader or partition.leader_epoch != truth.leader_epoch
+        ):
+            return f"{broker_id} does not follow in epoch {truth.leader_epoch}: {partition}"
+        if not log.log_end_offset == log.high_watermark == end:
+            return (
+                f"{broker_id} has high watermark {log.high_watermark}, end {log.log_end_offset}; "
+                f"leader {truth.leader} ends at {end}"
+            )
+        if log.log_start_offset < leader.log.log_start_offset:
+            return (
+                f"{broker_id} starts at {log.log_start_offset}, not {leader.log.log_start_offset}"
+            )
+    return None
+
+
+def verify_end(simulation: Simulation) -> None:
+    """The logs themselves, read from their disks, and what was acknowledged."""
+    controller = simulation.controller
+    assert controller is not None
+    for topic in controller.controller.state.topics.values():
+        for index, truth in enumerate(topic.partitions):
+            ghost = simulation.invariants.ghost(topic.name, topic.topic_id, index)
+            _verify_logs(simulation, topic.name, index, ghost, truth)
+            _verify_acked(simulation, ghost, truth)
+
+
+def _verify_logs(
+    simulation: Simulation, topic: str, index: int, ghost: GhostPartition, truth: PartitionState
+) -> None:
+    violated = simulation.invariants.violated
+    contents = {}
+    for broker_id in truth.replicas:
+        partition = simulation.broker(broker_id).services.replica_manager.by_key[topic, index]
+        log = partition.log
+        entries = read_entries(log, log.log_start_offset, log.log_end_offset)
+        mirror = ghost.logs[broker_id].entries
+        if len(entries) != len(mirror) or not all(
+            a.same(b) for a, b in zip(entries, mirror, strict=True)
+        ):
+            violated("I3", f"{ghost.name} on {broker_id} is not what was seen to be written")
+        contents[broker_id] = log, entries
+    leader_log, leader_entries = contents[truth.leader]
+    for broker_id, (log, entries) in contents.items():
+        start = max(log.log_start_offset, leader_log.log_start_offset)
+        ours = [e for e in entries if e.next > start]
+        theirs = [e for e in leader_entries if e.next > start]
+        if len(ours) != len(theirs) or not all(
+            a.same(b) for a, b in zip(ours, theirs, strict=True)
+        ):
+            violated("I3", f"{ghost.name}: {broker_id} and its leader {truth.leader} differ")
+        own = [(e, max(o, start)) for e, o in log.leader_epochs.entries]
+        known = [(e, max(o, start)) for e, o in leader_log.leader_epochs.entries]
+        end = log.log_end_offset
+        if [e for e in own if start < e[1] < end] != [e for e in known if start < e[1] < end]:
+            violated(
+                "I7",
+                f"{ghost.name}: epochs {own} on {broker_id}, {known} on its leader {truth.leader}",
+            )
+
+
+def _verify_acked(simulation: Simulation, ghost: GhostPartition, truth: PartitionState) -> None:
+    """I24: there, or deleted by request, or lost as it may be."""
+    log = ghost.logs[truth.leader]
+    for acked in ghost.acked:
+        entry = acked.entry
+        if entry.next <= log.start or log.holds(entry):
+            continue
+        excuse = [
+            loss
+            for loss in ghost.losses
+            if loss.kind in ("unclean", "survivor") and loss.start < entry.next
+        ]
+        if not excuse:
+            losers = {loss.node_id for loss in ghost.losses if loss.start < entry.next}
+            simulation.invariants.violated(
+                "I24",
+                f"{ghost.name}: {entry}, acknowledged under min ISR {acked.min_isr}, is gone; "
+                f"tails were lost on {sorted(losers)}",
+            )

@@ -1,0 +1,197 @@
+"""What the checker remembers that no broker could: every batch ever written, who wrote it, what was committed.
+
+The ghost state of design §6. A partition's ghost is kept by topic id, so that a topic made anew under an old name has
+another one. A `GhostLog` mirrors one replica's log batch by batch, read from the real log as it grows and shrinks; it
+outlives the broker's process, as the disk does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from kwire.protocol.records import iter_batches
+
+if TYPE_CHECKING:
+    from kwire.replication.controller_state import PartitionState
+    from kwire.replication.log import Log
+
+GhostKey = tuple[bytes, int]
+
+
+class Entry:
+    """One batch. `body` is its bytes from the attributes on: what a producer sent, unchanged by brokers."""
+
+    __slots__ = ("base", "body", "epoch", "first_sequence", "last_sequence", "next", "producer")
+
+    def __init__(
+        self,
+        base: int,
+        next_offset: int,
+        epoch: int,
+        body: bytes,
+        producer: tuple[int, int],
+        first_sequence: int,
+        last_sequence: int,
+    ) -> None:
+        self.base = base
+        self.next = next_offset
+        self.epoch = epoch
+        self.body = body
+        self.producer = producer
+        self.first_sequence = first_sequence
+        self.last_sequence = last_sequence
+
+    def __repr__(self) -> str:
+        return f"[{self.base}..{self.next - 1}]@{self.epoch}"
+
+    def same(self, other: Entry) -> bool:
+        """The same batch: written once, by one leader."""
+        return self is other or (
+            self.base == other.base and self.epoch == other.epoch and self.body == other.body
+        )
+
+
+def read_entries(log: Log, offset: int, end: int) -> list[Entry]:
+    """The batches of a real log from the one that holds `offset` up to `end`."""
+    entries = []
+    while offset < end:
+        data = log.read(offset, 1 << 22, end)
+        records = bytes(data.records)
+        if not records:
+            break
+        for header in iter_batches(records):
+            body = records[header.position + 21 : header.position + header.size]
+            entries.append(
+                Entry(
+                    header.base_offset,
+                    header.next_offset,
+                    header.partition_leader_epoch,
+                    body,
+                    (header.producer_id, header.producer_epoch),
+                    header.base_sequence,
+                    header.last_sequence,
+                )
+            )
+            offset = header.next_offset
+    return entries
+
+
+class GhostLog:
+    """One replica's log: batches from `start` (which may lie within the first) to `end`."""
+
+    __slots__ = ("end", "entries", "producers", "real", "start")
+
+    def __init__(self, start: int = 0) -> None:
+        self.real: Log | None = None  # the one that is mirrored
+        self.start = start
+        self.end = start
+        self.entries: list[Entry] = []
+        self.producers: dict[int, list[Entry]] = {}
+
+    def covering(self, offset: int) -> Entry | None:
+        """The batch that holds `offset`."""
+        entries = self.entries
+        at = bisect_right(entries, offset, key=_base) - 1
+        if at >= 0 and entries[at].next > offset:
+            return entries[at]
+        return None
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether that batch is in this log."""
+        own = self.covering(entry.base)
+        return own is not None and own.same(entry)
+
+    def between(self, start: int, end: int) -> list[Entry]:
+        """Batches that begin in [start, end)."""
+        entries = self.entries
+        return entries[
+            bisect_right(entries, start - 1, key=_base) : bisect_right(entries, end - 1, key=_base)
+        ]
+
+    def append(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        self.end = entry.next
+        if entry.producer[0] >= 0:
+            self.producers.setdefault(entry.producer[0], []).append(entry)
+
+    def cut(self, end: int) -> list[Entry]:
+        """Removes what does not end before `end`, whole batches as logs do; returns it."""
+        removed = []
+        while self.entries and self.entries[-1].next > end:
+            entry = self.entries.pop()
+            removed.append(entry)
+            if entry.producer[0] >= 0:
+                self.producers[entry.producer[0]].pop()
+        self.end = min(self.end, end)
+        self.start = min(self.start, self.end)
+        removed.reverse()
+        return removed
+
+    def advance_start(self, start: int) -> None:
+        """What ends at or before `start` is deleted."""
+        gone = 0
+        for entry in self.entries:
+            if entry.next > start:
+                break
+            gone += 1
+            if entry.producer[0] >= 0:
+                self.producers[entry.producer[0]].pop(0)
+        del self.entries[:gone]
+        self.start = start
+        if self.end < start:
+            self.end = start
+
+
+def _base(entry: Entry) -> int:
+    return entry.base
+
+
+class Acked:
+    """A batch that a producer was told is safe (acks=all), under this many required replicas."""
+
+    __slots__ = ("entry", "min_isr", "time_us")
+
+    def __init__(self, entry: Entry, min_isr: int, time_us: int) -> None:
+        self.entry = entry
+        self.min_isr = min_isr
+        self.time_us = time_us
+
+
+class Loss:
+    """Data that is gone for a reason that no broker can help: a disk's unflushed tail, an unclean election."""
+
+    __slots__ = ("end", "kind", "node_id", "start", "text")
+
+    def __init__(self, kind: str, node_id: int, start: int, end: int, text: str) -> None:
+        self.kind = kind  # "tail": a power cut; "unclean"; "survivor": the last ISR member's tail
+        self.node_id = node_id
+        self.start = start
+        self.end = end
+        self.text = text
+
+
+class GhostPartition:
+    """All that ever was in one partition."""
+
+    def __init__(self, name: str, key: GhostKey) -> None:
+        self.name = name
+        self.key = key
+        self.authors: dict[int, int] = {}  # leader epoch: who wrote in it
+        self.named: dict[int, int] = {}  # leader epoch: whom the controller named
+        self.written: dict[tuple[int, int], tuple[Entry, tuple[int, int] | None]] = {}
+        self.logs: dict[int, GhostLog] = {}
+        self.truth: PartitionState | None = None
+        self.committed = GhostLog()
+        self.acked: list[Acked] = []
+        self.losses: list[Loss] = []
+        self.lossy: set[int] = set()  # lost data, and have not been let into the ISR anew since
+        self.reset_epoch = -1  # the last election that could lose data
+        self.forgotten_until = -1  # commits of earlier epochs than this count no more
+        self.leaving = False  # its topic is being deleted: nothing is promised any more
+
+    def log(self, node_id: int) -> GhostLog:
+        log = self.logs.get(node_id)
+        if log is None:
+            log = self.logs[node_id] = GhostLog()
+        return log

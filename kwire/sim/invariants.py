@@ -1,0 +1,617 @@
+"""The invariants of design §6, checked after every step on what the step changed.
+
+I1-I6, I8-I14, I18-I22, I24-I28 here, on the ghost of `ghost.py`; what clients are told (I16, I17, I23, I31) is in
+`histories.py`, how all must end (I7, I30) in `convergence.py`, replayed requests (I15) in `faults.py`.
+I29 follows from I1: a ghost is kept by topic id, so old data under a new id has no author.
+
+Where data may be lost (I24): an unflushed tail on one broker is not a violation; that broker counts as `lossy` until
+the controller's ISR is without it. Elected while lossy, as the last of the ISR, or elected from outside the ISR, a
+leader may lack what was committed: the ghost's committed log is cut to that leader's, and what was acknowledged in it
+is excused. Everything else of §6 holds on.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NoReturn
+
+from kwire.replication.controller_state import PartitionState
+from kwire.replication.fetch_data import ZERO_UUID
+from kwire.replication.isr import PendingExpandIsr
+from kwire.sim.ghost import Entry, GhostKey, GhostLog, GhostPartition, Loss, read_entries
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.replication.controller import Controller
+    from kwire.replication.controller_state import Record
+    from kwire.replication.isr import IsrState
+    from kwire.replication.log import Log
+    from kwire.replication.partition import Partition
+    from kwire.sim.schedule import Schedule
+
+TopicPartition = tuple[str, int]
+
+
+class InvariantViolation(Exception):
+    """A rule of replication was broken. `rule`: its number in design §6."""
+
+    def __init__(self, rule: str, text: str) -> None:
+        super().__init__(f"{rule}: {text}")
+        self.rule = rule
+
+
+class Seen:
+    """A broker's partition as it stood after the last step that changed it."""
+
+    __slots__ = (
+        "epochs",
+        "high_watermark",
+        "is_leader",
+        "isr_state",
+        "leader_epoch",
+        "log_end_offset",
+        "log_start_offset",
+        "partition",
+        "partition_epoch",
+    )
+
+    def __init__(self, partition: Partition) -> None:
+        log = partition.log
+        self.partition = partition
+        self.is_leader = partition.is_leader
+        self.leader_epoch = partition.leader_epoch
+        self.partition_epoch = partition.partition_epoch
+        self.isr_state: IsrState = partition.isr_state
+        self.log_end_offset = log.log_end_offset
+        self.log_start_offset = log.log_start_offset
+        self.high_watermark = log.high_watermark
+        self.epochs = tuple(log.leader_epochs.entries)
+
+
+class Invariants:
+    """The checker of one run. Its methods raise InvariantViolation."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.partitions: dict[GhostKey, GhostPartition] = {}
+        self.seen: dict[int, dict[TopicPartition, Seen]] = {}
+        self.brokers: dict[int, Broker] = {}
+        self.trace_lines: list[str] | None = None  # what the last step changed, for a trace
+        self._controller_epoch = -1
+        self._broker_epochs: dict[int, int] = {}
+        self._truths: dict[TopicPartition, PartitionState] = {}
+        self._ids: dict[str, bytes] = {}
+
+    def violated(self, rule: str, text: str) -> NoReturn:
+        raise InvariantViolation(rule, text)
+
+    def ghost(self, name: str, topic_id: bytes, index: int) -> GhostPartition:
+        key = topic_id, index
+        ghost = self.partitions.get(key)
+        if ghost is None:
+            ghost = self.partitions[key] = GhostPartition(f"{name}-{index}", key)
+        return ghost
+
+    # -- a broker's step -----------------------------------------------------------------------------------------
+
+    def broker_stepped(self, node_id: int, broker: Broker) -> None:
+        """Compares each partition with what it was; checks what changed."""
+        hosted = broker.services.replica_manager.by_key
+        seen = self.seen[node_id]
+        for key, partition in hosted.items():
+            old = seen.get(key)
+            if old is not None:
+                log = partition.log
+                if (
+                    old.partition is partition
+                    and old.log_end_offset == log.log_end_offset
+                    and old.high_watermark == log.high_watermark
+                    and old.isr_state is partition.isr_state
+                    and old.leader_epoch == partition.leader_epoch
+                    and old.is_leader == partition.is_leader
+                    and old.log_start_offset == log.log_start_offset
+                    and old.partition_epoch == partition.partition_epoch
+                ):
+                    continue
+                if old.partition is not partition:
+                    old = None
+            new = seen[key] = Seen(partition)
+            self._changed(node_id, broker, partition, old, new)
+        if len(seen) != len(hosted):
+            for key in [key for key in seen if key not in hosted]:
+                gone = seen.pop(key).partition
+                if broker.services.log_manager.get(*key) is None:
+                    self.ghost(key[0], gone.topic_id, key[1]).logs.pop(node_id, None)
+
+    def _changed(
+        self, node_id: int, broker: Broker, partition: Partition, old: Seen | None, new: Seen
+    ) -> None:
+        ghost = self.ghost(partition.topic, partition.topic_id, partition.index)
+        if self.trace_lines is not None:
+            self.trace_lines.append(_line(node_id, ghost, partition, new))
+        if ghost.leaving:
+            return
+        log = ghost.logs.get(node_id)
+        if log is None or log.real is not partition.log:  # deleted, or set aside, and made anew
+            log = ghost.logs[node_id] = GhostLog(new.log_start_offset)
+            log.real = partition.log
+        self._follow_log(node_id, ghost, log, partition, new)
+        self._check_offsets(node_id, ghost, old, new)
+        if old is None or old.epochs != new.epochs:
+            self._check_epochs(node_id, ghost, log, new)
+        if old is None or old.is_leader != new.is_leader or old.leader_epoch != new.leader_epoch:
+            self._check_role(node_id, broker, ghost, partition, log, new)
+        if new.is_leader:
+            self._check_leader(node_id, ghost, partition, log, old, new)
+
+    def _follow_log(
+        self, node_id: int, ghost: GhostPartition, log: GhostLog, partition: Partition, new: Seen
+    ) -> None:
+        """Mirrors the log: I1, I2, I3, I6, I22, I26, and that no truncation removes what was committed."""
+        where = f"{ghost.name} on {node_id}"
+        if new.log_end_offset < log.end:
+            removed = log.cut(new.log_end_offset)
+            self._check_cut(node_id, ghost, removed, new)
+        if new.log_start_offset > log.start:
+            log.advance_start(new.log_start_offset)
+        elif new.log_start_offset < log.start and not log.entries:
+            # A batch that straddles its leader's log start (§3.5).
+            log.start = log.end = new.log_start_offset
+        if new.log_end_offset > log.end:
+            real = partition.log
+            for entry in read_entries(real, log.end, new.log_end_offset):
+                self._appended(node_id, ghost, log, partition, entry)
+            if log.end != new.log_end_offset:
+                self.violated(
+                    "I26", f"{where} ends at {new.log_end_offset}, its last batch at {log.end}"
+                )
+        last = log.entries[-1] if log.entries else None
+        if last is not None:
+            epoch = partition.log.leader_epochs.epoch_for_offset(last.base)
+            if epoch != last.epoch and last.base >= new.log_start_offset:
+                self.violated(
+                    "I6", f"{where}: {last} is in epoch {epoch} by the cache {new.epochs}"
+                )
+
+    def _appended(
+        self, node_id: int, ghost: GhostPartition, log: GhostLog, partition: Partition, entry: Entry
+    ) -> None:
+        where = f"{ghost.name} on {node_id}"
+        if entry.base != log.end and log.entries:
+            self.violated("I26", f"{where} ended at {log.end} and got {entry}")
+        previous = log.entries[-1] if log.entries else None
+        if previous is not None and entry.epoch < previous.epoch:
+            self.violated("I2", f"{where} got {entry} after {previous}")
+        place = entry.epoch, entry.base
+        before = (previous.epoch, previous.base) if previous is not None else None
+        known = ghost.written.get(place)
+        if known is None:
+            if not (partition.is_leader and partition.leader_epoch == entry.epoch):
+                self.violated("I1", f"{where} got {entry}, which no leader has written")
+            author = ghost.authors.setdefault(entry.epoch, node_id)
+            if author != node_id:
+                self.violated(
+                    "I1", f"{entry} of {ghost.name} written by {node_id} in the epoch of {author}"
+                )
+            ghost.written[place] = entry, before
+        else:
+            other, other_before = known
+            if other.body != entry.body or other.next != entry.next:
+                self.violated("I3", f"{where} got another {entry} than was written")
+            if before is not None:
+                if other_before is None:
+                    ghost.written[place] = other, before
+                elif other_before != before:
+                    self.violated(
+                        "I3",
+                        f"{where}: before {entry} comes (epoch, offset) {before}, elsewhere {other_before}",
+                    )
+            entry = other
+        if entry.producer[0] >= 0:
+            for earlier in reversed(log.producers.get(entry.producer[0], ())):
+                if earlier.producer[1] > entry.producer[1] or (
+                    earlier.producer[1] == entry.producer[1]
+                    and earlier.last_sequence >= entry.first_sequence
+                ):
+                    self.violated(
+                        "I22",
+                        f"{where}: producer {entry.producer} sequence {entry.first_sequence} at {entry} "
+                        f"after {earlier.last_sequence} at {earlier}",
+                    )
+                break
+        log.append(entry)
+
+    def _check_cut(
+        self, node_id: int, ghost: GhostPartition, removed: list[Entry], new: Seen
+    ) -> None:
+        """A follower gives up what its leader does not have; that is never what was committed."""
+        if not removed or node_id in ghost.lossy:
+            return
+        if new.leader_epoch < ghost.reset_epoch:
+            return
+        start = self._leader_start(ghost)
+        for entry in removed:
+            if entry.next > start and ghost.committed.holds(entry):
+                self.violated("I19", f"{ghost.name} on {node_id}: committed {entry} was cut away")
+
+    def _leader_start(self, ghost: GhostPartition) -> int:
+        """The largest log start of any replica: what lies below it may go everywhere."""
+        return max((log.start for log in ghost.logs.values()), default=0)
+
+    def _check_offsets(
+        self, node_id: int, ghost: GhostPartition, old: Seen | None, new: Seen
+    ) -> None:
+        """I5, I8, I9, I11."""
+        where = f"{ghost.name} on {node_id}"
+        stable = new.partition.log.last_stable_offset
+        if not (new.log_start_offset <= stable <= new.high_watermark <= new.log_end_offset):
+            self.violated(
+                "I5",
+                f"{where}: log start {new.log_start_offset}, stable {stable}, "
+                f"high watermark {new.high_watermark}, end {new.log_end_offset}",
+            )
+        if old is None:
+            return
+        if new.is_leader and new.high_watermark < old.high_watermark:
+            rule = "I8" if old.is_leader and old.leader_epoch == new.leader_epoch else "I9"
+            self.violated(
+                rule,
+                f"{where}: the high watermark of a leader went from {old.high_watermark} to {new.high_watermark}",
+            )
+        if (
+            new.log_start_offset < old.log_start_offset
+            and new.log_end_offset >= old.log_start_offset
+            and old.log_end_offset > old.log_start_offset
+        ):
+            self.violated(
+                "I11",
+                f"{where}: the log start went from {old.log_start_offset} to {new.log_start_offset}",
+            )
+        if new.leader_epoch < old.leader_epoch or (
+            new.leader_epoch == old.leader_epoch and new.partition_epoch < old.partition_epoch
+        ):
+            self.violated("I13", f"{where}: epochs fell from {_epochs(old)} to {_epochs(new)}")
+
+    def _check_epochs(self, node_id: int, ghost: GhostPartition, log: GhostLog, new: Seen) -> None:
+        """I6: the shape of the cache, and that only its last entry may be without a record."""
+        where = f"{ghost.name} on {node_id}"
+        entries = new.epochs
+        for (epoch, start), (later_epoch, later_start) in pairwise(entries):
+            if not (epoch < later_epoch and start < later_start):
+                self.violated("I6", f"{where}: epochs do not increase: {entries}")
+            if start < later_start <= log.end and log.covering(max(start, log.start)) is None:
+                self.violated("I6", f"{where}: epoch {epoch} has no record: {entries}")
+        if entries and not (
+            entries[0][1] >= new.log_start_offset and entries[-1][1] <= new.log_end_offset
+        ):
+            self.violated(
+                "I6",
+                f"{where}: {entries} outside [{new.log_start_offset}, {new.log_end_offset}]",
+            )
+
+    def _check_role(
+        self,
+        node_id: int,
+        broker: Broker,
+        ghost: GhostPartition,
+        partition: Partition,
+        log: GhostLog,
+        new: Seen,
+    ) -> None:
+        """I1 (the controller named it), I19, I20, I27."""
+        where = f"{ghost.name} on {node_id}"
+        fetchers = broker.services.replica_manager.fetchers
+        if fetchers is not None:
+            state = fetchers.state(partition.key)
+            if new.is_leader:
+                if state is not None or partition.key in fetchers.failed:
+                    self.violated("I27", f"{where} leads and is fetched from {state}")
+            elif new.leader_epoch >= 0 and state is None and partition.key not in fetchers.failed:
+                self.violated("I27", f"{where} follows {partition.leader_id} without a fetcher")
+        if not new.is_leader:
+            return
+        named = ghost.named.get(new.leader_epoch)
+        if named != node_id:
+            self.violated("I1", f"{where} leads in epoch {new.leader_epoch}, named was {named}")
+        if new.leader_epoch >= ghost.reset_epoch > ghost.forgotten_until:
+            ghost.forgotten_until = ghost.reset_epoch
+            self._forget_lost(ghost, log)
+        elif new.leader_epoch > ghost.reset_epoch:
+            for entry in ghost.committed.entries[-1:]:
+                if entry.next > log.start and not log.holds(entry):
+                    self.violated(
+                        "I20" if log.end < entry.next else "I19",
+                        f"{where} was elected in epoch {new.leader_epoch} without the committed {entry}; "
+                        f"it has {log.entries[-3:]}",
+                    )
+
+    def _forget_lost(self, ghost: GhostPartition, log: GhostLog) -> None:
+        """A leader who may lack committed data has begun: what it has is what was committed."""
+        committed = ghost.committed
+        keep = committed.start
+        for entry in committed.entries:
+            if entry.next > log.start and not log.holds(entry):
+                break
+            keep = entry.next
+        if keep < committed.end:
+            committed.cut(keep)
+
+    def _check_leader(
+        self,
+        node_id: int,
+        ghost: GhostPartition,
+        partition: Partition,
+        log: GhostLog,
+        old: Seen | None,
+        new: Seen,
+    ) -> None:
+        """I4, I10, I14, I21, and the committed log."""
+        state = new.isr_state
+        if isinstance(state, PendingExpandIsr) and (old is None or old.isr_state is not state):
+            joining = partition.remote_replicas.get(state.joining)
+            end = -1 if joining is None else joining.log_end_offset
+            if end < new.high_watermark or end < partition.leader_epoch_start_offset:
+                self.violated(
+                    "I21",
+                    f"{ghost.name}: {state.joining} at {end} proposed for the ISR by {node_id}, high watermark "
+                    f"{new.high_watermark}, epoch begun at {partition.leader_epoch_start_offset}",
+                )
+        if new.leader_epoch < ghost.reset_epoch:
+            return  # of a history that was given up
+        if old is None or new.high_watermark > old.high_watermark or not old.is_leader:
+            self._commit(node_id, ghost, log, new)
+        truth = ghost.truth
+        if truth is None or truth.leader_epoch != new.leader_epoch or truth.leader != node_id:
+            return
+        self._check_isr(node_id, ghost, truth, new)
+
+    def _check_isr(
+        self, node_id: int, ghost: GhostPartition, truth: PartitionState, new: Seen
+    ) -> None:
+        """Of the leader in the controller's present epoch: I4, I10, I14."""
+        maximal = new.isr_state.maximal_isr
+        if not maximal.issuperset(truth.isr):
+            self.violated(
+                "I14",
+                f"{ghost.name}: the controller's ISR {truth.isr}, the leader's ({node_id}) {sorted(maximal)}",
+            )
+        high_watermark = new.high_watermark
+        leader_log = ghost.logs[node_id]
+        last = (
+            leader_log.covering(high_watermark - 1) if high_watermark > leader_log.start else None
+        )
+        for member in maximal:
+            if member == node_id or member in ghost.lossy:
+                continue
+            log = ghost.logs.get(member)
+            end = 0 if log is None else log.end
+            if end < high_watermark:
+                self.violated(
+                    "I10" if member in truth.isr else "I4",
+                    f"{ghost.name}: ISR member {member} ends at {end}, high watermark {high_watermark} of {node_id}",
+                )
+            if (
+                log is not None
+                and last is not None
+                and last.base >= log.start
+                and not log.holds(last)
+            ):
+                self.violated(
+                    "I4",
+                    f"{ghost.name}: ISR member {member} does not have {last} of leader {node_id}",
+                )
+
+    def _commit(self, node_id: int, ghost: GhostPartition, log: GhostLog, new: Seen) -> None:
+        committed = ghost.committed
+        if new.high_watermark <= committed.end:
+            return
+        last = committed.entries[-1] if committed.entries else None
+        if last is not None and last.next > log.start and not log.holds(last):
+            self.violated(
+                "I19",
+                f"{ghost.name}: leader {node_id} commits beyond {last}, which it does not have",
+            )
+        for entry in log.between(committed.end, new.high_watermark):
+            if entry.next > new.high_watermark:
+                if new.high_watermark == new.log_start_offset:
+                    break  # raised to a log start that lies within a batch
+                self.violated(
+                    "I5", f"{ghost.name}: high watermark {new.high_watermark} within {entry}"
+                )
+            committed.append(entry)
+
+    # -- the controller's step -------------------------------------------------------------------------------------
+
+    def controller_stepped(self, controller: Controller) -> None:
+        """I12, I13, I14, I28, on partitions whose state is another than after the last step."""
+        state = controller.state
+        if state.controller_epoch < self._controller_epoch:
+            self.violated("I13", f"controller epoch fell to {state.controller_epoch}")
+        self._controller_epoch = state.controller_epoch
+        for broker_id, live in controller.brokers.items():
+            last = self._broker_epochs.get(broker_id, -1)
+            if live.epoch < last:
+                self.violated(
+                    "I13", f"epoch of broker {broker_id} fell from {last} to {live.epoch}"
+                )
+            self._broker_epochs[broker_id] = live.epoch
+        truths, count = self._truths, 0
+        for name in state.deleting:
+            if name in state.topics and state.is_leaving(leaving := state.topics[name]):
+                for index in range(len(leaving.partitions)):
+                    self.ghost(name, leaving.topic_id, index).leaving = True
+        for name, topic in state.topics.items():
+            if self._ids.get(name) != topic.topic_id:
+                self._forget_topic(name)
+                self._ids[name] = topic.topic_id
+            for index, partition in enumerate(topic.partitions):
+                count += 1
+                if (name, index) not in truths:
+                    truths[name, index] = partition
+                    self._decided(name, topic.topic_id, index, None, partition)
+        if count != len(truths):
+            for name in [name for name in self._ids if name not in state.topics]:
+                self._forget_topic(name)
+
+    def records_committed(self, controller: Controller, records: list[Record]) -> None:
+        """Every state that a partition has been given, not only the last of several."""
+        for key, value in records:
+            kind, _, rest = key.partition("/")
+            if kind != "partition" or value is None:
+                continue
+            name, _, index = rest.rpartition("/")
+            old = self._truths.get((name, int(index)))
+            if old is not None and self._ids.get(name, b"").hex() == value["id"]:
+                state = PartitionState(*value["state"])
+                self._truths[name, int(index)] = state
+                self._decided(name, self._ids[name], int(index), old, state)
+        self.controller_stepped(controller)
+
+    def _forget_topic(self, name: str) -> None:
+        topic_id = self._ids.pop(name, None)
+        for key in [key for key in self._truths if key[0] == name]:
+            del self._truths[key]
+            if topic_id is not None:
+                self.partitions.pop((topic_id, key[1]), None)
+
+    def _decided(
+        self,
+        name: str,
+        topic_id: bytes,
+        index: int,
+        old: PartitionState | None,
+        new: PartitionState,
+    ) -> None:
+        ghost = self.ghost(name, topic_id, index)
+        what = f"{ghost.name}: {_truth(old)} -> {_truth(new)}"
+        if self.trace_lines is not None:
+            self.trace_lines.append(f"controller {what}")
+        isr = set(new.isr)
+        if not isr <= set(new.replicas) or len(isr) != len(new.isr):
+            self.violated("I12", f"ISR outside the replicas, {what}")
+        if new.leader >= 0 and new.leader not in isr:
+            self.violated("I12", f"leader outside the ISR, {what}")
+        if not isr and (old is not None and old.isr):
+            self.violated("I12", f"empty ISR, {what}")
+        if new.recovering and new.isr != [new.leader] and new.leader >= 0:
+            self.violated("I12", f"recovering with more than the leader in the ISR, {what}")
+        if old is not None:
+            self._check_change(ghost, old, new, what)
+        for node_id in sorted(ghost.lossy):
+            if node_id in isr and old is not None and node_id not in old.isr:
+                ghost.lossy.discard(node_id)  # let in anew: now it has all again
+        ghost.truth = new
+        if new.leader >= 0:
+            named = ghost.named.setdefault(new.leader_epoch, new.leader)
+            if named != new.leader:
+                self.violated("I13", f"two leaders in epoch {new.leader_epoch}, {what}")
+            seen = self.seen.get(new.leader, {}).get((name, index))
+            if (
+                seen is not None
+                and seen.is_leader
+                and seen.leader_epoch == new.leader_epoch
+                and seen.partition.topic_id == topic_id
+                and new.leader_epoch >= ghost.reset_epoch
+            ):
+                self._check_isr(new.leader, ghost, new, seen)
+
+    def _check_change(
+        self, ghost: GhostPartition, old: PartitionState, new: PartitionState, what: str
+    ) -> None:
+        if new.leader_epoch < old.leader_epoch or new.partition_epoch < old.partition_epoch:
+            self.violated("I13", f"epochs fell, {what}")
+        record_changed = (
+            new.leader != old.leader
+            or new.isr != old.isr
+            or new.leader_epoch != old.leader_epoch
+            or new.recovering != old.recovering
+        )
+        if new.partition_epoch != old.partition_epoch + record_changed:
+            self.violated("I13", f"the partition epoch did not rise by one for a change, {what}")
+        if new.leader != old.leader and new.leader_epoch == old.leader_epoch and old.isr:
+            self.violated("I13", f"another leader in the same epoch, {what}")
+        lost = [node for node in old.replicas if node not in new.replicas]
+        if lost and set(lost) <= set(old.original) and not old.adding and not old.removing:
+            self.violated("I28", f"replicas {lost} gone without a reassignment, {what}")
+        if lost and any(node in old.removing for node in lost):
+            missing = set(new.replicas) - set(old.isr) - set(new.isr)
+            if missing:
+                self.violated(
+                    "I28", f"replicas {lost} given up while {missing} is not in sync, {what}"
+                )
+        if new.leader >= 0 and new.leader_epoch > old.leader_epoch:
+            if old.isr and new.leader not in old.isr:
+                self._may_lose(ghost, new, "unclean", f"elected outside the ISR, {what}")
+                if not new.recovering:
+                    self.violated("I12", f"an unclean election that is not recovering, {what}")
+            elif new.leader in ghost.lossy:
+                self._may_lose(ghost, new, "survivor", f"the last of the ISR lost its tail, {what}")
+
+    def _may_lose(self, ghost: GhostPartition, new: PartitionState, kind: str, text: str) -> None:
+        ghost.reset_epoch = new.leader_epoch
+        log = ghost.logs.get(new.leader)
+        end = 0 if log is None else log.end
+        ghost.losses.append(Loss(kind, new.leader, end, ghost.committed.end, text))
+
+    # -- disks -----------------------------------------------------------------------------------------------------
+
+    def broker_started(self, node_id: int, broker: Broker, *, power_cut: bool) -> None:
+        """What a restart found on its disk, held against what was there. A process that was killed loses nothing."""
+        self.brokers[node_id] = broker
+        self.seen[node_id] = {}
+        logs: dict[tuple[str, bytes], Log] = {}
+        for found in broker.services.log_manager.logs():
+            logs[f"{found.topic}-{found.partition}", found.topic_id] = found
+        for key, ghost in self.partitions.items():
+            mirror = ghost.logs.get(node_id)
+            if mirror is None or ghost.leaving:
+                continue
+            # A power cut may take the file with the topic's id.
+            log = logs.get((ghost.name, key[0])) or logs.get((ghost.name, ZERO_UUID))
+            start, end = (0, 0) if log is None else (log.log_start_offset, log.log_end_offset)
+            where = f"{ghost.name} on {node_id}"
+            if log is None or end < mirror.end or start > mirror.end:
+                owed = ghost.truth is None or node_id in ghost.truth.replicas
+                if not power_cut and mirror.entries and owed:
+                    self.violated("I25", f"{where} ended at {mirror.end}, after a restart at {end}")
+                ghost.lossy.add(node_id)
+                ghost.losses.append(
+                    Loss("tail", node_id, end, mirror.end, f"{where} lost its tail")
+                )
+            real = [] if log is None else read_entries(log, start, end)
+            fresh = GhostLog(start)
+            fresh.real = log
+            for entry in real:
+                known = ghost.written.get((entry.epoch, entry.base))
+                if known is None or known[0].body != entry.body:
+                    self.violated("I3", f"{where}: {entry} on the disk was never written")
+                fresh.append(known[0])
+            fresh.end = end
+            if log is None:
+                del ghost.logs[node_id]
+            else:
+                ghost.logs[node_id] = fresh
+
+
+def _epochs(seen: Seen) -> str:
+    return f"leader epoch {seen.leader_epoch}, partition epoch {seen.partition_epoch}"
+
+
+def _truth(state: PartitionState | None) -> str:
+    if state is None:
+        return "nothing"
+    moving = f" +{state.adding} -{state.removing}" if state.adding or state.removing else ""
+    recovering = " recovering" if state.recovering else ""
+    return (
+        f"(leader {state.leader}, epoch {state.leader_epoch}/{state.partition_epoch}, ISR {state.isr} "
+        f"of {state.replicas}{moving}{recovering})"
+    )
+
+
+def _line(node_id: int, ghost: GhostPartition, partition: Partition, new: Seen) -> str:
+    role = "leader" if new.is_leader else f"follows {partition.leader_id}"
+    isr = f" {new.isr_state}" if new.is_leader else ""
+    return (
+        f"broker-{node_id} {ghost.name} {role} @{new.leader_epoch}/{new.partition_epoch} [{new.log_start_offset}, "
+        f"{new.high_watermark}, {new.log_end_offset}){isr} epochs {list(new.epochs)}"
+    )

@@ -1,0 +1,129 @@
+"""What one seed means: the cluster's shape, its configuration, its weather and its faults.
+
+Swarm testing: a seed draws not only when faults happen but which kinds happen at all and how often, so that a thousand
+seeds are a thousand different kinds of bad days.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from kwire.sim.network import Weather
+from kwire.sim.schedule import MS
+
+FAULTS = (
+    "kill",
+    "power_cut",
+    "clean_stop",
+    "pause",
+    "cut",
+    "one_way",
+    "isolate",
+    "slow",
+    "reset",
+    "controller",
+    "replay",
+    "reassign",
+    "elect",
+    "delete_records",
+    "create_topic",
+    "delete_topic",
+    "configure",
+)
+DISTURBANCES = FAULTS[:11]
+"""The rest are an administrator's doings."""
+
+
+class TopicPlan:
+    """A topic to be."""
+
+    __slots__ = ("configs", "name", "partitions", "replication_factor")
+
+    def __init__(
+        self, name: str, partitions: int, replication_factor: int, configs: dict[str, str]
+    ) -> None:
+        self.name = name
+        self.partitions = partitions
+        self.replication_factor = replication_factor
+        self.configs = configs
+
+
+class Plan:
+    """Drawn from a seed alone. `weights`: how likely each kind of fault is, relative to the others; 0: never."""
+
+    def __init__(self, seed: int, *, without: frozenset[str] = frozenset()) -> None:
+        """`without`: kinds of faults that do not happen, whatever the seed says."""
+        random = Random(f"{seed}/plan")
+        self.seed = seed
+        self.brokers = random.choice((2, 3, 3, 3, 4))
+        self.unclean = random.random() < 0.2
+        self.topics = [
+            self.topic(random, f"topic-{number}") for number in range(random.choice((1, 1, 2)))
+        ]
+        self.weather = _weather(random)
+        self.weights = {
+            fault: (random.choice((1, 3, 10)) if random.random() < 0.5 else 0) for fault in FAULTS
+        }
+        for fault in without:
+            self.weights[fault] = 0
+        self.fault_pause_ms = random.choice((50, 150, 500))
+        self.outage_ms = random.choice((50, 300, 1500))
+        self.producers = [
+            (random.choice((-1, -1, -1, 1)), random.random() < 0.7)
+            for _ in range(random.choice((1, 2)))
+        ]
+        self.work_pause_ms = random.choice((5, 20, 60))
+        self.skew_ms = random.choice((0, 0, 5, 400))
+        self.config = _config(random)
+
+    def topic(self, random: Random, name: str) -> TopicPlan:
+        """Draws a topic that this cluster can have."""
+        factor = random.randint(min(2, self.brokers), min(3, self.brokers))
+        configs = {"min.insync.replicas": str(random.randint(1, min(2, factor)))}
+        if self.unclean:
+            configs["unclean.leader.election.enable"] = "true"
+        return TopicPlan(name, random.choice((1, 1, 2, 3)), factor, configs)
+
+    def bound_ms(self) -> int:
+        """Within this time after the last fault everything must be well again (I30)."""
+        config = self.config
+        return (
+            3 * int(config["replica.lag.time.max.ms"]) // 2
+            + 3 * int(config["replica.fetch.backoff.ms"])
+            + 2 * int(config["replica.fetch.wait.max.ms"])
+            + 2 * int(config["broker.session.timeout.ms"])
+            + 10_000
+        )
+
+
+def _weather(random: Random) -> Weather:
+    weather = Weather()
+    weather.delay_us = random.choice((50, 200, 1000))
+    weather.jitter_us = random.choice((50, 500, 5000))
+    weather.slow_chance = random.choice((0.0, 0.0, 0.01, 0.1))
+    weather.slow_us = random.choice((10, 50, 300)) * MS
+    weather.reset_chance = random.choice((0.0, 0.0, 0.0005, 0.005))
+    weather.refused_us = random.choice((1, 20)) * MS
+    return weather
+
+
+def _config(random: Random) -> dict[str, str]:
+    session_ms = random.choice((600, 2000))
+    return {
+        "replica.lag.time.max.ms": str(random.choice((300, 1000, 3000))),
+        "replica.fetch.wait.max.ms": str(random.choice((100, 250))),
+        "replica.fetch.backoff.ms": str(random.choice((50, 250))),
+        "replica.fetch.max.bytes": str(random.choice((150, 600, 1 << 20))),
+        "replica.socket.timeout.ms": str(random.choice((1000, 4000))),
+        "replica.high.watermark.checkpoint.interval.ms": str(random.choice((50, 500, 5000))),
+        "num.replica.fetchers": str(random.choice((1, 1, 2))),
+        "broker.heartbeat.interval.ms": str(session_ms // 4),
+        "broker.session.timeout.ms": str(session_ms),
+        "log.segment.bytes": str(random.choice((400, 2000, 1 << 20))),
+        "log.flush.interval.messages": str(random.choice((1, 7, 1 << 40))),
+        "log.segment.delete.delay.ms": str(random.choice((0, 1000))),
+        "file.delete.delay.ms": "1000",
+        "controlled.shutdown.retry.backoff.ms": "200",
+        "auto.create.topics.enable": "false",
+        "offsets.topic.num.partitions": "1",
+    }

@@ -1,0 +1,367 @@
+"""One run: a cluster out of a plan, its clients, its faults, its checker, turned by one heap of events.
+
+A run has three parts: the cluster starts and its topics are made; clients work while faults happen, for a number of
+steps; then faults cease, all that is down is started, and the cluster must converge. What is wrong ends the run with an
+InvariantViolation, or with the exception that a core raised.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from kwire.broker import Broker
+from kwire.controller_node import ControllerNode
+from kwire.protocol import api
+from kwire.protocol.schemas.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from kwire.replication.cluster_member import ClusterSettings
+from kwire.replication.config import BrokerConfig
+from kwire.replication.log_store import MemoryLogStore
+from kwire.replication.metadata import Endpoint
+from kwire.sim.clients import Administrator, Client, Consumer, Producer
+from kwire.sim.convergence import unconverged, verify_end
+from kwire.sim.faults import Nemesis
+from kwire.sim.histories import Histories
+from kwire.sim.invariants import Invariants
+from kwire.sim.network import Network
+from kwire.sim.node import EPOCH_WALL_MS, LISTENER, Node
+from kwire.sim.plan import Plan
+from kwire.sim.schedule import MS, Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kwire.replication.clock import Clock
+    from kwire.replication.controller_state import Record
+    from kwire.replication.outbox import Outbox
+    from kwire.sim.network import Connection
+    from kwire.sim.plan import TopicPlan
+
+CONTROLLER_ID: Final = 1000
+_FIRST_CLIENT: Final = 2001
+_PORT: Final = 9092
+_CLUSTER_ID: Final = "SimulatedClusterAAAAAA"
+_CONTROL: Final = (4, 5, 6)
+_CREATE_TOPICS: Final = 19
+_START_BOUND_MS: Final = 20_000
+
+
+class Simulation:
+    """See the module. `run` once. `nodes`: by id; `plan`: what the seed means."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        steps: int = 4000,
+        plan: Plan | None = None,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        """`steps`: how many steps of cores the faulty part has. `trace` is given readable lines."""
+        self.seed = seed
+        self.plan = plan = plan or Plan(seed)
+        self.steps_wanted = steps
+        self.steps = 0
+        self.digest = 0
+        self.tracing = trace is not None
+        self._trace = trace
+        self.schedule = Schedule()
+        self.network = Network(self.schedule, Random(f"{seed}/network"), plan.weather)
+        self.invariants = Invariants(self.schedule)
+        if trace is not None:
+            self.invariants.trace_lines = []
+        self.histories = Histories(self.invariants)
+        self.nodes: dict[int, Node] = {}
+        self.stores: dict[int, MemoryLogStore] = {}
+        self.broker_ids = list(range(1, plan.brokers + 1))
+        self.clients: list[Node] = []
+        self.control_frames: dict[int, list[bytes]] = {}
+        self.power_cut: set[int] = set()
+        self._random = Random(f"{seed}/clients")
+        skews = Random(f"{seed}/skew")
+        for node_id in [CONTROLLER_ID, *self.broker_ids]:
+            self._add_node(node_id, skews.randint(0, plan.skew_ms) if plan.skew_ms else 0)
+        self.nemesis = Nemesis(self, Random(f"{seed}/faults"))
+
+    # -- composition ---------------------------------------------------------------------------------------------
+
+    def _add_node(self, node_id: int, skew_ms: int) -> None:
+        store = self.stores[node_id] = MemoryLogStore(
+            lambda: EPOCH_WALL_MS + self.schedule.now_us // MS
+        )
+        name = "controller" if node_id == CONTROLLER_ID else f"broker-{node_id}"
+        make: Callable[[Clock, Outbox], Any] = (
+            self._make_controller
+            if node_id == CONTROLLER_ID
+            else lambda clock, outbox: self._make_broker(node_id, clock, outbox)
+        )
+        timeout_us = int(self.plan.config["replica.socket.timeout.ms"]) * MS
+        self.nodes[node_id] = Node(
+            self, node_id, name, make, skew_ms=skew_ms, answer_timeout_us=timeout_us
+        )
+        assert store is not None
+
+    def _make_broker(self, node_id: int, clock: Clock, outbox: Outbox) -> Broker:
+        incarnation = self.nodes[node_id].incarnation
+        values = {**self.plan.config, "node.id": str(node_id)}
+        broker = Broker(
+            BrokerConfig(values, brokers=self.plan.brokers),
+            self.stores[node_id],
+            clock,
+            outbox,
+            Random(f"{self.seed}/{node_id}/{incarnation}"),
+            cluster_id=_CLUSTER_ID,
+            report=(lambda text: self.trace(f"    broker-{node_id}: {text}"))
+            if self.tracing
+            else None,
+            cluster=ClusterSettings(CONTROLLER_ID, ("controller", _PORT), LISTENER),
+        )
+        broker.start([Endpoint(LISTENER, f"broker-{node_id}", _PORT)])
+        self.invariants.broker_started(node_id, broker, power_cut=node_id in self.power_cut)
+        self.power_cut.discard(node_id)
+        return broker
+
+    def _make_controller(self, clock: Clock, outbox: Outbox) -> ControllerNode:
+        incarnation = self.nodes[CONTROLLER_ID].incarnation
+        values = {**self.plan.config, "node.id": str(CONTROLLER_ID)}
+        node = ControllerNode(
+            BrokerConfig(values, brokers=self.plan.brokers),
+            self.stores[CONTROLLER_ID],
+            clock,
+            outbox,
+            Random(f"{self.seed}/controller/{incarnation}"),
+            cluster_id=_CLUSTER_ID,
+            report=(lambda text: self.trace(f"    controller: {text}")) if self.tracing else None,
+        )
+        controller, checker = node.controller, self.invariants
+        commit = controller.commit
+
+        def observed_commit(records: list[Record]) -> None:
+            commit(records)
+            checker.records_committed(controller, records)
+
+        # Every commit is looked at: of several changes in one step the last alone would not tell.
+        controller.commit = observed_commit  # type: ignore[method-assign]
+        node.start([Endpoint(LISTENER, "controller", _PORT)])
+        return node
+
+    def broker(self, node_id: int) -> Broker:
+        """The core of a broker that is up."""
+        core = self.nodes[node_id].core
+        assert isinstance(core, Broker)
+        return core
+
+    @property
+    def controller(self) -> ControllerNode | None:
+        """None while it is down."""
+        core = self.nodes[CONTROLLER_ID].core
+        assert core is None or isinstance(core, ControllerNode)
+        return core
+
+    def add_client(self, name: str, make: Callable[[Clock, Outbox, Random], Client]) -> Node:
+        """A client of the cluster, started at once."""
+        node_id = _FIRST_CLIENT + len(self.clients)
+        random = Random(f"{self.seed}/{name}")
+        node = Node(self, node_id, name, lambda clock, outbox: make(clock, outbox, random))
+        self.nodes[node_id] = node
+        self.clients.append(node)
+        node.start()
+        return node
+
+    # -- what nodes tell their world -------------------------------------------------------------------------------
+
+    def node_at(self, host: str, port: int) -> Node | None:
+        """By the names that nodes advertise."""
+        if host == "controller":
+            return self.nodes[CONTROLLER_ID]
+        return self.nodes.get(int(host.rpartition("-")[2]))
+
+    def stepped(self, node: Node) -> None:
+        """After every step of every core."""
+        node_id = node.node_id
+        self.steps += 1
+        self.digest = (self.digest * 1000003 ^ self.schedule.now_us ^ node_id) & 0xFFFFFFFFFFFFFFFF
+        if node_id < CONTROLLER_ID:
+            self.invariants.broker_stepped(node_id, node.core)  # type: ignore[arg-type]
+        elif node_id == CONTROLLER_ID:
+            self.invariants.controller_stepped(node.core.controller)  # type: ignore[union-attr]
+        if self.tracing and self.invariants.trace_lines:
+            lines, self.invariants.trace_lines = self.invariants.trace_lines, []
+            for line in lines:
+                self.trace(f"    {line}")
+
+    def asked(self, node: Node, connection: Connection, frame: bytes) -> None:
+        self.digest = (self.digest * 31 + hash_of(frame)) & 0xFFFFFFFFFFFFFFFF
+        if connection.asker.node_id >= _FIRST_CLIENT:
+            self.histories.asked(connection.id, frame)
+        elif node.node_id < CONTROLLER_ID and frame[1] in _CONTROL:
+            frames = self.control_frames.setdefault(node.node_id, [])
+            frames.append(frame)
+            if len(frames) > 30:
+                del frames[0]
+        if self.tracing:
+            header = api.parse_request_header(frame)
+            self.trace(
+                f"{connection.asker} -> {node} {api.ApiKey(header.api_key).name} "
+                f"#{header.correlation_id} ({len(frame)} bytes, {connection.channel})"
+            )
+
+    def answering(self, node: Node, connection: Connection, frame: bytes) -> None:
+        self.digest = (self.digest * 37 + hash_of(frame)) & 0xFFFFFFFFFFFFFFFF
+        asker = connection.asker
+        if asker.node_id >= _FIRST_CLIENT and node.node_id < CONTROLLER_ID:
+            client = self.nodes[asker.node_id].core
+            assert isinstance(client, Client)
+            self.histories.answering(
+                node.node_id,
+                self.broker(node.node_id),
+                connection.id,
+                client,
+                frame,
+                node.paused_until_us,
+            )
+        if self.tracing:
+            number = int.from_bytes(frame[:4], "big")
+            self.trace(f"{connection.asker} <- {node} #{number} ({len(frame)} bytes)")
+
+    def trace(self, line: str) -> None:
+        if self._trace is not None:
+            self._trace(f"{self.schedule.now_us / 1e6:10.6f} {line}")
+
+    # -- the run -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Start, trouble, convergence."""
+        self.start()
+        self.make_trouble()
+        self.converge()
+
+    def start(self) -> None:
+        """All nodes up, all topics there."""
+        for node_id in [CONTROLLER_ID, *self.broker_ids]:
+            self.nodes[node_id].start()
+        self.run_until(self._all_registered, _START_BOUND_MS, "brokers do not register")
+        for topic in self.plan.topics:
+            self.create_topic(topic)
+        self.run_until(lambda: unconverged(self) is None, _START_BOUND_MS, "topics are not made")
+        self._add_clients()
+
+    def _all_registered(self) -> bool:
+        controller = self.controller
+        return controller is not None and all(
+            b in controller.controller.brokers and self.broker(b).services.metadata.is_alive(b)
+            for b in self.broker_ids
+        )
+
+    def create_topic(self, topic: TopicPlan, broker: int | None = None) -> None:
+        """Asks a broker for it; who knows whether it comes to be."""
+        random = self._random
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=topic.name,
+                    num_partitions=-1,
+                    replication_factor=-1,
+                    assignments=[
+                        CreatableReplicaAssignment(
+                            partition_index=index,
+                            broker_ids=random.sample(self.broker_ids, topic.replication_factor),
+                        )
+                        for index in range(topic.partitions)
+                    ],
+                    configs=[
+                        CreatableTopicConfig(name=k, value=v) for k, v in topic.configs.items()
+                    ],
+                )
+            ],
+            timeout_ms=5000,
+        )
+        self.administrate(_CREATE_TOPICS, 7, request, broker)
+
+    def administrate(self, key: int, version: int, request: Any, broker: int | None = None) -> None:
+        """One request of the administrator's, whose answer nobody waits for."""
+        if not self.clients:
+            brokers = self.broker_ids
+            self.add_client("admin", lambda c, o, r: Administrator("admin", c, o, r, brokers))
+        node = self.clients[0]
+        core = node.core
+        assert isinstance(core, Administrator)
+        node.step(core.request, key, version, request, lambda response: None, broker)
+
+    def _add_clients(self) -> None:
+        plan, brokers, histories = self.plan, self.broker_ids, self.histories
+        for number, (acks, idempotent) in enumerate(plan.producers):
+            name = f"producer-{number}"
+            self.add_client(
+                name,
+                lambda c, o, r, name=name, acks=acks, idempotent=idempotent: Producer(  # type: ignore[misc]
+                    name,
+                    c,
+                    o,
+                    r,
+                    brokers,
+                    acks=acks,
+                    idempotent=idempotent,
+                    pause_ms=plan.work_pause_ms,
+                    timeout_ms=400,
+                ),
+            )
+        for level in (0, 1):
+            name = f"consumer-{level}"
+            self.add_client(
+                name,
+                lambda c, o, r, name=name, level=level: Consumer(  # type: ignore[misc]
+                    name,
+                    c,
+                    o,
+                    r,
+                    brokers,
+                    isolation_level=level,
+                    pause_ms=2 * plan.work_pause_ms,
+                    on_delivered=histories.delivered_to,
+                    on_reset=histories.reader_reset,
+                ),
+            )
+
+    def make_trouble(self) -> None:
+        """Faults, as the plan has them."""
+        self.nemesis.begin()
+        until = self.steps + self.steps_wanted
+        while self.steps < until and self.schedule.run_next():
+            pass
+
+    def converge(self) -> None:
+        """Faults cease, work ends, everything that is down starts: it must all be well within the plan's bound."""
+        self.trace("faults cease")
+        self.nemesis.end()
+        for node in self.clients:
+            assert isinstance(node.core, Client)
+            node.core.stopping = True
+        reason = f"not well {self.plan.bound_ms()} ms after the last fault: "
+        self.run_until(lambda: unconverged(self) is None, self.plan.bound_ms(), reason)
+        verify_end(self)
+
+    def run_until(self, condition: Callable[[], bool], bound_ms: int, reason: str) -> None:
+        """Runs until the condition holds, asked every 20 ms. I30 when it takes too long."""
+        limit_us = self.schedule.now_us + bound_ms * MS
+        next_us = self.schedule.now_us
+        while True:
+            upcoming = self.schedule.next_us()
+            if upcoming is None or upcoming >= next_us:
+                if condition():
+                    return
+                next_us += 20 * MS
+                if next_us > limit_us or upcoming is None:
+                    self.invariants.violated("I30", f"{reason}{unconverged(self) or ''}")
+                continue
+            self.schedule.run_next()
+
+
+def hash_of(frame: bytes) -> int:
+    """A number that is the same for the same bytes in every run: `hash` is not."""
+    return int.from_bytes(frame[-8:], "big") ^ len(frame) ^ int.from_bytes(frame[:8], "big")

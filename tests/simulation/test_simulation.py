@@ -1,0 +1,66 @@
+"""The cluster under simulated faults: invariants after every step, convergence at the end, the same run for a seed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from kwire.sim.simulation import Simulation
+
+STEPS = 2500
+BATCH = 20
+
+
+def run_seeds(first: int, count: int, steps: int = STEPS) -> None:
+    for seed in range(first, first + count):
+        try:
+            Simulation(seed, steps=steps).run()
+        except Exception as error:
+            raise AssertionError(
+                f"seed {seed}: {error}\nreplay: kwire sim --seeds {seed} --steps {steps} --trace"
+            ) from error
+
+
+@pytest.mark.parametrize("first", range(1, 301, BATCH))
+def test_invariants_hold_after_every_step_and_the_cluster_converges(first: int) -> None:
+    run_seeds(first, BATCH)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", range(1001, 21001, 500))
+def test_invariants_hold_for_twenty_thousand_seeds(first: int) -> None:
+    run_seeds(first, 500)
+
+
+def test_a_seed_runs_the_same_whatever_the_hash_seed() -> None:
+    program = (
+        "from kwire.sim.simulation import Simulation\n"
+        "for seed in (3, 13, 24, 31):\n"
+        "    s = Simulation(seed, steps=1500)\n"
+        "    s.run()\n"
+        "    print(seed, s.steps, s.schedule.events, s.schedule.now_us, hex(s.digest))\n"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2", "77")
+    }
+    assert len(outputs) == 1, outputs
+    assert outputs.pop().count("\n") == 4
+
+
+def test_a_run_does_work_worth_checking() -> None:
+    simulation = Simulation(8, steps=4000)
+    simulation.run()
+    assert simulation.histories.acked > 20
+    assert simulation.histories.delivered > 50
+    assert any(ghost.committed.end > 20 for ghost in simulation.invariants.partitions.values())
