@@ -238,6 +238,7 @@ def _controller(
 @click.option("--as-version", metavar="RELEASE", help="Serve what this release of Kafka serves.")
 @click.option("--temporary", is_flag=True, help="The data need not survive a power cut: no fsync.")
 @click.option("--again", is_flag=True, hidden=True)
+@click.option("--network", multiple=True, hidden=True)
 @click.option("--supervised", is_flag=True, hidden=True)
 @click.option(
     "--log-level",

@@ -318,6 +318,43 @@ class PartitionControl:
                 f"The preferred leader of {name}-{index} is not alive and in sync.",
             )
 
+    def appoint(self, name: str, index: int, leader: int, unclean: bool) -> None:
+        """Makes a given replica the leader, for tests that script who leads; nothing happens when it does already.
+
+        Kafka has no request for that. A living member of the ISR takes over as in a preferred election; a living
+        replica outside it only with `unclean`, and then it is the ISR. ELIGIBLE_LEADERS_NOT_AVAILABLE otherwise."""
+        controller = self._controller
+        topic = controller.state.topics.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}"
+            )
+        changes = Changes(controller)
+        partition = changes.current(topic, index)
+        if partition.leader == leader:
+            return
+        alive = controller.alive(name, index)
+        if leader not in partition.replicas or leader not in alive:
+            why = "is not alive" if leader in partition.replicas else "is no replica"
+            raise KafkaError(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+                f"broker {leader} cannot lead {name}-{index}, it {why}: the replicas are"
+                f" {partition.replicas}, alive {sorted(set(partition.replicas) & set(alive))}",
+            )
+        if leader in partition.isr:
+            elected = leader, list(partition.isr), partition.recovering
+            why = election.PREFERRED
+        elif unclean:
+            elected, why = (leader, [leader], True), election.UNCLEAN
+        else:
+            raise KafkaError(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+                f"broker {leader} cannot lead {name}-{index} without loss: the ISR is {partition.isr}",
+            )
+        self.take_office(topic, index, elected, why, changes)
+        changes.commit()
+        self._announce(changes)
+
     # --- balance ------------------------------------------------------------------------------------------------------
 
     def schedule_balancing(self) -> None:

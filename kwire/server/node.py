@@ -30,7 +30,7 @@ from kwire.server.settings import NodeError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
+    from typing import Any, Protocol
 
     from kwire.replication.config import BrokerConfig
     from kwire.replication.outbox import Buffer, Effect
@@ -312,6 +312,14 @@ class Node:
         clock = self.clock
         clock.now_ms = time.monotonic_ns() // 1_000_000
         clock.wall_ms = time.time_ns() // 1_000_000
+
+    def perform(self, action: Callable[[], Any]) -> Any:
+        """Something that neither a socket nor a timer asked for, as a step of its own; what it raises is passed on."""
+        self._set_clock()
+        try:
+            return action()
+        finally:
+            self._settle()
 
     def step(self, connection: Connection) -> None:
         """Runs what a connection has received, as far as its answers and back-pressure allow."""

@@ -3,8 +3,8 @@
 Prints "ready id=… roles=… listeners=… bootstrap=…" when it is. SIGTERM and SIGINT stop it with a controlled shutdown.
 Under a supervisor (`--supervised`) what goes wrong at the start is a line on stdout, "failed STATUS TEXT", for the
 supervisor to tell, and the end of stdin is a clean stop without controlled shutdown: the cluster stops as a whole, or
-its supervisor has died. Lines on stdin are about the network, for tests ("cut 2", `NodeRunner.network`); each is
-answered by a line.
+its supervisor has died. Lines on stdin are for tests: about the network ("cut 2", `NodeRunner.network`), or questions
+(`inside.py`); each is answered by a line.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def _run(settings: NodeSettings, supervised: bool) -> None:
         data = os.read(0, 4096)
         typed.extend(data)
         while (end := typed.find(b"\n")) >= 0:
-            sys.stdout.write(runner.network(typed[:end].decode(errors="replace")) + "\n")
+            sys.stdout.write(runner.answer(typed[:end].decode(errors="replace")) + "\n")
             sys.stdout.flush()
             del typed[: end + 1]
         if not data:
@@ -93,6 +93,7 @@ def node_settings(
     as_version: str | None,
     temporary: bool,
     again: bool,
+    network: tuple[str, ...],
 ) -> NodeSettings:
     """What the options of the command line make. SettingsError, NodeError."""
     if role == BROKER and controller is None:
@@ -116,6 +117,7 @@ def node_settings(
         as_version=as_version,
         temporary=temporary,
         again=again,
+        network=list(network),
     )
 
 

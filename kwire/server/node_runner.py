@@ -46,6 +46,7 @@ class NodeSettings:
         "cluster_id",
         "controller",
         "data_dir",
+        "network",
         "role",
         "temporary",
         "values",
@@ -64,11 +65,14 @@ class NodeSettings:
         as_version: str | None = None,
         temporary: bool = False,
         again: bool = False,
+        network: list[str] | None = None,
     ) -> None:
         """`controller`: id, host and port, for a broker. `broker_epoch`: a foreign controller has given it.
 
         `brokers`: the cluster's size, which some defaults depend on. `temporary`: the directory need not survive a
-        power cut. `again`: the node has run before, on the same port."""
+        power cut. `again`: the node has run before, on the same port. `network`: commands (NodeRunner.network) that
+        hold from the first moment."""
+        self.network = network or []
         self.again = again
         self.role = role
         self.values = values
@@ -138,6 +142,8 @@ class NodeRunner:
                 self._load(cluster_id)
             except Exception as error:
                 raise self._load_error(error) from None
+            for command in self.settings.network:
+                self.network(command)
             await self.node.serve(self.core)
             if self.settings.role == BROKER:
                 await self._registered(wait_seconds)
@@ -264,6 +270,14 @@ class NodeRunner:
         """(total, usable) bytes of the file system that the log directory is on."""
         stat = os.statvfs(self.settings.data_dir)
         return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+
+    def answer(self, question: str) -> str:
+        """A question of `inside.py`, or a command of `network`."""
+        if not question.startswith("["):
+            return self.network(question)
+        from kwire.server import inside
+
+        return inside.answer(self.node, self.core, question)
 
     def network(self, command: str) -> str:
         """For tests, the network between this node and another: "cut ID", "heal ID", "delay ID MS", about what this

@@ -11,6 +11,7 @@ one line and takes nobody with it; nothing that was started outlives `stop`.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -26,6 +27,7 @@ from kwire.server.settings import NodeError, SettingsError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ CONTROLLER_ID = 1000
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
 _MEMBERSHIP_CHECK_SECONDS = 0.005
+_MAX_ANSWER_BYTES = 16 << 20  # of a process to a question
 _INTERNAL = "KWIRE_INTERNAL"
 _INTER_BROKER_KEYS = {"inter.broker.listener.name", "security.inter.broker.protocol"}
 
@@ -91,6 +94,12 @@ class ThreadHandle:
             raise NodeError(f"node {self.node_id} does not run")
         _network_answered(self.runner.network(command))
 
+    async def ask(self, *question: object) -> Any:
+        """What a question of `inside.py` is answered with. KafkaError for what is refused; NodeError."""
+        if self.runner is None:
+            raise NodeError(f"node {self.node_id} does not run")
+        return _answered(self.runner.answer(json.dumps(question)))
+
 
 class ProcessHandle:
     """A node in a process of its own: `python -m kwire node …`."""
@@ -138,6 +147,7 @@ class ProcessHandle:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
+                limit=_MAX_ANSWER_BYTES,
                 start_new_session=True,  # Ctrl-C is for the supervisor, who stops the nodes in order
             )
         assert process.stdout is not None
@@ -204,16 +214,23 @@ class ProcessHandle:
 
     async def network(self, command: str) -> None:
         """NodeRunner.network. ValueError for a command that makes no sense; NodeError when the node does not run."""
+        _network_answered(await self._ask(command))
+
+    async def ask(self, *question: object) -> Any:
+        """What a question of `inside.py` is answered with. KafkaError for what is refused; NodeError."""
+        return _answered(await self._ask(json.dumps(question)))
+
+    async def _ask(self, line: str) -> str:
         process = self._process
         if process is None:
             raise NodeError(f"node {self.node_id} does not run")
         assert process.stdin is not None and process.stdout is not None
         async with self._asking:
-            process.stdin.write(command.encode() + b"\n")
+            process.stdin.write(line.encode() + b"\n")
             answer = (await process.stdout.readline()).decode().strip()
         if not answer:
             raise NodeError(f"node {self.node_id} does not run")
-        _network_answered(answer)
+        return answer
 
     def pause(self) -> None:
         """Stands still until `resume`."""
@@ -230,6 +247,15 @@ class ProcessHandle:
 
 
 Handle = ThreadHandle | ProcessHandle
+
+
+def _answered(answer: str) -> Any:
+    found = json.loads(answer)
+    if "error" in found:
+        from kwire.protocol.errors import ErrorCode, KafkaError
+
+        raise KafkaError(ErrorCode[found["error"]], found["message"])
+    return found["ok"]
 
 
 def _network_answered(answer: str) -> None:
@@ -254,6 +280,8 @@ def _arguments(node_id: int, settings: NodeSettings) -> list[str]:
         arguments.append("--temporary")
     if settings.again:
         arguments.append("--again")
+    for command in settings.network:
+        arguments += ["--network", command]
     for key, value in settings.values.items():
         arguments += ["-c", f"{key}={value}"]
     return arguments

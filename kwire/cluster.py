@@ -1,0 +1,302 @@
+"""`kwire.Cluster`: a cluster of brokers as an object, for code that reads from top to bottom.
+
+The same as `kwire.aio.Cluster`, which it is built on: the brokers run on an event loop in a background thread (or as
+processes), each call waits there for its end. Calls may come from any thread.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from kwire import aio, errors
+from kwire.loop_thread import LoopThread, acquire, release
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+    from typing import Any, Self, TypeVar
+
+    from kwire.network import Cut, Nodes
+    from kwire.views import Partition
+
+    T = TypeVar("T")
+
+_POLL_SECONDS = 0.002
+
+
+class Broker:
+    """One broker of a cluster that was started here."""
+
+    def __init__(self, cluster: Cluster, inner: aio.Broker) -> None:
+        self._cluster = cluster
+        self._inner = inner
+
+    @property
+    def id(self) -> int:
+        """Its node id."""
+        return self._inner.id
+
+    @property
+    def running(self) -> bool:
+        """Started and neither stopped nor killed; a paused broker runs."""
+        return self._inner.running
+
+    @property
+    def paused(self) -> bool:
+        """Between `pause` and `resume`."""
+        return self._inner.paused
+
+    @property
+    def address(self) -> str:
+        """host:port, the same for all its runs."""
+        return self._inner.address
+
+    @property
+    def log_dir(self) -> str:
+        """The directory of its logs, in Kafka's format."""
+        return self._inner.log_dir
+
+    def kill(self) -> None:
+        """Ends it as `kill -9` does: nothing is flushed, nobody is told. Others notice when they do: `wait_for`."""
+        self._cluster._run(self._inner.kill())
+
+    def stop(self) -> None:
+        """A controlled shutdown: leaderships move away first, then its logs are closed cleanly."""
+        self._cluster._run(self._inner.stop())
+
+    def start(self) -> None:
+        """Starts it again, with its port and its directory; returns when the controller has taken it up."""
+        self._cluster._run(self._inner.start())
+
+    def pause(self) -> None:
+        """Lets it stand still, its sockets open, as SIGSTOP does. Its lease runs out (broker.session.timeout.ms)."""
+        self._cluster._run(self._inner.pause())
+
+    def resume(self) -> None:
+        """Undoes `pause`."""
+        self._cluster._run(self._inner.resume())
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+
+class Network:
+    """Cuts and delays between nodes; clients are not concerned. Ids, one or several; `Cluster.controller_id` is one."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def cut(self, a: Nodes, b: Nodes) -> AbstractContextManager[None]:
+        """Nobody of `a` reaches anybody of `b`, nor the other way round: from now on, or as a context until its end."""
+        return self._applied(self._cluster._inner.network.cut(a, b))
+
+    def delay(self, a: Nodes, b: Nodes, milliseconds: float) -> AbstractContextManager[None]:
+        """Requests between `a` and `b`, and their answers, take this much longer each; a context, too."""
+        return self._applied(self._cluster._inner.network.delay(a, b, milliseconds))
+
+    def heal(self, a: Nodes | None = None, b: Nodes | None = None) -> None:
+        """Undoes cuts and delays: all, all of `a`, or those between `a` and `b`."""
+        self._cluster._run(self._cluster._inner.network.heal(a, b))
+
+    def _applied(self, cut: Cut) -> AbstractContextManager[None]:
+        self._cluster._run(cut.__aenter__())
+        return self._until_end(cut)
+
+    @contextmanager
+    def _until_end(self, cut: Cut) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self._cluster._run(cut.__aexit__(None, None, None))
+
+
+class Cluster:
+    """A cluster: `with Cluster(brokers=3) as cluster`, or `start()` … `stop()`."""
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        config: Mapping[str, object] | None = None,
+        *,
+        isolation: str = "thread",
+        data_dir: str | os.PathLike[str] | None = None,
+        topics: Iterable[str] | Mapping[str, int] = (),
+    ) -> None:
+        """`config`: Kafka's keys, for every broker. `isolation`: "thread" or "process".
+
+        `data_dir`: for data that stays; without it, a temporary directory that goes with the cluster. `topics`: made at
+        the start: "NAME[:PARTITIONS[:REPLICATION]]" each, or names and numbers of partitions. ConfigurationError."""
+        self._inner = aio.Cluster(
+            brokers, config, isolation=isolation, data_dir=data_dir, topics=topics
+        )
+        self._thread: LoopThread | None = None
+        self.network = Network(self)
+        """`cut`, `heal` and `delay` between brokers."""
+
+    # -- start and stop ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def connect(cls, bootstrap_servers: str) -> Self:
+        """A cluster that runs elsewhere, also a real Kafka. BrokerNotAvailableError when nobody answers there."""
+        cluster = cls()
+        cluster._thread = acquire(cluster, cluster.stop)
+        try:
+            cluster._inner = cluster._run(aio.Cluster.connect(bootstrap_servers))
+        except BaseException:
+            cluster._let_go()
+            raise
+        return cluster
+
+    @property
+    def external(self) -> bool:
+        """Whether somebody else has started it."""
+        return self._inner.external
+
+    def start(self) -> None:
+        """Starts all brokers; returns when each knows of all others. StartError, ConfigurationError: nothing runs."""
+        if self._thread is not None:
+            return
+        self._thread = acquire(self, self.stop)
+        try:
+            self._run(self._inner.start())
+        except BaseException:
+            self._let_go()
+            raise
+
+    def stop(self) -> None:
+        """Stops everything. InternalError when a broker has met an error of kwire's own, StartError when one cannot be
+        stopped cleanly; in both cases nothing runs any more. What is stopped already stays so."""
+        if self._thread is None:
+            return
+        try:
+            self._run(self._inner.stop())
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._thread = None
+        release(self)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.stop()
+        except errors.KwireError as failure:
+            if error is None:
+                raise
+            error.add_note(str(failure))
+
+    def failures(self) -> list[str]:
+        """Tracebacks of errors of kwire's own, so far; `stop` raises InternalError when there are any."""
+        return self._run(self._inner.failures())
+
+    # -- the cluster ---------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients are given: the addresses of all brokers."""
+        return self._inner.bootstrap_servers
+
+    @property
+    def brokers(self) -> list[Broker]:
+        """All brokers, also those that do not run. NotSupportedError from outside."""
+        return [Broker(self, inner) for inner in self._inner.brokers]
+
+    @property
+    def controller_id(self) -> int:
+        """The controller's node id, for `network.cut`: no broker's."""
+        return self._inner.controller_id
+
+    def broker(self, broker_id: int) -> Broker:
+        """One broker. ClusterStateError when there is none of this id."""
+        return Broker(self, self._inner.broker(broker_id))
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        config: Mapping[str, object] | None = None,
+        assignment: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """Makes a topic; returns when all its partitions have leaders. -1: the brokers' defaults.
+
+        `assignment`: the replicas of each partition, in place of the two numbers. RequestError (TOPIC_ALREADY_EXISTS,
+        INVALID_REPLICATION_FACTOR, …)."""
+        self._run(
+            self._inner.create_topic(name, partitions, replication_factor, config, assignment)
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic; returns when it is gone. UnknownTopicOrPartitionError."""
+        self._run(self._inner.delete_topic(name))
+
+    def topics(self) -> dict[str, int]:
+        """Every topic, those of the coordinators included, and how many partitions it has."""
+        return self._run(self._inner.topics())
+
+    def reset(self) -> None:
+        """Makes it as new: all brokers run, the network is whole, no topics, no groups, no dynamic configurations."""
+        self._run(self._inner.reset())
+
+    # -- partitions ----------------------------------------------------------------------------------------------
+
+    def partition(self, topic: str, partition: int) -> Partition:
+        """A partition as it is now. UnknownTopicOrPartitionError."""
+        return self._run(self._inner.partition(topic, partition))
+
+    def elect(
+        self, topic: str, partition: int, leader: int | None = None, *, unclean: bool = False
+    ) -> None:
+        """Holds an election; returns when its winner leads. Nothing happens when it leads already.
+
+        `leader`: this replica; None: the preferred one, or with `unclean` the first that lives of a partition without
+        leader. `unclean`: also one that is not in the ISR, at the loss of what it lacks. RequestError
+        (ELIGIBLE_LEADERS_NOT_AVAILABLE, PREFERRED_LEADER_NOT_AVAILABLE). From outside a given leader is first made the
+        preferred one, by a reassignment to the same replicas in another order."""
+        self._run(self._inner.elect(topic, partition, leader, unclean=unclean))
+
+    def wait_for(self, predicate: Callable[[Self], T], timeout: float = 5.0) -> T:
+        """The first true value of `predicate(cluster)`, within `timeout` seconds.
+
+        Errors of brokers that do not answer, or not so yet, count as false. WaitTimeoutError tells what was waited for
+        and what was seen last."""
+        deadline = time.monotonic() + timeout
+        observations = self._inner.observations
+        while True:
+            observations.begin()
+            value: Any = None
+            try:
+                value = predicate(self)
+            except errors.KwireError as error:
+                observations.failed(error)
+            if value:
+                found: T = value
+                return found
+            if time.monotonic() >= deadline:
+                raise observations.in_vain(predicate, value, timeout)
+            time.sleep(_POLL_SECONDS)
+
+    def describe(self) -> str:
+        """Brokers and partitions as text, for people: leaders, ISR, offsets."""
+        return self._run(self._inner.describe())
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._thread is None:
+            work.close()
+            raise errors.ClusterStateError(
+                "the cluster does not run: start it, or use it as a context"
+            )
+        return self._thread.run(work)

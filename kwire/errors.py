@@ -1,0 +1,70 @@
+"""What `kwire.Cluster` and the pytest fixtures raise.
+
+Every error says in one line what was expected and what was found. `kafka_error` is Kafka's name of the error
+("TOPIC_ALREADY_EXISTS"), where there is one; names and meanings are those of org.apache.kafka.common.protocol.Errors.
+"""
+
+from __future__ import annotations
+
+
+class KwireError(Exception):
+    """The base of all others."""
+
+    kafka_error: str | None = None
+
+    def __init__(self, message: str, kafka_error: str | None = None) -> None:
+        super().__init__(message)
+        if kafka_error is not None:
+            self.kafka_error = kafka_error
+
+
+class ConfigurationError(KwireError, ValueError):
+    """An option or a configuration value is refused; nothing was started."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class StartError(KwireError):
+    """A node could not be started (a port in use, a directory that is locked), or not be stopped cleanly."""
+
+
+class ClusterStateError(KwireError):
+    """The cluster is not started, or already stopped, or the broker is not in the state that the call needs."""
+
+
+class BrokerNotAvailableError(KwireError):
+    """A broker that would have to answer does not run, is paused, or does not answer."""
+
+    kafka_error = "BROKER_NOT_AVAILABLE"
+
+
+class RequestError(KwireError):
+    """A broker or the controller has refused; `kafka_error` says why."""
+
+
+class UnknownTopicOrPartitionError(RequestError):
+    """There is no such topic or partition."""
+
+    kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+class WaitTimeoutError(KwireError, TimeoutError):
+    """`wait_for` has waited in vain: the text says for what, and what was seen last."""
+
+    kafka_error = "REQUEST_TIMED_OUT"
+
+
+class NotSupportedError(KwireError):
+    """The cluster was not started here: what needs its inside cannot be done from outside."""
+
+
+class InternalError(KwireError):
+    """A broker or the controller has met an error that is kwire's own; the text holds its traceback."""
+
+    kafka_error = "UNKNOWN_SERVER_ERROR"
+
+
+def refused(name: str, message: str) -> RequestError:
+    """The exception for Kafka's error of this name."""
+    kind = UnknownTopicOrPartitionError if name == "UNKNOWN_TOPIC_OR_PARTITION" else RequestError
+    return kind(f"{message} ({name})", name)

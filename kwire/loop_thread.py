@@ -1,0 +1,98 @@
+"""One event loop in a background thread, shared by all clusters of the process that are used without a loop.
+
+It is there as long as somebody needs it: the thread begins with the first cluster and ends with the last. Clusters that
+are still open when Python ends are stopped by then, so that no process and no temporary directory is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kwire.errors import ClusterStateError
+from kwire.server.node import new_event_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+
+_lock = threading.Lock()
+_current: LoopThread | None = None
+_open: dict[int, Callable[[], None]] = {}
+_at_exit_registered = False
+
+
+class LoopThread:
+    """A loop that runs in a thread. Made by `acquire`."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.loop = new_event_loop()
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._main, name="kwire", daemon=True)
+        self._thread.start()
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine there; an interrupt from the keyboard cancels it."""
+        if os.getpid() != self._pid or threading.current_thread() is self._thread:
+            work.close()
+            raise ClusterStateError(
+                "a cluster belongs to the process that started it, and is not for its own loop"
+            )
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def end(self) -> None:
+        """Ends loop and thread."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+
+
+def acquire(owner: object, close: Callable[[], None]) -> LoopThread:
+    """The loop, until `release(owner)`. `close` is called when Python ends before that."""
+    global _current, _at_exit_registered
+    with _lock:
+        if _current is None or _current._pid != os.getpid():
+            _open.clear()
+            _current = LoopThread()
+        if not _at_exit_registered:
+            _at_exit_registered = True
+            atexit.register(_close_all)
+        _current.users += 1
+        _open[id(owner)] = close
+        return _current
+
+
+def release(owner: object) -> None:
+    """`owner` needs the loop no more."""
+    global _current
+    with _lock:
+        if _open.pop(id(owner), None) is None or _current is None:
+            return
+        _current.users -= 1
+        if _current.users == 0:
+            _current.end()
+            _current = None
+
+
+def _close_all() -> None:
+    if _current is not None and _current._pid == os.getpid():
+        for close in list(_open.values()):
+            with suppress(Exception):
+                close()

@@ -1,0 +1,144 @@
+"""From the arguments of `Cluster` to nodes that can be started, and from the errors of below to kwire.errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kwire import errors
+from kwire.protocol.errors import KafkaError
+from kwire.replication.config import BrokerConfig, ConfigError
+from kwire.server.admin import NoBrokerError
+from kwire.server.settings import NodeError, SettingsError
+from kwire.server.supervisor import PROCESS, THREAD, Supervisor
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping
+    from types import TracebackType
+
+_MAX_BROKERS = 100
+_LISTENERS = "PLAINTEXT://127.0.0.1:0"
+
+
+class NodeLauncher:
+    """What a cluster is started from: its options, checked, and its directory."""
+
+    def __init__(
+        self,
+        brokers: int,
+        config: dict[str, str],
+        isolation: str,
+        data_dir: str | os.PathLike[str] | None,
+    ) -> None:
+        """ConfigurationError for what is refused."""
+        if isinstance(brokers, bool) or not isinstance(brokers, int) or brokers < 1:
+            raise errors.ConfigurationError(f"brokers: expected a number from 1, not {brokers!r}")
+        if brokers > _MAX_BROKERS:
+            raise errors.ConfigurationError(f"brokers: at most {_MAX_BROKERS}, not {brokers}")
+        if isolation not in (THREAD, PROCESS):
+            raise errors.ConfigurationError(
+                f'isolation: expected "thread" or "process", not {isolation!r}'
+            )
+        self._brokers = brokers
+        self._isolation = isolation
+        self._values = {"listeners": _LISTENERS, **config}
+        self._data_dir = None if data_dir is None else str(Path(data_dir).absolute())
+        self._temporary: str | None = None
+        self.call = f"Cluster(brokers={brokers}, config={config}, isolation={isolation!r})"
+        try:
+            unknown = BrokerConfig({**self._values, "node.id": "1"}, brokers=brokers).unknown_keys()
+        except ConfigError as error:
+            raise errors.ConfigurationError(str(error)) from None
+        if unknown:
+            import warnings
+
+            text = f"Kafka does not know these configuration keys, they are ignored: {', '.join(unknown)}"
+            warnings.warn(text, stacklevel=4)
+
+    def prepare(self) -> Supervisor:
+        """The nodes, not yet started, and their directory."""
+        directory = self._data_dir
+        if directory is None:
+            import tempfile
+
+            directory = self._temporary = tempfile.mkdtemp(prefix="kwire-")
+        return Supervisor(
+            dict(self._values),
+            directory,
+            brokers=self._brokers,
+            isolation=self._isolation,
+            temporary=self._temporary is not None,
+            log_options=["--log-level", "warning"],
+        )
+
+    def clean_up(self) -> None:
+        """Removes the temporary directory, if there is one."""
+        directory, self._temporary = self._temporary, None
+        if directory is not None:
+            import shutil
+
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def config_texts(config: Mapping[str, object]) -> dict[str, str]:
+    """Configuration values as Kafka writes them."""
+    texts = {}
+    for key, value in config.items():
+        if isinstance(value, bool):
+            texts[key] = str(value).lower()
+        elif isinstance(value, list | tuple):
+            texts[key] = ",".join(map(str, value))
+        else:
+            texts[key] = str(value)
+    return texts
+
+
+def parse_topics(topics: Iterable[str] | Mapping[str, int]) -> list[tuple[str, int, int]]:
+    """Name, partitions, replication factor of each; -1 where none is given. ConfigurationError."""
+    if isinstance(topics, str):
+        topics = [topics]
+    parsed = []
+    items = (
+        [f"{name}:{count}" for name, count in topics.items()]
+        if hasattr(topics, "items")
+        else topics
+    )
+    for item in items:
+        name, *numbers = str(item).split(":")
+        counts = [int(number) for number in numbers if number.isascii() and number.isdigit()]
+        if not name or len(numbers) > 2 or len(counts) < len(numbers) or 0 in counts:
+            raise errors.ConfigurationError(
+                f"topics: expected NAME[:PARTITIONS[:REPLICATION]], not {item!r}"
+            )
+        partitions, replication = [*counts, -1, -1][:2]
+        parsed.append((name, partitions, replication))
+    return parsed
+
+
+class translated:
+    """A context in which errors from below become kwire.errors; `about` comes first in their texts."""
+
+    __slots__ = ("_prefix",)
+
+    def __init__(self, about: str = "") -> None:
+        self._prefix = about + ": " if about else ""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, KafkaError):
+            text = self._prefix + (error.message or "refused")
+            raise errors.refused(error.code.name, text) from None
+        if isinstance(error, SettingsError):
+            raise errors.ConfigurationError(f"{self._prefix}{error}") from None
+        if isinstance(error, NodeError):
+            raise errors.StartError(f"{self._prefix}{error}") from None
+        if isinstance(error, NoBrokerError):
+            raise errors.BrokerNotAvailableError(f"{self._prefix}{error}") from None

@@ -1,0 +1,128 @@
+"""What only a node itself can tell or do, for tests and people: questions, each answered at once, in a step of its own.
+
+A question is a JSON list, its first item the name: over stdin of a supervised process as a line, in this process as
+text, so that both launchers behave alike. The answer is JSON, too: `{"ok": …}`, or `{"error": NAME, "message": …}` with
+Kafka's name of the error.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from typing import TYPE_CHECKING
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from kwire.broker import Broker
+    from kwire.controller_node import ControllerNode
+    from kwire.server.node import Node
+
+_FAILURE_CHARACTERS = 6000
+_FAILURES_TOLD = 5
+
+
+def answer(node: Node, core: Broker | ControllerNode, question: str) -> str:
+    """The answer to a question, as one line."""
+    from kwire.controller_node import ControllerNode
+
+    name, *arguments = json.loads(question)
+    table = _OF_CONTROLLER if isinstance(core, ControllerNode) else _OF_BROKER
+    try:
+        handler = table[name]
+        found = node.perform(lambda: handler(core, *arguments))
+    except KafkaError as error:
+        return json.dumps({"error": error.code.name, "message": error.message or error.code.name})
+    return json.dumps({"ok": found})
+
+
+# -- of any node -------------------------------------------------------------------------------------------------------
+
+
+def _failures(core: Any) -> list[str]:
+    """The tracebacks of what the node's core raised and must not raise."""
+    return [
+        "".join(traceback.format_exception(error))[-_FAILURE_CHARACTERS:]
+        for error in core.failed[:_FAILURES_TOLD]
+    ]
+
+
+# -- of a broker -------------------------------------------------------------------------------------------------------
+
+
+def _replica(broker: Any, topic: str, index: int) -> dict[str, Any]:
+    """One replica as the broker that hosts it has it."""
+    partition = broker.services.replica_manager.partition(topic, index)
+    log = partition.log
+    return {
+        "leads": partition.is_leader,
+        "leader_epoch": partition.leader_epoch,
+        "high_watermark": log.high_watermark,
+        "log_start_offset": log.log_start_offset,
+        "log_end_offset": log.log_end_offset,
+        "epochs": [list(entry) for entry in log.leader_epochs.entries],
+    }
+
+
+# -- of the controller -------------------------------------------------------------------------------------------------
+
+
+def _topics(core: Any) -> dict[str, int]:
+    """Every topic and how many partitions it has."""
+    state = core.controller.state
+    return {
+        name: len(topic.partitions)
+        for name, topic in state.topics.items()
+        if name not in state.deleting
+    }
+
+
+def _partition(core: Any, name: str, index: int) -> dict[str, Any]:
+    """A partition as the controller has it."""
+    state = core.controller.state
+    topic = state.topics.get(name)
+    if topic is None or name in state.deleting or not 0 <= index < len(topic.partitions):
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}"
+        )
+    partition = topic.partitions[index]
+    return {
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "partition_epoch": partition.partition_epoch,
+        "isr": partition.isr,
+        "replicas": partition.replicas,
+    }
+
+
+def _appoint(core: Any, name: str, index: int, leader: int, unclean: bool) -> dict[str, Any]:
+    """An election whose winner is given."""
+    controller = core.controller
+    controller.step(lambda: controller.partitions.appoint(name, index, leader, unclean))
+    return _partition(core, name, index)
+
+
+def _overridden(core: Any) -> list[list[Any]]:
+    """Brokers (type 4) that have dynamic configurations; "" is all of them."""
+    return [
+        list(key) for key, value in core.controller.state.configs.items() if key[0] == 4 and value
+    ]
+
+
+def _brokers(core: Any) -> list[int]:
+    """The brokers that the controller counts among the living."""
+    return sorted(core.controller.brokers)
+
+
+_OF_BROKER: dict[str, Callable[..., Any]] = {"failures": _failures, "replica": _replica}
+_OF_CONTROLLER: dict[str, Callable[..., Any]] = {
+    "failures": _failures,
+    "topics": _topics,
+    "partition": _partition,
+    "appoint": _appoint,
+    "overridden": _overridden,
+    "brokers": _brokers,
+}

@@ -1,0 +1,97 @@
+"""What `Cluster.partition` returns: values that stay as they are while the cluster goes on.
+
+The controller (from outside: a broker's metadata) tells leader, epochs, ISR and replicas; each replica is then asked
+for its own log. Between the two the cluster may move: a test that waits asks again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kwire.errors import BrokerNotAvailableError, ClusterStateError, NotSupportedError
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One broker's copy of a partition, as the broker itself has it."""
+
+    broker: int
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int = -1
+    """As far as this replica knows; -1 from outside, where only the leader's can be asked for."""
+    known_epochs: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def epochs(self) -> list[tuple[int, int]]:
+        """The leader epochs in its log: (epoch, first offset), oldest first. NotSupportedError from outside."""
+        if self.known_epochs is None:
+            raise NotSupportedError("the epochs of a replica cannot be asked for from outside")
+        return list(self.known_epochs)
+
+    def __str__(self) -> str:
+        epochs = ""
+        if self.known_epochs:
+            epochs = ", epochs " + " ".join(f"{e}@{start}" for e, start in self.known_epochs)
+        return f"offsets {self.log_start_offset}..{self.log_end_offset}{epochs}"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition as the controller and its replicas had it when they were asked."""
+
+    topic: str
+    partition: int
+    leader: int
+    """A broker's id; -1 when nobody leads."""
+    leader_epoch: int
+    isr: frozenset[int]
+    replicas: tuple[int, ...]
+    """Brokers in the order of the assignment; the first is the preferred leader."""
+    known_high_watermark: int | None = None
+    found: dict[int, Replica] = field(default_factory=dict)
+    missing: dict[int, str] = field(default_factory=dict)
+    """Replicas that could not be asked, and why."""
+
+    @property
+    def high_watermark(self) -> int:
+        """The leader's. BrokerNotAvailableError when there is no leader, or it cannot be asked."""
+        if self.known_high_watermark is not None:
+            return self.known_high_watermark
+        if self.leader == NO_LEADER:
+            raise BrokerNotAvailableError(
+                f"{self.topic}-{self.partition} has no leader, so no high watermark",
+                "LEADER_NOT_AVAILABLE",
+            )
+        return self.replica(self.leader).high_watermark
+
+    def replica(self, broker: int) -> Replica:
+        """A broker's copy. ClusterStateError when it has none, BrokerNotAvailableError when it cannot be asked."""
+        if broker in self.found:
+            return self.found[broker]
+        name = f"{self.topic}-{self.partition}"
+        if broker in self.missing:
+            raise BrokerNotAvailableError(
+                f"the replica of {name} on broker {broker}: {self.missing[broker]}"
+            )
+        raise ClusterStateError(
+            f"broker {broker} has no replica of {name}; brokers {list(self.replicas)} have",
+            "REPLICA_NOT_AVAILABLE",
+        )
+
+    def __str__(self) -> str:
+        leader = "no leader" if self.leader == NO_LEADER else f"leader {self.leader}"
+        try:
+            high_watermark = str(self.high_watermark)
+        except BrokerNotAvailableError:
+            high_watermark = "unknown"
+        lines = [
+            f"{self.topic}-{self.partition}: {leader}, leader epoch {self.leader_epoch},"
+            f" ISR {sorted(self.isr)}, high watermark {high_watermark}"
+        ]
+        for broker in self.replicas:
+            what = self.found.get(broker) or self.missing.get(broker, "not asked")
+            lines.append(f"  replica {broker}: {what}")
+        return "\n".join(lines)
