@@ -1,14 +1,18 @@
 """Load with acks=all on a topic while its leaders move, and the proof that nothing of it was lost.
 
 A stock client, confluent-kafka (librdkafka), produces idempotently: then every record that was acknowledged stands in
-the log once, at the offset that was acknowledged, and a partition's records stand in the order in which they were sent.
+the log at the offset that was acknowledged, once under a producer epoch, and a partition's records stand in the order
+in which they were sent.
 """
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from kwire.protocol.records import iter_batches
 
 _PAUSE_S = 0.002
 _READ_TIMEOUT_S = 60.0
@@ -84,25 +88,50 @@ class Load:
         self._thread.join()
         self._producer.flush(120)
 
-    def check(self, bootstrap_servers: str) -> None:
-        """Reads the topic back with another client object: all that was acknowledged, once, in order."""
+    def check(self, bootstrap_servers: str, log_of: Callable[[int], bytes]) -> None:
+        """Reads the topic back, through a broker and from a replica's log: all that was acknowledged, once, in order.
+
+        After a change of leaders librdkafka may answer OUT_OF_ORDER_SEQUENCE_NUMBER with a new producer epoch, and send
+        again under it what may stand there from the old one. No broker can tell that such a record is there twice.
+        """
         assert self.failures == [], self.failures[:5]
         for partition in range(self.partitions):
+            name = f"{self.topic}-{partition}"
             acknowledged = self.acknowledged[partition]
-            assert len(acknowledged) == self.sent[partition], "not all was acknowledged"
-            read = read_all(bootstrap_servers, self.topic, partition)
-            ordinals = [ordinal for ordinal, _ in read]
-            assert ordinals == list(range(self.sent[partition])), _difference(
-                ordinals, self.sent[partition]
-            )
-            assert dict(read) == acknowledged
+            assert len(acknowledged) == self.sent[partition], f"{name}: not all was acknowledged"
+            epochs = _producer_epochs(name, log_of(partition))
+            found: dict[int, list[int]] = {}
+            for ordinal, offset in read_all(bootstrap_servers, self.topic, partition):
+                found.setdefault(ordinal, []).append(offset)
+            firsts = list(found)
+            expected = list(range(self.sent[partition]))
+            assert firsts == expected, f"{name}: {_difference(firsts, expected)}"
+            wrong = [o for o, offset in acknowledged.items() if offset not in found[o]]
+            assert wrong == [], f"{name}: not where they were acknowledged: {wrong[:20]}"
+            for ordinal, offsets in found.items():
+                writers = [epochs[offset] for offset in offsets]
+                assert len(set(writers)) == len(writers), f"{name}: {ordinal} at {offsets}"
 
 
-def _difference(ordinals: list[int], sent: int) -> str:
-    seen: set[int] = set()
-    twice = sorted({o for o in ordinals if o in seen or seen.add(o)})  # type: ignore[func-returns-value]
-    missing = sorted(set(range(sent)) - seen)
-    return f"sent {sent}, read {len(ordinals)}, missing {missing[:20]}, twice {twice[:20]}"
+def _producer_epochs(name: str, log: bytes) -> dict[int, tuple[int, int]]:
+    """The producer's id and epoch by offset. Within one producer epoch no sequence number is left out or repeated."""
+    epochs: dict[int, tuple[int, int]] = {}
+    expected: dict[tuple[int, int], int] = {}
+    for batch in iter_batches(log):
+        writer = batch.producer_id, batch.producer_epoch
+        assert batch.base_sequence == expected.get(writer, 0), f"{name} at {batch.base_offset}"
+        expected[writer] = batch.base_sequence + batch.count
+        for offset in range(batch.base_offset, batch.last_offset + 1):
+            epochs[offset] = writer
+    return epochs
+
+
+def _difference(found: list[int], expected: list[int]) -> str:
+    missing = sorted(set(expected) - set(found))
+    turned = next((n for n, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b), -1)
+    return (
+        f"{len(expected)} sent, {len(missing)} missing: {missing[:20]}, out of order from {turned}"
+    )
 
 
 def _ordinal(message: Message) -> int:

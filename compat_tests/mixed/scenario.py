@@ -14,11 +14,13 @@ from random import Random
 from compat_tests.mixed.cluster import KWIRE, PEER, MixedCluster, Partition
 from compat_tests.mixed.load import Load, produce_all, read_messages
 from compat_tests.mixed.logs import difference, log_bytes
+from compat_tests.test_dump_log import dump
 
 ORDERS: list[Partition] = [("orders", index) for index in range(4)]
 MOVED: list[Partition] = [("moved", index) for index in range(2)]
 RISKY: list[Partition] = [("risky", 0)]
 BOTH = (KWIRE, PEER)
+_DUMPED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 
 class Scenario:
@@ -165,15 +167,25 @@ class Scenario:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """The load ends; nothing acknowledged is lost, and the replicas hold the same bytes."""
+        """The load ends; nothing acknowledged is lost, the replicas hold the same bytes, and Kafka's DumpLogSegments
+        finds no fault with kwire's files."""
         for load in self.loads:
             load.finish()
         self.await_whole()
         self.check_identical(ORDERS + RISKY)
         for load in self.loads:
-            load.check(self.cluster.bootstrap_servers)
-        log = self.cluster.kwire.log_tail(1_000_000)
+            load.check(self.cluster.bootstrap_servers, functools.partial(self._log_of, load.topic))
+        kwire = self.cluster.kwire
+        log = kwire.log_tail(1_000_000)
         assert "Traceback" not in log, log
+        kwire.stop()
+        folders = [kwire.data / f"{topic}-{index}" for topic, index in ORDERS + RISKY]
+        dump([file for folder in folders for file in folder.iterdir() if file.suffix in _DUMPED])
+
+    def _log_of(self, topic: str, index: int) -> bytes:
+        replicas = self.cluster.registry.replicas(topic, index)
+        broker = self.cluster.kwire if KWIRE in replicas else self.cluster.peer
+        return log_bytes(broker.data, topic, index)
 
     def check_identical(self, partitions: list[Partition]) -> None:
         """All is acknowledged, so all is below the high watermark once the follower has caught up."""
