@@ -40,6 +40,7 @@ class FetcherMetrics:
         "consumer_lag",
         "dead_thread_count",
         "failed_partitions_count",
+        "fetch_errors",
         "max_lag",
         "min_fetch_rate",
         "requests_per_second",
@@ -50,6 +51,7 @@ class FetcherMetrics:
         self.max_lag = 0
         self.min_fetch_rate = 0.0
         self.failed_partitions_count = 0
+        self.fetch_errors = 0
         self.dead_thread_count = 0
         self.consumer_lag: dict[TopicPartition, int] = {}
         self.requests_per_second: dict[tuple[int, int], float] = {}
@@ -86,6 +88,8 @@ class ReplicaFetcherManager:
         self.truncates_on_fetch = fetch_version >= DIVERGING_EPOCH_VERSION
         self.failed: set[TopicPartition] = set()
         """Followed in vain: until the controller names a leader again."""
+        self.fetch_errors = 0
+        """Since the start: answers that a partition could not go on with, a lost connection once a partition."""
         self.fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self.truncations: deque[TruncationEvent] = deque(maxlen=_EVENTS_KEPT)
         self._by_partition: dict[TopicPartition, ReplicaFetcher] = {}
@@ -151,6 +155,7 @@ class ReplicaFetcherManager:
         metrics.max_lag = max(metrics.consumer_lag.values(), default=0)
         metrics.min_fetch_rate = min(metrics.requests_per_second.values(), default=0.0)
         metrics.failed_partitions_count = len(self.failed)
+        metrics.fetch_errors = self.fetch_errors
         metrics.truncations = list(self.truncations)
         return metrics
 
@@ -164,6 +169,7 @@ class ReplicaFetcherManager:
         """Its fetcher has given it up."""
         self._by_partition.pop(key, None)
         self.failed.add(key)
+        self.fetch_errors += 1
         self.tell(f"{key[0]}-{key[1]} is not followed any more (leader {leader_id}): {why}")
 
     def truncated(

@@ -537,6 +537,7 @@ class ReplicaFetcher:
             if delay_ms is None:
                 delay_ms = self._manager.config.replica_fetch_backoff_ms
             state.delay_until_ms = self._manager.clock.now_ms + delay_ms
+            self._manager.fetch_errors += 1
             self._put(state)
         if why is not None:
             key = state.partition.key

@@ -48,6 +48,14 @@ async def _main(settings: UpSettings, supervisor: Supervisor) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal, stop)
+    telling: set[asyncio.Task[None]] = set()
+
+    def on_status_signal() -> None:
+        task = loop.create_task(supervisor.tell_status())
+        telling.add(task)
+        task.add_done_callback(telling.discard)
+
+    loop.add_signal_handler(signal.SIGUSR1, on_status_signal)
     starting = loop.create_task(_start(settings, supervisor))
     stopping = loop.create_task(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -12,6 +12,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.server.status import snapshot_of_broker, snapshot_of_controller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,14 @@ def _failures(core: Any) -> list[str]:
         "".join(traceback.format_exception(error))[-_FAILURE_CHARACTERS:]
         for error in core.failed[:_FAILURES_TOLD]
     ]
+
+
+def _fail(core: Any, text: str) -> None:
+    """An internal error, so that tests of what then happens need not look for a real one."""
+    try:
+        raise RuntimeError(text)
+    except RuntimeError as error:
+        core.step_failed(None, error)
 
 
 # -- of a broker -------------------------------------------------------------------------------------------------------
@@ -117,7 +126,11 @@ def _brokers(core: Any) -> list[int]:
     return sorted(core.controller.brokers)
 
 
-_OF_BROKER: dict[str, Callable[..., Any]] = {"failures": _failures, "replica": _replica}
+_OF_BROKER: dict[str, Callable[..., Any]] = {
+    "fail": _fail,
+    "failures": _failures,
+    "replica": _replica,
+}
 _OF_CONTROLLER: dict[str, Callable[..., Any]] = {
     "failures": _failures,
     "topics": _topics,
@@ -125,4 +138,5 @@ _OF_CONTROLLER: dict[str, Callable[..., Any]] = {
     "appoint": _appoint,
     "overridden": _overridden,
     "brokers": _brokers,
+    "status": snapshot_of_controller,
 }

@@ -35,6 +35,7 @@ THREAD, PROCESS = "thread", "process"
 CONTROLLER_ID = 1000
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
+_STATUS_SECONDS = 2.0
 _MEMBERSHIP_CHECK_SECONDS = 0.005
 _MAX_ANSWER_BYTES = 16 << 20  # of a process to a question
 _INTERNAL = "KWIRE_INTERNAL"
@@ -419,6 +420,21 @@ class Supervisor:
         for handle in (*self.brokers.values(), self.controller):
             await handle.kill()
         await asyncio.sleep(0)
+
+    async def tell_status(self) -> None:
+        """Writes into the log how every node is: `status.py`."""
+        from kwire.server.status import tell
+
+        for handle in (self.controller, *self.brokers.values()):
+            if not handle.running:
+                event(_log, logging.INFO, "does not run", node_id=handle.node_id)
+                continue
+            try:
+                # Shielded: an answer that comes too late must not be taken for that to the next question.
+                asking = asyncio.shield(handle.ask("status"))
+                tell(handle.node_id, await asyncio.wait_for(asking, _STATUS_SECONDS))
+            except (TimeoutError, NodeError):
+                event(_log, logging.INFO, "does not answer", node_id=handle.node_id)
 
     async def wait_for_members(self, seconds: float = START_SECONDS) -> None:
         """Returns when every running broker's metadata lists exactly the running brokers."""

@@ -76,6 +76,13 @@ class _Process:
             loop.add_signal_handler(number, on_signal, stop)
         broker = self._start_broker()
         await self.node.serve(broker)
+
+        def on_status_signal() -> None:
+            from kwire.server.status import snapshot_of_broker, tell
+
+            tell(self.config.node_id, snapshot_of_broker(broker))
+
+        loop.add_signal_handler(signal.SIGUSR1, on_status_signal)
         self._announce()
         settle_garbage_collector()
         await stop.wait()

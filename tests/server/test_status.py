@@ -1,0 +1,98 @@
+"""SIGUSR1: how every node is, in the log."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from kwire.server.status import lines
+
+
+@contextmanager
+def up(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kwire", "up", "--port", "0", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready ")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def lines_until(process: subprocess.Popen[str], *wanted: str) -> list[str]:
+    """What is logged, until each of `wanted` was."""
+    assert process.stderr is not None
+    found: list[str] = []
+    while not all(any(text in line for line in found) for text in wanted):
+        line = process.stderr.readline()
+        assert line, found
+        found.append(line)
+    return found
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_cluster_tells_of_every_node(isolation: str) -> None:
+    with up("--brokers", "3", "--isolation", isolation, "--topic", "orders:3:3") as process:
+        process.send_signal(signal.SIGUSR1)
+        led = [f"orders-{index} leads, leader epoch 0, ISR 1,2,3" for index in range(3)]
+        found = lines_until(process, "ActiveBrokerCount=3", *led, "node_id=3")
+        assert any("orders-0 follows " in line for line in found)
+        process.send_signal(signal.SIGUSR1)  # and it can be asked again
+        lines_until(process, "ActiveBrokerCount=3", *led)
+
+
+@pytest.mark.timeout(30)
+def test_a_broker_alone_tells_of_itself() -> None:
+    with up("--topic", "orders") as process:
+        process.send_signal(signal.SIGUSR1)
+        lines_until(
+            process,
+            "PartitionCount=1 LeaderCount=1",
+            "orders-0 leads, leader epoch 0, ISR 1: offsets 0 to 0, high watermark 0, 0 bytes",
+        )
+
+
+def test_lags_and_proposals_are_told() -> None:
+    partition = {
+        "topic": "t",
+        "partition": 0,
+        "leads": True,
+        "leader_epoch": 3,
+        "isr": [1, 2],
+        "pending_isr": [1, 2, 3],
+        "log_start_offset": 5,
+        "log_end_offset": 20,
+        "high_watermark": 18,
+        "size_bytes": 777,
+        "followers": [
+            {"broker_id": 2, "lag": 2, "in_isr": True},
+            {"broker_id": 3, "lag": -1, "in_isr": False},
+        ],
+    }
+    fetcher = {
+        "leader": 2,
+        "id": 0,
+        "partitions": 7,
+        "requests_per_second": 2.04,
+        "bytes_per_second": 99.6,
+    }
+    status = {"counts": {"MaxLag": 4}, "partitions": [partition], "fetchers": [fetcher]}
+    assert lines({**status, "truncations": ["u-1 cut from 3 to 2: why"]}) == [
+        "MaxLag=4",
+        "t-0 leads, leader epoch 3, ISR 1,2 (proposed: 1,2,3): offsets 5 to 20, high watermark 18, 777 bytes; "
+        "lag of 2: 2; lag of 3: not known, not in sync",
+        "fetches from 2 (fetcher 0): 7 partitions, 2.0 requests/s, 100 bytes/s",
+        "u-1 cut from 3 to 2: why",
+    ]
