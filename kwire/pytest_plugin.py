@@ -1,0 +1,181 @@
+"""The pytest plugin: fixtures `kwire_cluster` and `kwire`, the marker `kwire`, a section in the report of a failure.
+
+Loaded by pytest through its entry point in every environment that has kwire: nothing here imports more of kwire than
+its name until a fixture is used. `-p no:kwire` leaves it out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from kwire import Cluster
+
+_FIXTURES = ("kwire", "kwire_cluster")
+_MODES = ("thread", "process", "docker", "external")
+_MARKER_OPTIONS = ("brokers", "config", "mode", "topics")
+_MARKER = (
+    "kwire(brokers=1, config={}, mode=None, topics=()): the test's `kwire` is a cluster of its own,"
+    " with these options"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options; the command line goes before the ini file."""
+    group = parser.getgroup("kwire", "kwire, a Kafka-compatible test broker")
+    group.addoption(
+        "--kwire-mode",
+        choices=_MODES,
+        help="where the brokers run: in threads of the tests' process (default), a process each, or elsewhere",
+    )
+    group.addoption(
+        "--kwire-bootstrap",
+        metavar="HOST:PORT,…",
+        help="the cluster of --kwire-mode=external; a real Kafka will do",
+    )
+    group.addoption(
+        "--kwire-brokers", type=int, metavar="N", help="brokers of the session's cluster (1)"
+    )
+    parser.addini("kwire_mode", "as --kwire-mode")
+    parser.addini("kwire_bootstrap", "as --kwire-bootstrap")
+    parser.addini("kwire_brokers", "as --kwire-brokers")
+    parser.addini(
+        "kwire_config", "configuration keys of all clusters, KEY=VALUE a line", type="linelist"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the marker known to --strict-markers."""
+    config.addinivalue_line("markers", _MARKER)
+
+
+# -- fixtures ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def kwire_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """A cluster that lives as long as the session, with what tests have left in it."""
+    cluster = _make(pytestconfig, {})
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def kwire(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """An empty cluster: the session's, made as new, or by the marker `kwire` one of the test's own."""
+    options = _marker_options(request.node)
+    if options:
+        own = _make(request.config, options)
+        yield own
+        own.stop()
+        return
+    cluster: Cluster = request.getfixturevalue("kwire_cluster")
+    cluster.reset()
+    yield cluster
+    failures = [] if cluster.external else cluster.failures()
+    if failures:
+        # The session goes on with it; but this is the test during which it has happened.
+        seen = request.config.stash.setdefault(_SEEN, set())
+        new = [text for text in failures if text not in seen]
+        seen.update(new)
+        if new:
+            pytest.fail(
+                f"kwire has met an internal error; please report it:\n{new[0]}", pytrace=False
+            )
+
+
+_SEEN: pytest.StashKey[set[str]] = pytest.StashKey()
+
+
+def _make(config: pytest.Config, options: dict[str, object]) -> Cluster:
+    """A started cluster, of the options of the session and of the marker."""
+    from kwire import Cluster
+
+    mode = options.get("mode") or _option(config, "mode") or "thread"
+    if mode == "external":
+        bootstrap = _option(config, "bootstrap")
+        if not bootstrap:
+            raise pytest.UsageError("--kwire-mode=external needs --kwire-bootstrap=HOST:PORT")
+        if options.keys() - {"mode"}:
+            pytest.skip(
+                "the marker kwire asks for a cluster of its own; --kwire-mode=external has none"
+            )
+        return Cluster.connect(bootstrap)
+    if mode == "docker":
+        raise pytest.UsageError(
+            "--kwire-mode=docker is not there yet: start the image and use --kwire-mode=external"
+        )
+    if mode not in _MODES:
+        raise pytest.UsageError(f"kwire mode: expected one of {', '.join(_MODES)}, not {mode!r}")
+    brokers = options.get("brokers")
+    if brokers is None:
+        text = _option(config, "brokers") or "1"
+        if not text.isdecimal():
+            raise pytest.UsageError(f"kwire_brokers: expected a number, not {text!r}")
+        brokers = int(text)
+    values: dict[str, object] = {}
+    for line in config.getini("kwire_config"):
+        key, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"kwire_config: expected KEY=VALUE, not {line!r}")
+        values[key.strip()] = value.strip()
+    values.update(options.get("config") or {})  # type: ignore[call-overload]
+    cluster = Cluster(
+        brokers,  # type: ignore[arg-type]  # whatever it is, Cluster says what it expects
+        values,
+        isolation=str(mode),
+        topics=options.get("topics") or (),  # type: ignore[arg-type]
+    )
+    cluster.start()
+    return cluster
+
+
+def _option(config: pytest.Config, name: str) -> str:
+    """An option of the command line, or else of the ini file; "" when neither has it."""
+    given = config.getoption(f"kwire_{name}")
+    return str(config.getini(f"kwire_{name}") if given is None else given)
+
+
+def _marker_options(item: pytest.Item) -> dict[str, object]:
+    """What the closest marker says. A mistake in it is told, not ignored."""
+    marker = item.get_closest_marker("kwire")
+    if marker is None:
+        return {}
+    unknown = sorted(marker.kwargs.keys() - set(_MARKER_OPTIONS))
+    if marker.args or unknown:
+        what = f"{unknown[0]!r}" if unknown else f"{marker.args[0]!r}, which has no name"
+        raise pytest.UsageError(f"marker kwire: expected {', '.join(_MARKER_OPTIONS)}, not {what}")
+    return {"brokers": None, **marker.kwargs}
+
+
+# -- report ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, object, None]:
+    """Adds to the report of a failed test what its cluster looks like: leaders, ISR, offsets."""
+    outcome = yield
+    if call.when != "call" or call.excinfo is None:
+        return
+    funcargs = getattr(item, "funcargs", {})
+    name = next((name for name in _FIXTURES if name in funcargs), None)
+    if name is None:
+        return
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.failed:
+        from kwire.errors import KwireError
+
+        try:
+            text = funcargs[name].describe()
+        except (
+            KwireError,
+            AttributeError,
+        ) as error:  # AttributeError: somebody's own fixture of that name
+            text = f"cannot be told: {error}"
+        report.sections.append(("kwire", text))

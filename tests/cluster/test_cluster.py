@@ -1,0 +1,407 @@
+"""kwire.Cluster: what a test author does with it, with brokers as threads and as processes."""
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+
+import kwire
+from kwire import Cluster, errors
+
+pytestmark = pytest.mark.timeout(60)
+BOTH = pytest.mark.parametrize("isolation", ["thread", "process"])
+
+
+def produce(servers: str, topic: str, values: list[str], partition: int = 0, **conf: Any) -> None:
+    """Sends and waits; raises what the delivery report says."""
+    failed: list[Any] = []
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, **conf})
+    for value in values:
+        producer.produce(
+            topic, value, partition=partition, callback=lambda e, m: failed.append(e) if e else None
+        )
+    left = producer.flush(15)
+    if failed or left:
+        raise KafkaException(failed[0] if failed else f"{left} left")
+
+
+def consume(servers: str, topic: str, count: int, group: str = "g") -> list[str]:
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    found: list[str] = []
+    deadline = time.monotonic() + 20
+    while len(found) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            found.append(message.value().decode())
+    consumer.close()
+    return found
+
+
+@pytest.fixture
+def three() -> Iterator[Cluster]:
+    with Cluster(brokers=3) as cluster:
+        yield cluster
+
+
+# -- the example of the design --------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_the_example_works_line_by_line(isolation: str) -> None:
+    with Cluster(brokers=3, isolation=isolation) as cluster:
+        assert len(cluster.bootstrap_servers.split(",")) == 3
+        cluster.create_topic(
+            "orders", partitions=3, replication_factor=3, config={"min.insync.replicas": "2"}
+        )
+        produce(cluster.bootstrap_servers, "orders", ["a", "b", "c"], acks="all")
+        cluster.wait_for(lambda c: c.partition("orders", 0).high_watermark == 3)
+        p = cluster.partition("orders", 0)
+        assert p.leader in {1, 2, 3}
+        assert (p.leader_epoch, p.isr, p.high_watermark) == (0, {1, 2, 3}, 3)
+        replica = p.replica(2)
+        assert (replica.log_end_offset, replica.log_start_offset) == (3, 0)
+        assert replica.epochs == [(0, 0)]
+        cluster.broker(1).kill()
+        cluster.broker(1).start()
+        cluster.wait_for(lambda c: c.partition("orders", 0).isr == {1, 2, 3}, timeout=10)
+        cluster.elect("orders", 0, leader=2)
+        assert cluster.partition("orders", 0).leader == 2
+        with cluster.network.cut({1}, {2, 3}):
+            pass
+        cluster.network.delay(1, 2, milliseconds=50)
+        cluster.network.heal()
+        cluster.wait_for(lambda c: c.partition("orders", 0).isr == {1, 2, 3}, timeout=5)
+
+
+# -- brokers --------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_leader_is_killed_and_nothing_acknowledged_is_lost(isolation: str) -> None:
+    with Cluster(3, {"min.insync.replicas": 2}, isolation=isolation) as cluster:
+        cluster.create_topic("t", 1, 3)
+        produce(cluster.bootstrap_servers, "t", ["1", "2"], acks="all")
+        old = cluster.partition("t", 0).leader
+        cluster.broker(old).kill()
+        assert not cluster.broker(old).running
+        cluster.wait_for(lambda c: c.partition("t", 0).leader not in (-1, old))
+        produce(cluster.bootstrap_servers, "t", ["3"], acks="all")
+        with pytest.raises(errors.BrokerNotAvailableError, match=f"broker {old} does not run"):
+            cluster.partition("t", 0).replica(old)
+        cluster.broker(old).start()
+        cluster.wait_for(lambda c: c.partition("t", 0).replica(old).log_end_offset == 3, 10)
+        assert consume(cluster.bootstrap_servers, "t", 3) == ["1", "2", "3"]
+
+
+@BOTH
+def test_a_stopped_broker_gives_its_leaderships_away_first(isolation: str) -> None:
+    with Cluster(3, isolation=isolation, topics=["t:1:3"]) as cluster:
+        old = cluster.partition("t", 0).leader
+        cluster.broker(old).stop()
+        assert cluster.partition("t", 0).leader not in (-1, old)
+
+
+@BOTH
+def test_a_paused_broker_loses_its_lease_and_comes_back(isolation: str) -> None:
+    config = {"broker.session.timeout.ms": 300, "broker.heartbeat.interval.ms": 50}
+    with Cluster(3, config, isolation=isolation, topics=["t:1:3"]) as cluster:
+        old = cluster.partition("t", 0).leader
+        cluster.broker(old).pause()
+        cluster.wait_for(lambda c: c.partition("t", 0).leader not in (-1, old))
+        with pytest.raises(errors.BrokerNotAvailableError, match="is paused"):
+            cluster.partition("t", 0).replica(old)
+        cluster.broker(old).resume()
+        cluster.wait_for(lambda c: len(c.partition("t", 0).isr) == 3, 15)
+
+
+def test_there_is_no_broker_of_an_unknown_id(three: Cluster) -> None:
+    with pytest.raises(errors.ClusterStateError, match=r"no broker 7; the brokers are \[1, 2, 3\]"):
+        three.broker(7)
+    with pytest.raises(errors.ClusterStateError, match="runs already"):
+        three.broker(1).start()
+
+
+# -- elections and the network --------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_divergence_is_written_and_truncated(isolation: str) -> None:
+    """The leader takes records that no follower gets; another one is elected; the old one's are cut off."""
+    with Cluster(3, {"replica.lag.time.max.ms": 30_000}, isolation=isolation) as cluster:
+        cluster.create_topic("t", assignment=[[1, 2, 3]])
+        servers = cluster.bootstrap_servers
+        produce(servers, "t", ["common"], acks="all")
+        with cluster.network.cut(1, {2, 3}):
+            produce(servers, "t", ["lost 1", "lost 2"], acks=1)
+            p = cluster.partition("t", 0)
+            assert (p.replica(1).log_end_offset, p.replica(2).log_end_offset) == (3, 1)
+            assert p.high_watermark == 1
+            cluster.elect("t", 0, leader=2)
+            produce(servers, "t", ["kept"], acks=1)
+        cluster.wait_for(lambda c: c.partition("t", 0).replica(1).log_end_offset == 2, 10)
+        p = cluster.partition("t", 0)
+        assert p.replica(1).epochs == p.replica(2).epochs == [(0, 0), (1, 1)]
+        assert consume(servers, "t", 2) == ["common", "kept"]
+
+
+def test_a_cut_holds_for_a_broker_that_starts_again(three: Cluster) -> None:
+    three.create_topic("t", assignment=[[1, 2]])
+    three.broker(2).kill()
+    three.wait_for(lambda c: c.partition("t", 0).isr == {1})
+    with three.network.cut(1, 2):
+        three.broker(2).start()
+        produce(three.bootstrap_servers, "t", ["x"], acks=1)
+        with pytest.raises(errors.WaitTimeoutError):
+            three.wait_for(lambda c: c.partition("t", 0).replica(2).log_end_offset == 1, 0.2)
+    three.wait_for(lambda c: c.partition("t", 0).isr == {1, 2}, 10)
+
+
+def test_a_delay_is_seen_by_who_waits_for_the_followers(three: Cluster) -> None:
+    three.create_topic("t", assignment=[[1, 2]], config={"min.insync.replicas": 2})
+    produce(three.bootstrap_servers, "t", ["warm"], acks="all")
+    with three.network.delay(1, 2, milliseconds=150):
+        begin = time.monotonic()
+        produce(three.bootstrap_servers, "t", ["x"], acks="all")
+        assert time.monotonic() - begin > 0.15
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "wrong"),
+    [
+        (1, 1, "different"),
+        ({1, 2}, {2}, "different"),
+        (set(), 1, "different"),
+        (1, 9, "no broker 9"),
+    ],
+)
+def test_a_cut_that_makes_no_sense_is_refused(three: Cluster, a: Any, b: Any, wrong: str) -> None:
+    with pytest.raises(errors.KwireError, match=wrong):
+        three.network.cut(a, b)
+
+
+def test_an_election_without_a_candidate_says_why(three: Cluster) -> None:
+    three.create_topic("t", assignment=[[1, 2]])
+    with pytest.raises(
+        errors.RequestError, match=r"broker 3 cannot lead t-0, it is no replica"
+    ) as e:
+        three.elect("t", 0, leader=3)
+    assert e.value.kafka_error == "ELIGIBLE_LEADERS_NOT_AVAILABLE"
+    three.broker(2).kill()
+    with pytest.raises(errors.RequestError, match="is not alive"):
+        three.wait_for(lambda c: c.partition("t", 0).isr == {1})
+        three.elect("t", 0, leader=2)
+
+
+def test_only_an_unclean_election_takes_a_leader_from_outside_the_isr(three: Cluster) -> None:
+    three.create_topic("t", assignment=[[1, 2]], config={"unclean.leader.election.enable": False})
+    three.broker(2).kill()
+    three.wait_for(lambda c: c.partition("t", 0).isr == {1})
+    produce(three.bootstrap_servers, "t", ["x"], acks=1)
+    with three.network.cut(1, 2):
+        three.broker(2).start()
+        with pytest.raises(errors.RequestError, match=r"without loss: the ISR is \[1\]"):
+            three.elect("t", 0, leader=2)
+        three.elect("t", 0, leader=2, unclean=True)
+        assert three.partition("t", 0).leader == 2
+    three.wait_for(lambda c: c.partition("t", 0).isr == {1, 2}, 10)
+    assert three.partition("t", 0).high_watermark == 0
+
+
+# -- topics and waiting ---------------------------------------------------------------------------------------------
+
+
+def test_what_kafka_refuses_has_kafkas_name(three: Cluster) -> None:
+    three.create_topic("t", 2)
+    for call, name in [
+        (lambda: three.create_topic("t"), "TOPIC_ALREADY_EXISTS"),
+        (lambda: three.create_topic("u", 1, 4), "INVALID_REPLICATION_FACTOR"),
+        (lambda: three.create_topic("a b"), "INVALID_TOPIC_EXCEPTION"),
+        (lambda: three.create_topic("u", config={"no.such.key": 1}), "INVALID_CONFIG"),
+        (lambda: three.delete_topic("nothing"), "UNKNOWN_TOPIC_OR_PARTITION"),
+        (lambda: three.partition("t", 2), "UNKNOWN_TOPIC_OR_PARTITION"),
+        (lambda: three.elect("nothing", 0), "UNKNOWN_TOPIC_OR_PARTITION"),
+    ]:
+        with pytest.raises(errors.RequestError) as found:
+            call()
+        assert found.value.kafka_error == name
+    with pytest.raises(errors.UnknownTopicOrPartitionError):
+        three.partition("nothing", 0)
+    three.delete_topic("t")
+    assert three.topics() == {}
+
+
+def test_a_time_out_tells_what_was_waited_for_and_what_was_seen(three: Cluster) -> None:
+    three.create_topic("t", assignment=[[2, 3]])
+    with pytest.raises(errors.WaitTimeoutError) as found:
+        three.wait_for(lambda c: c.partition("t", 0).isr == {1, 2, 3}, timeout=0.01)
+    assert str(found.value).splitlines() == [
+        'waited 0.01 s for: c.partition("t", 0).isr == {1, 2, 3}',
+        "the last time it was False",
+        "t-0: leader 2, leader epoch 0, ISR [2, 3], high watermark 0",
+        "  replica 2: offsets 0..0, epochs 0@0",
+        "  replica 3: offsets 0..0",
+    ]
+    assert isinstance(found.value, TimeoutError)
+
+    def nothing_there(cluster: Cluster) -> bool:
+        """The topic is made."""
+        return cluster.partition("nothing", 0).leader == 1
+
+    with pytest.raises(errors.WaitTimeoutError) as found:
+        three.wait_for(nothing_there, timeout=0.01)
+    assert str(found.value).splitlines() == [
+        "waited 0.01 s for: nothing_there (The topic is made.)",
+        "the last time it failed: there is no partition nothing-0 (UNKNOWN_TOPIC_OR_PARTITION)",
+    ]
+
+
+def test_a_mistake_in_a_predicate_is_not_waited_for(three: Cluster) -> None:
+    with pytest.raises(AttributeError):
+        three.wait_for(lambda c: c.nothing)  # type: ignore[attr-defined]
+
+
+@BOTH
+def test_reset_leaves_nothing_of_what_was(isolation: str) -> None:
+    with Cluster(3, isolation=isolation) as cluster:
+        servers = cluster.bootstrap_servers
+        cluster.create_topic("t", 2, 3)
+        produce(servers, "t", ["x"])
+        assert consume(servers, "t", 1) == ["x"]
+        assert "__consumer_offsets" in cluster.topics()
+        cluster.broker(2).kill()
+        cluster.broker(3).pause()
+        cluster.network.cut(1, 2)
+        cluster.reset()
+        assert cluster.topics() == {}
+        assert all(broker.running and not broker.paused for broker in cluster.brokers)
+        cluster.create_topic("t", 1, 3)
+        produce(servers, "t", ["y"], acks="all")
+        # The group has no offset any more: it reads from the start.
+        assert consume(servers, "t", 1) == ["y"]
+
+
+# -- start and stop -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda: Cluster(0), "brokers: expected a number from 1, not 0"),
+        (lambda: Cluster(isolation="vm"), 'expected "thread" or "process", not \'vm\''),
+        (lambda: Cluster(config={"num.partitions": "many"}), "num.partitions"),
+        (lambda: Cluster(topics=["t:0"]), "expected NAME"),
+        (lambda: Cluster.connect("nowhere"), "expected HOST:PORT"),
+    ],
+)
+def test_a_wrong_option_is_refused_in_one_line(make: Callable[[], Any], what: str) -> None:
+    with pytest.raises(errors.ConfigurationError) as found:
+        make()
+    assert what in str(found.value) and "\n" not in str(found.value)
+    assert found.value.kafka_error == "INVALID_CONFIG"
+
+
+def test_a_key_that_kafka_does_not_know_is_a_warning() -> None:
+    with pytest.warns(UserWarning, match=r"does not know.*no\.such\.key"):
+        Cluster(config={"no.such.key": 1})
+
+
+@BOTH
+def test_a_port_in_use_is_told(isolation: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        cluster = Cluster(
+            config={"listeners": f"PLAINTEXT://127.0.0.1:{port}"}, isolation=isolation
+        )
+        with pytest.raises(errors.StartError, match=f"broker 1: .*{port}"):
+            cluster.start()
+
+
+def test_data_stays_where_it_is_told_to(tmp_path: Path) -> None:
+    with Cluster(2, data_dir=tmp_path, topics={"t": 2}) as cluster:
+        produce(cluster.bootstrap_servers, "t", ["x"], partition=1)
+        assert Path(cluster.broker(1).log_dir).parent == tmp_path
+        with pytest.raises(errors.StartError, match="lock"):
+            Cluster(2, data_dir=tmp_path).start()
+    with Cluster(2, data_dir=tmp_path, topics={"t": 2}) as cluster:
+        assert cluster.partition("t", 1).high_watermark == 1
+
+
+def test_what_is_not_started_says_so() -> None:
+    cluster = Cluster()
+    for call in (lambda: cluster.bootstrap_servers, lambda: cluster.partition("t", 0)):
+        with pytest.raises(errors.ClusterStateError, match="does not run"):
+            call()
+    cluster.stop()
+    cluster.start()
+    cluster.start()
+    cluster.stop()
+    cluster.stop()
+    with pytest.raises(errors.ClusterStateError, match="does not run"):
+        cluster.create_topic("t")
+
+
+@BOTH
+def test_an_internal_error_of_a_broker_is_raised_at_the_end(isolation: str) -> None:
+    cluster = Cluster(isolation=isolation)
+    cluster.start()
+    # A question that no broker answers: its handler raises KeyError within the node.
+    inner = cluster._inner.broker(1)._handle
+    cluster._run(_let_fail(inner))
+    with pytest.raises(
+        errors.InternalError, match="(?s)RuntimeError: on purpose.*To reproduce"
+    ) as e:
+        cluster.stop()
+    assert e.value.kafka_error == "UNKNOWN_SERVER_ERROR"
+    with pytest.raises(ValueError, match="mine") as mine, Cluster(isolation=isolation) as cluster:
+        cluster._run(_let_fail(cluster._inner.broker(1)._handle))
+        raise ValueError("mine")
+    assert "on purpose" in mine.value.__notes__[0]
+
+
+async def _let_fail(handle: Any) -> None:
+    await handle.ask("fail", "on purpose")
+
+
+# -- from outside ---------------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_that_runs_elsewhere(three: Cluster) -> None:
+    with Cluster.connect(three.bootstrap_servers) as outside:
+        assert outside.external and outside.bootstrap_servers == three.bootstrap_servers
+        outside.create_topic("t", assignment=[[1, 2, 3]])
+        produce(outside.bootstrap_servers, "t", ["x"], acks="all")
+        outside.wait_for(lambda c: c.partition("t", 0).replica(3).log_end_offset == 1)
+        p = outside.partition("t", 0)
+        assert (p.leader, p.leader_epoch, p.isr) == (1, 0, {1, 2, 3})
+        assert (p.high_watermark, p.replica(2).log_start_offset) == (1, 0)
+        outside.elect("t", 0, leader=3)
+        assert three.partition("t", 0).leader == 3
+        with pytest.raises(errors.NotSupportedError, match="somebody else has started"):
+            outside.broker(1)
+        with pytest.raises(errors.NotSupportedError, match="somebody else has started"):
+            outside.network.cut(1, 2)
+        with pytest.raises(errors.NotSupportedError):
+            _ = p.replica(2).epochs
+        outside.reset()
+        assert three.topics() == {}
+
+
+def test_nobody_answers_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(errors.BrokerNotAvailableError, match=f"127.0.0.1:{port}"):
+        Cluster.connect(f"127.0.0.1:{port}")
+
+
+def test_the_package_offers_nothing_but_what_it_says() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Kluster'"):
+        _ = kwire.Kluster  # type: ignore[attr-defined]
+    assert json.dumps(sorted(kwire.__all__)) == '["Cluster", "__version__"]'
