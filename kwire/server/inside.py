@@ -130,6 +130,7 @@ _OF_BROKER: dict[str, Callable[..., Any]] = {
     "fail": _fail,
     "failures": _failures,
     "replica": _replica,
+    "status": snapshot_of_broker,
 }
 _OF_CONTROLLER: dict[str, Callable[..., Any]] = {
     "failures": _failures,
