@@ -173,6 +173,11 @@ class Cluster:
         """Whether somebody else has started it."""
         return self._launcher is None
 
+    @property
+    def started(self) -> bool:
+        """Between `start` and `stop`; always, for one that was started elsewhere."""
+        return self._launcher is None or self._supervisor is not None
+
     async def start(self) -> None:
         """Starts all brokers; returns when each knows of all others. StartError, ConfigurationError: nothing runs."""
         if self._launcher is None or self._supervisor is not None:
@@ -256,8 +261,10 @@ class Cluster:
 
             assert self._launcher is not None
             raise errors.InternalError(
-                f"kwire {__version__} has met an internal error ({len(failures)} in all; please report the first).\n"
-                f"{failures[0].rstrip()}\nTo reproduce: the same calls on {self._launcher.call}."
+                f"kwire {__version__} has met an internal error ({len(failures)} in all; please"
+                f" report the first).\n{failures[0].rstrip()}\n"
+                f"To reproduce: the same calls on {self._launcher.call}.",
+                failures,
             )
 
     # -- the cluster ---------------------------------------------------------------------------------------------

@@ -156,6 +156,11 @@ class Cluster:
         """Whether somebody else has started it."""
         return self._inner.external
 
+    @property
+    def started(self) -> bool:
+        """Between `start` or `connect` and `stop`."""
+        return self._thread is not None
+
     def start(self) -> None:
         """Starts all brokers; returns when each knows of all others. StartError, ConfigurationError: nothing runs."""
         if self._thread is not None:

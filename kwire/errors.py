@@ -59,9 +59,13 @@ class NotSupportedError(KwireError):
 
 
 class InternalError(KwireError):
-    """A broker or the controller has met an error that is kwire's own; the text holds its traceback."""
+    """A broker or the controller has met an error that is kwire's own; the text holds the first one's traceback."""
 
     kafka_error = "UNKNOWN_SERVER_ERROR"
+
+    def __init__(self, message: str, failures: list[str]) -> None:
+        super().__init__(message)
+        self.failures = failures
 
 
 def refused(name: str, message: str) -> RequestError:

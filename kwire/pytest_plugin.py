@@ -61,7 +61,7 @@ def kwire_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """A cluster that lives as long as the session, with what tests have left in it."""
     cluster = _make(pytestconfig, {})
     yield cluster
-    cluster.stop()
+    _stop(cluster, pytestconfig.stash.setdefault(_TOLD, set()))
 
 
 @pytest.fixture
@@ -71,24 +71,35 @@ def kwire(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     if options:
         own = _make(request.config, options)
         yield own
-        own.stop()
+        _stop(own, set())
         return
     cluster: Cluster = request.getfixturevalue("kwire_cluster")
+    cluster.start()  # unless it runs: a test may have stopped it
     cluster.reset()
     yield cluster
-    failures = [] if cluster.external else cluster.failures()
-    if failures:
-        # The session goes on with it; but this is the test during which it has happened.
-        seen = request.config.stash.setdefault(_SEEN, set())
-        new = [text for text in failures if text not in seen]
-        seen.update(new)
-        if new:
-            pytest.fail(
-                f"kwire has met an internal error; please report it:\n{new[0]}", pytrace=False
-            )
+    # The session goes on with the cluster; but this is the test during which it has happened.
+    failures = cluster.failures() if cluster.started else []
+    told = request.config.stash.setdefault(_TOLD, set())
+    new = [text for text in failures if text not in told]
+    if new:
+        told.update(new)
+        pytest.fail(f"kwire has met an internal error; please report it:\n{new[0]}", pytrace=False)
 
 
-_SEEN: pytest.StashKey[set[str]] = pytest.StashKey()
+_TOLD: pytest.StashKey[set[str]] = pytest.StashKey()  # internal errors that have failed a test
+
+
+def _stop(cluster: Cluster, told: set[str]) -> None:
+    """Stops it; what is wrong then, and has not been told yet, fails the test without this module's traceback."""
+    from kwire.errors import InternalError, KwireError
+
+    try:
+        cluster.stop()
+    except InternalError as error:
+        if set(error.failures) - told:
+            pytest.fail(str(error), pytrace=False)
+    except KwireError as error:
+        pytest.fail(f"{type(error).__name__}: {error}", pytrace=False)
 
 
 def _make(config: pytest.Config, options: dict[str, object]) -> Cluster:

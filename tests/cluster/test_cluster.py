@@ -356,7 +356,7 @@ def test_an_internal_error_of_a_broker_is_raised_at_the_end(isolation: str) -> N
     inner = cluster._inner.broker(1)._handle
     cluster._run(_let_fail(inner))
     with pytest.raises(
-        errors.InternalError, match="(?s)RuntimeError: on purpose.*To reproduce"
+        errors.InternalError, match=r"(?s)RuntimeError: on purpose.*To reproduce"
     ) as e:
         cluster.stop()
     assert e.value.kafka_error == "UNKNOWN_SERVER_ERROR"
