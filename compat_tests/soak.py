@@ -9,6 +9,7 @@ must become whole, and then
 - every acknowledged record is where its acknowledgement said, and nowhere else;
 - no record is there twice, acknowledged or not;
 - the records of a producer are in the order in which it sent them, in each partition;
+- what a consumer saw meanwhile is what is there now: nobody has read what was lost later;
 - the copies of a partition are the same, byte for byte, at all its replicas;
 - no delivery has failed, and no broker has logged an internal error.
 
@@ -150,6 +151,52 @@ WRITERS: dict[str, Callable[[Writer, str, threading.Event], None]] = {
     "kafka-python-1": write_kafka_python,
     "kafka-python-2": write_kafka_python,
 }
+
+
+@dataclass
+class Reader:
+    """What a consumer sees while the cluster is attacked: values by partition and offset."""
+
+    seen: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def read(self, bootstrap: str, stop: threading.Event) -> None:
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+        settings = {"bootstrap.servers": bootstrap, "group.id": "meanwhile", "log_level": 0}
+        quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
+        consumer = Consumer(
+            {**settings, **quick, "enable.auto.commit": False, "auto.offset.reset": "error"}
+        )
+        consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)])
+        next_offsets = dict.fromkeys(range(PARTITIONS), 0)
+        while not stop.is_set():
+            try:
+                message = consumer.poll(0.1)
+            except KafkaException as error:
+                self.errors.append(str(error))
+                continue
+            if message is None:
+                continue
+            if message.error() is not None:
+                if not message.error().retriable() and message.error().code() >= 0:
+                    self.errors.append(str(message.error()))
+                continue
+            place: Any = message.partition(), message.offset()
+            if place[1] != next_offsets[place[0]]:
+                self.errors.append(f"read {place} instead of offset {next_offsets[place[0]]}")
+            next_offsets[place[0]] = place[1] + 1
+            self.seen[place] = message.value() or b""
+        consumer.close()
+
+    def faults(self, found: dict[int, list[tuple[int, bytes]]]) -> list[str]:
+        """What is wrong with what was seen, in one line each."""
+        final = {(index, offset): value for index in found for offset, value in found[index]}
+        return [f"a consumer: {error}" for error in self.errors] + [
+            f"DIRTY READ: {TOPIC}-{place[0]} at {place[1]} was {value[:40]!r}"
+            for place, value in self.seen.items()
+            if final.get(place) != value
+        ]
 
 
 class Attack:
@@ -426,7 +473,11 @@ def soak(
             threading.Thread(target=WRITERS[w.name], args=(w, cluster.bootstrap, stop), daemon=True)
             for w in writers
         ]
-        for thread in threads:
+        reader, reading_ends = Reader(), threading.Event()
+        reading = threading.Thread(
+            target=reader.read, args=(cluster.bootstrap, reading_ends), daemon=True
+        )
+        for thread in (*threads, reading):
             thread.start()
         attack = Attack(cluster, seed, say)
         end = time.monotonic() + seconds
@@ -449,7 +500,10 @@ def soak(
         say("the cluster is whole")
         size_bytes = compare_logs(cluster, replicas)
         found = read_back(cluster.bootstrap)
-        wrong += faults_of(writers, found)
+        reading_ends.set()
+        reading.join(30)
+        wrong += faults_of(writers, found) + reader.faults(found)
+        say(f"a consumer has seen {len(reader.seen)} records meanwhile")
     say("checked")
     (folder / "history.txt").write_text("\n".join([*history, *wrong]) + "\n")
     return wrong, summary(seed, attack.counts, writers, found, size_bytes, time.monotonic() - begin)

@@ -51,6 +51,18 @@ def test_a_failed_delivery_is_told() -> None:
     assert soak.faults_of([writer], found) == ["w: timed out"]
 
 
+def test_a_record_that_was_read_and_then_replaced_is_told() -> None:
+    _, found = one_writer()
+    reader = soak.Reader({(0, offset): value for offset, value in found[0]})
+    assert reader.faults(found) == []
+    reader.seen[0, 3] = b"w:9:"
+    reader.seen[0, 4] = b"w:4:"
+    assert reader.faults(found) == [
+        "DIRTY READ: soak-0 at 3 was b'w:9:'",
+        "DIRTY READ: soak-0 at 4 was b'w:4:'",
+    ]
+
+
 @pytest.mark.timeout(180)
 def test_nothing_is_lost_in_half_a_minute_of_faults(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 31)
