@@ -1,6 +1,8 @@
-"""The logs of two replicas, byte by byte."""
+"""What two replicas hold: their logs byte by byte, their leader epochs line by line."""
 
 from pathlib import Path
+
+from kwire.protocol.records import iter_batches
 
 
 def log_bytes(data: Path, topic: str, partition: int) -> bytes:
@@ -8,6 +10,15 @@ def log_bytes(data: Path, topic: str, partition: int) -> bytes:
     segments = sorted((data / f"{topic}-{partition}").glob("*.log"))
     assert segments, f"no log of {topic}-{partition} in {data}"
     return b"".join(segment.read_bytes() for segment in segments)
+
+
+def leader_epochs(data: Path, topic: str, partition: int) -> list[str]:
+    """Lines "epoch start" of leader-epoch-checkpoint, of the epochs in which something was written.
+
+    A leader notes its epoch before its first record, a follower with it."""
+    lines = (data / f"{topic}-{partition}" / "leader-epoch-checkpoint").read_text().splitlines()
+    written = {b.partition_leader_epoch for b in iter_batches(log_bytes(data, topic, partition))}
+    return [line for line in lines[2:] if int(line.split()[0]) in written]
 
 
 def difference(one: bytes, other: bytes) -> str:

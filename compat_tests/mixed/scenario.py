@@ -13,7 +13,7 @@ from random import Random
 
 from compat_tests.mixed.cluster import KWIRE, PEER, MixedCluster, Partition
 from compat_tests.mixed.load import Load, produce_all, read_messages
-from compat_tests.mixed.logs import difference, log_bytes
+from compat_tests.mixed.logs import difference, leader_epochs, log_bytes
 from compat_tests.test_dump_log import dump
 
 ORDERS: list[Partition] = [("orders", index) for index in range(4)]
@@ -198,6 +198,11 @@ class Scenario:
                     log_bytes(cluster.peer.data, topic, index),
                 )
 
+            def same_epochs(topic: str = topic, index: int = index) -> bool:
+                kwire = leader_epochs(cluster.kwire.data, topic, index)
+                return kwire == leader_epochs(cluster.peer.data, topic, index)
+
+            cluster.eventually(f"{topic}-{index}: the same leader epochs", same_epochs, 10)
             try:
                 cluster.eventually(f"{topic}-{index}: the same bytes", lambda: not same(), 10)
             except AssertionError as error:
