@@ -70,7 +70,7 @@ def test_kcat_example(tmp_path: Path) -> None:
 
 
 def test_python_example(broker: Broker) -> None:
-    (code,) = blocks("python")
+    (code,) = [block for block in blocks("python") if "KafkaConsumer" in block]
     code = code.replace("localhost:9092", broker.bootstrap_servers)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=40)
     assert done.stdout == "b'hello'\n", done.stderr
