@@ -293,6 +293,34 @@ def dump_log(files: tuple[str, ...], records: bool) -> None:
     _run("dump-log", dump)
 
 
+@cli.command(epilog=_example("kwire sim --seeds 1-1000"))
+@click.option("--seeds", default="1-100", show_default=True, help="7, 1-1000, or 3,5,10-12.")
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    default=4000,
+    show_default=True,
+    help="How many steps of nodes the faulty part of a run has.",
+)
+@click.option("--trace", is_flag=True, help="Print every message and every change of a partition.")
+def sim(seeds: str, steps: int, trace: bool) -> None:
+    """Simulate clusters under faults, check replication's invariants.
+
+    One line for each seed that fails, and how to replay it."""
+    from time import perf_counter
+
+    from kwire.sim.command import parse_seeds, run_seeds
+
+    try:
+        numbers = parse_seeds(seeds)
+    except ValueError as error:
+        _fail(2, f"kwire sim: {error}")
+    failed = run_seeds(
+        numbers, steps=steps, trace=trace, write=click.echo, now_seconds=perf_counter
+    )
+    sys.exit(1 if failed else 0)
+
+
 @cli.command(epilog=_example('eval "$(kwire completion bash)"'))
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:

@@ -188,6 +188,9 @@ class GhostPartition:
         self.lossy: set[int] = set()  # lost data, and have not been let into the ISR anew since
         self.reset_epoch = -1  # the last election that could lose data
         self.forgotten_until = -1  # commits of earlier epochs than this count no more
+        self.committing_epoch = (
+            -1
+        )  # of the last leader that committed; who hears later of an earlier one is late
         self.leaving = False  # its topic is being deleted: nothing is promised any more
 
     def log(self, node_id: int) -> GhostLog:

@@ -1,13 +1,14 @@
 """The invariants of design §6, checked after every step on what the step changed.
 
-I1-I6, I8-I14, I18-I22, I24-I28 here, on the ghost of `ghost.py`; what clients are told (I16, I17, I23, I31) is in
-`histories.py`, how all must end (I7, I30) in `convergence.py`, replayed requests (I15) in `faults.py`.
-I29 follows from I1: a ghost is kept by topic id, so old data under a new id has no author.
+Of brokers and their disks here: I1-I6, I8-I11, I14, I18-I22, I25-I27, on the ghost of `ghost.py`. The controller's
+decisions (I12, I13, I28) are in `decisions.py`, what clients are told (I17, I18, I23, I31) in `histories.py`, how all
+must end (I7, I24, I30) in `convergence.py`, replayed orders (I15) in `faults.py`. I16 shows as I3; I29 follows from I1:
+a ghost is kept by topic id, so old data under a new id has no author.
 
-Where data may be lost (I24): an unflushed tail on one broker is not a violation; that broker counts as `lossy` until
-the controller's ISR is without it. Elected while lossy, as the last of the ISR, or elected from outside the ISR, a
-leader may lack what was committed: the ghost's committed log is cut to that leader's, and what was acknowledged in it
-is excused. Everything else of §6 holds on.
+Where data may be lost (I24): an unflushed tail on one broker is not a violation; that broker counts as `lossy` until it
+is let into the ISR anew. Elected while all of the ISR is lossy, or from outside the ISR, a leader may lack what was
+committed: the ghost's committed log is cut to that leader's, and what was acknowledged in it is excused. Everything
+else of §6 holds on.
 """
 
 from __future__ import annotations
@@ -15,15 +16,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
-from kwire.replication.controller_state import PartitionState
 from kwire.replication.fetch_data import ZERO_UUID
 from kwire.replication.isr import PendingExpandIsr
 from kwire.sim.ghost import Entry, GhostKey, GhostLog, GhostPartition, Loss, read_entries
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
-    from kwire.replication.controller import Controller
-    from kwire.replication.controller_state import Record
+    from kwire.replication.controller_state import PartitionState
     from kwire.replication.isr import IsrState
     from kwire.replication.log import Log
     from kwire.replication.partition import Partition
@@ -77,10 +76,6 @@ class Invariants:
         self.seen: dict[int, dict[TopicPartition, Seen]] = {}
         self.brokers: dict[int, Broker] = {}
         self.trace_lines: list[str] | None = None  # what the last step changed, for a trace
-        self._controller_epoch = -1
-        self._broker_epochs: dict[int, int] = {}
-        self._truths: dict[TopicPartition, PartitionState] = {}
-        self._ids: dict[str, bytes] = {}
 
     def violated(self, rule: str, text: str) -> NoReturn:
         raise InvariantViolation(rule, text)
@@ -316,7 +311,7 @@ class Invariants:
         if new.leader_epoch >= ghost.reset_epoch > ghost.forgotten_until:
             ghost.forgotten_until = ghost.reset_epoch
             self._forget_lost(ghost, log)
-        elif new.leader_epoch > ghost.reset_epoch:
+        elif new.leader_epoch > max(ghost.reset_epoch, ghost.committing_epoch - 1):
             for entry in ghost.committed.entries[-1:]:
                 if entry.next > log.start and not log.holds(entry):
                     self.violated(
@@ -363,9 +358,9 @@ class Invariants:
         truth = ghost.truth
         if truth is None or truth.leader_epoch != new.leader_epoch or truth.leader != node_id:
             return
-        self._check_isr(node_id, ghost, truth, new)
+        self.check_isr(node_id, ghost, truth, new)
 
-    def _check_isr(
+    def check_isr(
         self, node_id: int, ghost: GhostPartition, truth: PartitionState, new: Seen
     ) -> None:
         """Of the leader in the controller's present epoch: I4, I10, I14."""
@@ -419,139 +414,7 @@ class Invariants:
                     "I5", f"{ghost.name}: high watermark {new.high_watermark} within {entry}"
                 )
             committed.append(entry)
-
-    # -- the controller's step -------------------------------------------------------------------------------------
-
-    def controller_stepped(self, controller: Controller) -> None:
-        """I12, I13, I14, I28, on partitions whose state is another than after the last step."""
-        state = controller.state
-        if state.controller_epoch < self._controller_epoch:
-            self.violated("I13", f"controller epoch fell to {state.controller_epoch}")
-        self._controller_epoch = state.controller_epoch
-        for broker_id, live in controller.brokers.items():
-            last = self._broker_epochs.get(broker_id, -1)
-            if live.epoch < last:
-                self.violated(
-                    "I13", f"epoch of broker {broker_id} fell from {last} to {live.epoch}"
-                )
-            self._broker_epochs[broker_id] = live.epoch
-        truths, count = self._truths, 0
-        for name in state.deleting:
-            if name in state.topics and state.is_leaving(leaving := state.topics[name]):
-                for index in range(len(leaving.partitions)):
-                    self.ghost(name, leaving.topic_id, index).leaving = True
-        for name, topic in state.topics.items():
-            if self._ids.get(name) != topic.topic_id:
-                self._forget_topic(name)
-                self._ids[name] = topic.topic_id
-            for index, partition in enumerate(topic.partitions):
-                count += 1
-                if (name, index) not in truths:
-                    truths[name, index] = partition
-                    self._decided(name, topic.topic_id, index, None, partition)
-        if count != len(truths):
-            for name in [name for name in self._ids if name not in state.topics]:
-                self._forget_topic(name)
-
-    def records_committed(self, controller: Controller, records: list[Record]) -> None:
-        """Every state that a partition has been given, not only the last of several."""
-        for key, value in records:
-            kind, _, rest = key.partition("/")
-            if kind != "partition" or value is None:
-                continue
-            name, _, index = rest.rpartition("/")
-            old = self._truths.get((name, int(index)))
-            if old is not None and self._ids.get(name, b"").hex() == value["id"]:
-                state = PartitionState(*value["state"])
-                self._truths[name, int(index)] = state
-                self._decided(name, self._ids[name], int(index), old, state)
-        self.controller_stepped(controller)
-
-    def _forget_topic(self, name: str) -> None:
-        topic_id = self._ids.pop(name, None)
-        for key in [key for key in self._truths if key[0] == name]:
-            del self._truths[key]
-            if topic_id is not None:
-                self.partitions.pop((topic_id, key[1]), None)
-
-    def _decided(
-        self,
-        name: str,
-        topic_id: bytes,
-        index: int,
-        old: PartitionState | None,
-        new: PartitionState,
-    ) -> None:
-        ghost = self.ghost(name, topic_id, index)
-        what = f"{ghost.name}: {_truth(old)} -> {_truth(new)}"
-        if self.trace_lines is not None:
-            self.trace_lines.append(f"controller {what}")
-        isr = set(new.isr)
-        if not isr <= set(new.replicas) or len(isr) != len(new.isr):
-            self.violated("I12", f"ISR outside the replicas, {what}")
-        if new.leader >= 0 and new.leader not in isr:
-            self.violated("I12", f"leader outside the ISR, {what}")
-        if not isr and (old is not None and old.isr):
-            self.violated("I12", f"empty ISR, {what}")
-        if new.recovering and new.isr != [new.leader] and new.leader >= 0:
-            self.violated("I12", f"recovering with more than the leader in the ISR, {what}")
-        if old is not None:
-            self._check_change(ghost, old, new, what)
-        for node_id in sorted(ghost.lossy):
-            if node_id in isr and old is not None and node_id not in old.isr:
-                ghost.lossy.discard(node_id)  # let in anew: now it has all again
-        ghost.truth = new
-        if new.leader >= 0:
-            named = ghost.named.setdefault(new.leader_epoch, new.leader)
-            if named != new.leader:
-                self.violated("I13", f"two leaders in epoch {new.leader_epoch}, {what}")
-            seen = self.seen.get(new.leader, {}).get((name, index))
-            if (
-                seen is not None
-                and seen.is_leader
-                and seen.leader_epoch == new.leader_epoch
-                and seen.partition.topic_id == topic_id
-                and new.leader_epoch >= ghost.reset_epoch
-            ):
-                self._check_isr(new.leader, ghost, new, seen)
-
-    def _check_change(
-        self, ghost: GhostPartition, old: PartitionState, new: PartitionState, what: str
-    ) -> None:
-        if new.leader_epoch < old.leader_epoch or new.partition_epoch < old.partition_epoch:
-            self.violated("I13", f"epochs fell, {what}")
-        record_changed = (
-            new.leader != old.leader
-            or new.isr != old.isr
-            or new.leader_epoch != old.leader_epoch
-            or new.recovering != old.recovering
-        )
-        if new.partition_epoch != old.partition_epoch + record_changed:
-            self.violated("I13", f"the partition epoch did not rise by one for a change, {what}")
-        if new.leader != old.leader and new.leader_epoch == old.leader_epoch and old.isr:
-            self.violated("I13", f"another leader in the same epoch, {what}")
-        lost = [node for node in old.replicas if node not in new.replicas]
-        if lost and set(lost) <= set(old.original) and not old.adding and not old.removing:
-            self.violated("I28", f"replicas {lost} gone without a reassignment, {what}")
-        if lost and any(node in old.removing for node in lost):
-            missing = set(new.replicas) - set(old.isr) - set(new.isr)
-            if missing:
-                self.violated(
-                    "I28", f"replicas {lost} given up while {missing} is not in sync, {what}"
-                )
-        if new.leader >= 0 and new.leader_epoch > old.leader_epoch:
-            if old.isr and new.leader not in old.isr:
-                self._may_lose(ghost, new, "unclean", f"elected outside the ISR, {what}")
-                if not new.recovering:
-                    self.violated("I12", f"an unclean election that is not recovering, {what}")
-            elif new.leader in ghost.lossy:
-                self._may_lose(ghost, new, "survivor", f"the last of the ISR lost its tail, {what}")
-
-    def _may_lose(self, ghost: GhostPartition, new: PartitionState, kind: str, text: str) -> None:
-        ghost.reset_epoch = new.leader_epoch
-        log = ghost.logs.get(new.leader)
-        end = 0 if log is None else log.end
-        ghost.losses.append(Loss(kind, new.leader, end, ghost.committed.end, text))
+            ghost.committing_epoch = max(ghost.committing_epoch, new.leader_epoch)
 
     # -- disks -----------------------------------------------------------------------------------------------------
 
@@ -595,17 +458,6 @@ class Invariants:
 
 def _epochs(seen: Seen) -> str:
     return f"leader epoch {seen.leader_epoch}, partition epoch {seen.partition_epoch}"
-
-
-def _truth(state: PartitionState | None) -> str:
-    if state is None:
-        return "nothing"
-    moving = f" +{state.adding} -{state.removing}" if state.adding or state.removing else ""
-    recovering = " recovering" if state.recovering else ""
-    return (
-        f"(leader {state.leader}, epoch {state.leader_epoch}/{state.partition_epoch}, ISR {state.isr} "
-        f"of {state.replicas}{moving}{recovering})"
-    )
 
 
 def _line(node_id: int, ghost: GhostPartition, partition: Partition, new: Seen) -> str:

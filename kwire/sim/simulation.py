@@ -25,6 +25,7 @@ from kwire.replication.log_store import MemoryLogStore
 from kwire.replication.metadata import Endpoint
 from kwire.sim.clients import Administrator, Client, Consumer, Producer
 from kwire.sim.convergence import unconverged, verify_end
+from kwire.sim.decisions import Decisions
 from kwire.sim.faults import Nemesis
 from kwire.sim.histories import Histories
 from kwire.sim.invariants import Invariants
@@ -73,15 +74,21 @@ class Simulation:
         self.schedule = Schedule()
         self.network = Network(self.schedule, Random(f"{seed}/network"), plan.weather)
         self.invariants = Invariants(self.schedule)
+        self.decisions = Decisions(self.invariants, unclean_allowed=plan.unclean)
         if trace is not None:
             self.invariants.trace_lines = []
         self.histories = Histories(self.invariants)
+        self.where = "the start"  # whose step it was, when something is raised
         self.nodes: dict[int, Node] = {}
         self.stores: dict[int, MemoryLogStore] = {}
         self.broker_ids = list(range(1, plan.brokers + 1))
         self.clients: list[Node] = []
         self.control_frames: dict[int, list[bytes]] = {}
         self.power_cut: set[int] = set()
+        self._missed_us = 0
+        self._requests: dict[
+            tuple[int, int], bytes
+        ] = {}  # their API keys and versions, for a trace
         self._random = Random(f"{seed}/clients")
         skews = Random(f"{seed}/skew")
         for node_id in [CONTROLLER_ID, *self.broker_ids]:
@@ -138,7 +145,7 @@ class Simulation:
             cluster_id=_CLUSTER_ID,
             report=(lambda text: self.trace(f"    controller: {text}")) if self.tracing else None,
         )
-        controller, checker = node.controller, self.invariants
+        controller, checker = node.controller, self.decisions
         commit = controller.commit
 
         def observed_commit(records: list[Record]) -> None:
@@ -189,13 +196,14 @@ class Simulation:
         if node_id < CONTROLLER_ID:
             self.invariants.broker_stepped(node_id, node.core)  # type: ignore[arg-type]
         elif node_id == CONTROLLER_ID:
-            self.invariants.controller_stepped(node.core.controller)  # type: ignore[union-attr]
+            self.decisions.controller_stepped(node.core.controller)  # type: ignore[union-attr]
         if self.tracing and self.invariants.trace_lines:
             lines, self.invariants.trace_lines = self.invariants.trace_lines, []
             for line in lines:
                 self.trace(f"    {line}")
 
     def asked(self, node: Node, connection: Connection, frame: bytes) -> None:
+        self.where = f"{node} at {connection}"
         self.digest = (self.digest * 31 + hash_of(frame)) & 0xFFFFFFFFFFFFFFFF
         if connection.asker.node_id >= _FIRST_CLIENT:
             self.histories.asked(connection.id, frame)
@@ -205,11 +213,10 @@ class Simulation:
             if len(frames) > 30:
                 del frames[0]
         if self.tracing:
-            header = api.parse_request_header(frame)
-            self.trace(
-                f"{connection.asker} -> {node} {api.ApiKey(header.api_key).name} "
-                f"#{header.correlation_id} ({len(frame)} bytes, {connection.channel})"
-            )
+            from kwire.sim.describe import request_line
+
+            self._requests[connection.id, int.from_bytes(frame[4:8], "big")] = frame[0:4]
+            self.trace(f"{connection.asker} -> {node} {request_line(frame)} ({connection.channel})")
 
     def answering(self, node: Node, connection: Connection, frame: bytes) -> None:
         self.digest = (self.digest * 37 + hash_of(frame)) & 0xFFFFFFFFFFFFFFFF
@@ -226,8 +233,13 @@ class Simulation:
                 node.paused_until_us,
             )
         if self.tracing:
-            number = int.from_bytes(frame[:4], "big")
-            self.trace(f"{connection.asker} <- {node} #{number} ({len(frame)} bytes)")
+            from kwire.sim.describe import response_line
+
+            head = self._requests.pop((connection.id, int.from_bytes(frame[:4], "big")))
+            key, version = int.from_bytes(head[:2], "big"), int.from_bytes(head[2:], "big")
+            self.trace(
+                f"{asker} <- {node} {api.ApiKey(key).name} {response_line(key, version, frame)}"
+            )
 
     def trace(self, line: str) -> None:
         if self._trace is not None:
@@ -248,7 +260,8 @@ class Simulation:
         self.run_until(self._all_registered, _START_BOUND_MS, "brokers do not register")
         for topic in self.plan.topics:
             self.create_topic(topic)
-        self.run_until(lambda: unconverged(self) is None, _START_BOUND_MS, "topics are not made")
+        self._missed_us = self.schedule.now_us
+        self.run_until(self._topics_made, _START_BOUND_MS, "topics are not made")
         self._add_clients()
 
     def _all_registered(self) -> bool:
@@ -257,6 +270,17 @@ class Simulation:
             b in controller.controller.brokers and self.broker(b).services.metadata.is_alive(b)
             for b in self.broker_ids
         )
+
+    def _topics_made(self) -> bool:
+        """All are there; those whose request was lost are asked for again after a while."""
+        controller = self.controller
+        assert controller is not None
+        missing = [t for t in self.plan.topics if t.name not in controller.controller.state.topics]
+        if missing and self.schedule.now_us > self._missed_us + 2000 * MS:
+            self._missed_us = self.schedule.now_us
+            for topic in missing:
+                self.create_topic(topic)
+        return not missing and unconverged(self) is None
 
     def create_topic(self, topic: TopicPlan, broker: int | None = None) -> None:
         """Asks a broker for it; who knows whether it comes to be."""

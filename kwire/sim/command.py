@@ -1,0 +1,75 @@
+"""`kwire sim`: runs seeds, prints a line for each that fails and how to replay it, and a summary.
+
+Seeds run one after the other. The exit status is 1 when one failed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.sim.invariants import InvariantViolation
+from kwire.sim.simulation import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+DEFAULT_STEPS = 4000
+
+
+def parse_seeds(text: str) -> list[int]:
+    """ "7", "1-1000", "3,5,10-12". ValueError with a plain message for anything else."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise ValueError(f"expected seeds like 7 or 1-1000, not {part.strip()!r}")
+        seeds += range(int(first), int(last if dash else first) + 1)
+    return seeds
+
+
+def failure_of(simulation: Simulation) -> str | None:
+    """Runs it; what went wrong in one line, None when all was well."""
+    try:
+        simulation.run()
+    except InvariantViolation as violation:
+        return str(violation)
+    except Exception as error:  # whatever a core raises is a finding
+        return f"{type(error).__name__}: {error} (in {simulation.where})"
+    return None
+
+
+def run_seeds(
+    seeds: Iterable[int],
+    *,
+    steps: int,
+    trace: bool,
+    write: Callable[[str], None],
+    now_seconds: Callable[[], float],
+) -> int:
+    """The number of seeds that failed. `now_seconds` tells how long it took."""
+    began = now_seconds()
+    failed = runs = total_steps = acked = 0
+    virtual_us = 0
+    for seed in seeds:
+        simulation = Simulation(seed, steps=steps, trace=write if trace else None)
+        failure = failure_of(simulation)
+        runs += 1
+        total_steps += simulation.steps
+        virtual_us += simulation.schedule.now_us
+        acked += simulation.histories.acked
+        if failure is not None:
+            failed += 1
+            write(
+                f"seed {seed} failed at {simulation.schedule.now_us / 1e6:.3f} s: {failure}\n"
+                f"  replay: kwire sim --seeds {seed} --steps {steps} --trace"
+            )
+        elif trace:
+            write(
+                f"seed {seed}: well after {simulation.steps} steps, trace {simulation.digest:016x}"
+            )
+    seconds = max(now_seconds() - began, 1e-6)
+    write(
+        f"{runs} seeds, {failed} failed: {total_steps} steps in {seconds:.1f} s ({total_steps / seconds:,.0f}/s), "
+        f"{virtual_us / 1e6:,.0f} virtual seconds, {acked} batches acknowledged by all replicas and found again"
+    )
+    return failed

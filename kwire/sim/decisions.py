@@ -1,0 +1,182 @@
+"""The controller's decisions, checked record by record: I12, I13, I14, I20 and I28 of design §6.
+
+Who is elected, and what that may cost, is decided here: `GhostPartition.reset_epoch` is the last election after which
+committed data may be missing, because the leader came from outside the ISR or because all of the ISR had lost its tail.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.replication.controller_state import PartitionState
+from kwire.sim.ghost import GhostPartition, Loss
+
+if TYPE_CHECKING:
+    from kwire.replication.controller import Controller
+    from kwire.replication.controller_state import Record
+    from kwire.sim.invariants import Invariants, TopicPartition
+
+
+class Decisions:
+    """The checker of one run's controllers, one incarnation after the other."""
+
+    def __init__(self, checker: Invariants, *, unclean_allowed: bool) -> None:
+        """`unclean_allowed`: some topic may have leaders from outside its ISR."""
+        self._checker = checker
+        self._unclean_allowed = unclean_allowed
+        self._controller_epoch = -1
+        self._broker_epochs: dict[int, int] = {}
+        self._truths: dict[TopicPartition, PartitionState] = {}
+        self._ids: dict[str, bytes] = {}
+
+    def controller_stepped(self, controller: Controller) -> None:
+        """I12, I13, I14, I28, on partitions whose state is another than after the last step."""
+        state = controller.state
+        if state.controller_epoch < self._controller_epoch:
+            self._checker.violated("I13", f"controller epoch fell to {state.controller_epoch}")
+        self._controller_epoch = state.controller_epoch
+        for broker_id, live in controller.brokers.items():
+            last = self._broker_epochs.get(broker_id, -1)
+            if live.epoch < last:
+                self._checker.violated(
+                    "I13", f"epoch of broker {broker_id} fell from {last} to {live.epoch}"
+                )
+            self._broker_epochs[broker_id] = live.epoch
+        truths, count = self._truths, 0
+        for name in state.deleting:
+            if name in state.topics and state.is_leaving(leaving := state.topics[name]):
+                for index in range(len(leaving.partitions)):
+                    self._checker.ghost(name, leaving.topic_id, index).leaving = True
+        for name, topic in state.topics.items():
+            if self._ids.get(name) != topic.topic_id:
+                self._forget_topic(name)
+                self._ids[name] = topic.topic_id
+            for index, partition in enumerate(topic.partitions):
+                count += 1
+                if (name, index) not in truths:
+                    truths[name, index] = partition
+                    self._decided(name, topic.topic_id, index, None, partition)
+        if count != len(truths):
+            for name in [name for name in self._ids if name not in state.topics]:
+                self._forget_topic(name)
+
+    def records_committed(self, controller: Controller, records: list[Record]) -> None:
+        """Every state that a partition has been given, not only the last of several."""
+        for key, value in records:
+            kind, _, rest = key.partition("/")
+            if kind != "partition" or value is None:
+                continue
+            name, _, index = rest.rpartition("/")
+            old = self._truths.get((name, int(index)))
+            if old is not None and self._ids.get(name, b"").hex() == value["id"]:
+                state = PartitionState(*value["state"])
+                self._truths[name, int(index)] = state
+                self._decided(name, self._ids[name], int(index), old, state)
+        self.controller_stepped(controller)
+
+    def _forget_topic(self, name: str) -> None:
+        topic_id = self._ids.pop(name, None)
+        for key in [key for key in self._truths if key[0] == name]:
+            del self._truths[key]
+            if topic_id is not None:
+                self._checker.partitions.pop((topic_id, key[1]), None)
+
+    def _decided(
+        self,
+        name: str,
+        topic_id: bytes,
+        index: int,
+        old: PartitionState | None,
+        new: PartitionState,
+    ) -> None:
+        ghost = self._checker.ghost(name, topic_id, index)
+        what = f"{ghost.name}: {_truth(old)} -> {_truth(new)}"
+        if self._checker.trace_lines is not None:
+            self._checker.trace_lines.append(f"controller {what}")
+        isr = set(new.isr)
+        if not isr <= set(new.replicas) or len(isr) != len(new.isr):
+            self._checker.violated("I12", f"ISR outside the replicas, {what}")
+        if new.leader >= 0 and new.leader not in isr:
+            self._checker.violated("I12", f"leader outside the ISR, {what}")
+        if not isr and (old is not None and old.isr):
+            self._checker.violated("I12", f"empty ISR, {what}")
+        if new.recovering and new.isr != [new.leader] and new.leader >= 0:
+            self._checker.violated(
+                "I12", f"recovering with more than the leader in the ISR, {what}"
+            )
+        if old is not None:
+            self._check_change(ghost, old, new, what)
+        for node_id in sorted(ghost.lossy):
+            if node_id in isr and old is not None and node_id not in old.isr:
+                ghost.lossy.discard(node_id)  # let in anew: now it has all again
+        ghost.truth = new
+        if new.leader >= 0:
+            named = ghost.named.setdefault(new.leader_epoch, new.leader)
+            if named != new.leader:
+                self._checker.violated("I13", f"two leaders in epoch {new.leader_epoch}, {what}")
+            seen = self._checker.seen.get(new.leader, {}).get((name, index))
+            if (
+                seen is not None
+                and seen.is_leader
+                and seen.leader_epoch == new.leader_epoch
+                and seen.partition.topic_id == topic_id
+                and new.leader_epoch >= ghost.reset_epoch
+            ):
+                self._checker.check_isr(new.leader, ghost, new, seen)
+
+    def _check_change(
+        self, ghost: GhostPartition, old: PartitionState, new: PartitionState, what: str
+    ) -> None:
+        if new.leader_epoch < old.leader_epoch or new.partition_epoch < old.partition_epoch:
+            self._checker.violated("I13", f"epochs fell, {what}")
+        record_changed = (
+            new.leader != old.leader
+            or new.isr != old.isr
+            or new.leader_epoch != old.leader_epoch
+            or new.recovering != old.recovering
+        )
+        if new.partition_epoch != old.partition_epoch + record_changed:
+            self._checker.violated(
+                "I13", f"the partition epoch did not rise by one for a change, {what}"
+            )
+        if new.leader != old.leader and new.leader_epoch == old.leader_epoch and old.isr:
+            self._checker.violated("I13", f"another leader in the same epoch, {what}")
+        lost = [node for node in old.replicas if node not in new.replicas]
+        if lost and set(lost) <= set(old.original) and not old.adding and not old.removing:
+            self._checker.violated("I28", f"replicas {lost} gone without a reassignment, {what}")
+        if lost and any(node in old.removing for node in lost):
+            missing = set(new.replicas) - set(old.isr) - set(new.isr)
+            if missing:
+                self._checker.violated(
+                    "I28", f"replicas {lost} given up while {missing} is not in sync, {what}"
+                )
+        if new.leader >= 0 and new.leader_epoch > old.leader_epoch:
+            if old.isr and new.leader not in old.isr:
+                if not self._unclean_allowed:
+                    self._checker.violated(
+                        "I20", f"elected outside the ISR, which nobody allowed, {what}"
+                    )
+                self._may_lose(ghost, new, "unclean", f"elected outside the ISR, {what}")
+                if not new.recovering:
+                    self._checker.violated(
+                        "I12", f"an unclean election that is not recovering, {what}"
+                    )
+            elif new.leader in ghost.lossy and ghost.lossy.issuperset(old.isr):
+                self._may_lose(ghost, new, "survivor", f"the last of the ISR lost its tail, {what}")
+
+    def _may_lose(self, ghost: GhostPartition, new: PartitionState, kind: str, text: str) -> None:
+        ghost.reset_epoch = new.leader_epoch
+        log = ghost.logs.get(new.leader)
+        end = 0 if log is None else log.end
+        ghost.losses.append(Loss(kind, new.leader, end, ghost.committed.end, text))
+
+
+def _truth(state: PartitionState | None) -> str:
+    if state is None:
+        return "nothing"
+    moving = f" +{state.adding} -{state.removing}" if state.adding or state.removing else ""
+    recovering = " recovering" if state.recovering else ""
+    return (
+        f"(leader {state.leader}, epoch {state.leader_epoch}/{state.partition_epoch}, ISR {state.isr} "
+        f"of {state.replicas}{moving}{recovering})"
+    )

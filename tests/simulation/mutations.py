@@ -1,0 +1,273 @@
+"""Safety rules of replication, each switched off: what the simulator must notice.
+
+A mutation patches the real classes. `rules` are the invariants of design §6 that may be the first to break. `focus`
+makes plans in which the rule matters more often; everything else of a plan stays as its seed has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication import replica_fetcher
+from kwire.replication.alter_partition import AlterPartitionManager
+from kwire.replication.cluster_member import ClusterMember
+from kwire.replication.controller_brokers import BrokerRegistry
+from kwire.replication.controller_deletion import TopicDeletions
+from kwire.replication.controller_partitions import PartitionControl
+from kwire.replication.isr import CommittedIsr, PendingExpandIsr, PendingShrinkIsr
+from kwire.replication.leader_epochs import LeaderEpochCache
+from kwire.replication.partition import Partition
+from kwire.replication.producer_state import ProducerStateManager
+from kwire.replication.replica_manager import ReplicaManager
+from kwire.sim.plan import Plan
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+Focus = Callable[[Plan], None]
+
+
+def high_watermark_by_the_leader_alone(patch: pytest.MonkeyPatch) -> None:
+    def increment(self: Partition) -> bool:
+        return self.log.maybe_increment_high_watermark(self.log.log_end_offset)
+
+    patch.setattr(Partition, "maybe_increment_high_watermark", increment)
+
+
+def high_watermark_by_the_proposed_isr(patch: pytest.MonkeyPatch) -> None:
+    """A shrink counts before the controller has agreed to it."""
+    patch.setattr(PendingShrinkIsr, "maximal_isr", property(lambda self: self.isr - self.leaving))
+
+
+def high_watermark_without_the_joiner(patch: pytest.MonkeyPatch) -> None:
+    """Who is proposed for the ISR does not count before the answer (KIP-497), nor does who is about to join."""
+    patch.setattr(PendingExpandIsr, "maximal_isr", property(lambda self: self.isr))
+    increment = Partition.maybe_increment_high_watermark
+
+    def ignoring(self: Partition) -> bool:
+        others = self.remote_replicas
+        members = self.isr_state.isr
+        self.remote_replicas = {b: r for b, r in others.items() if b in members}
+        try:
+            if not self.remote_replicas:
+                return self.log.maybe_increment_high_watermark(self.log.log_end_offset)
+            return increment(self)
+        finally:
+            self.remote_replicas = others
+
+    patch.setattr(Partition, "maybe_increment_high_watermark", ignoring)
+
+
+def truncation_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """As before KIP-101: a new follower first cuts its log to what it knows to be committed."""
+    add = replica_fetcher.ReplicaFetcher.add
+
+    def cut_and_add(self: Any, partition: Partition, initial_offset: int) -> None:
+        log = partition.log
+        if log.high_watermark < log.log_end_offset:
+            log.truncate_to(log.high_watermark)
+        add(self, partition, log.log_end_offset)
+
+    patch.setattr(replica_fetcher.ReplicaFetcher, "add", cut_and_add)
+
+
+def no_truncation(patch: pytest.MonkeyPatch) -> None:
+    """A leader never says that a follower's log has left its own."""
+    patch.setattr(Partition, "_diverging_epoch", lambda self, request: None)
+
+
+def no_leader_epoch_check(patch: pytest.MonkeyPatch) -> None:
+    """A fetch of another epoch is served, and counts as progress (before KIP-320)."""
+
+    def check(self: Partition, current_leader_epoch: int, require_leader: bool) -> None:
+        if require_leader and not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    patch.setattr(Partition, "check_leader_epoch", check)
+    patch.setattr(Partition, "_diverging_epoch", lambda self, request: None)
+
+
+def isr_without_broker_epochs(patch: pytest.MonkeyPatch) -> None:
+    """Before KIP-903: a proposal does not say which incarnation of a follower it means."""
+    patch.setattr(AlterPartitionManager, "_epoch_of", lambda self, broker_id, partition: -1)
+
+
+def election_outside_the_isr(patch: pytest.MonkeyPatch) -> None:
+    """Unclean elections although the topic forbids them."""
+    patch.setattr(PartitionControl, "_unclean_allowed", lambda self, topic: True)
+
+
+def a_follower_appends_past_a_gap(patch: pytest.MonkeyPatch) -> None:
+    """An answer that begins beyond the log end is taken, too."""
+    append = Partition.append_records_to_follower
+
+    def skipping(self: Partition, records: Any, leader_epoch: int) -> Any:
+        from kwire.protocol.records import iter_batches
+
+        headers = list(iter_batches(records))
+        if len(headers) > 1:
+            records = memoryview(bytes(records))[headers[1].position :]
+        return append(self, records, leader_epoch)
+
+    patch.setattr(Partition, "append_records_to_follower", skipping)
+
+
+def acks_all_before_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "replication_outcome", lambda self, required_offset: ErrorCode.NONE)
+
+
+def no_epoch_before_the_first_append(patch: pytest.MonkeyPatch) -> None:
+    """A new leader's epoch gets into its cache with the first record only, and so at the wrong place or never."""
+    assign = LeaderEpochCache.assign
+
+    def late(self: LeaderEpochCache, epoch: int, start_offset: int) -> bool:
+        if start_offset > 0 and epoch > self.latest_epoch:
+            start_offset += 1
+        return assign(self, epoch, start_offset)
+
+    patch.setattr(LeaderEpochCache, "assign", late)
+
+
+def a_lease_that_nobody_fences(patch: pytest.MonkeyPatch) -> None:
+    """The controller takes proposals of a leader whose time is over, and so of any epoch."""
+    alter = PartitionControl._alter_one
+
+    def unfenced(
+        self: Any, sender: int, topic: Any, wanted: Any, version: int, changes: Any
+    ) -> None:
+        partition = changes.current(topic, wanted.partition_index)
+        isr = [state.broker_id for state in wanted.new_isr_with_epochs]
+        if isr and set(isr) <= set(partition.replicas) and partition.leader in isr:
+            for state in wanted.new_isr_with_epochs:
+                state.broker_epoch = -1
+            wanted.leader_epoch = partition.leader_epoch
+            wanted.partition_epoch = partition.partition_epoch
+            sender = partition.leader
+        alter(self, sender, topic, wanted, version, changes)
+
+    patch.setattr(PartitionControl, "_alter_one", unfenced)
+
+
+def a_broker_obeys_old_controllers_and_old_orders(patch: pytest.MonkeyPatch) -> None:
+    """No fencing by controller epoch and broker epoch (KIP-380)."""
+
+    def check(self: ReplicaManager, controller_epoch: int, broker_epoch: int) -> ErrorCode:
+        self.controller_epoch = controller_epoch
+        return ErrorCode.NONE
+
+    patch.setattr(ReplicaManager, "check_epochs", check)
+
+
+def orders_before_registration(patch: pytest.MonkeyPatch) -> None:
+    """A broker obeys orders for its last incarnation as long as it does not know its own epoch."""
+    patch.setattr(ClusterMember, "is_registered", True)
+
+
+def a_restarted_broker_stays_in_the_isr(patch: pytest.MonkeyPatch) -> None:
+    """A broker that registers again is not taken out of ISRs first."""
+
+    def not_failed(self: Any, broker_id: int, why: str) -> None:
+        if why != "registered again":
+            fail(self, broker_id, why)
+
+    fail = BrokerRegistry.fail
+    patch.setattr(BrokerRegistry, "fail", not_failed)
+    patch.setattr(BrokerRegistry, "connection_lost", lambda self, broker_id, epoch: None)
+    patch.setattr(BrokerRegistry, "_is_missed", lambda self, broker: True)
+
+
+def a_pending_change_is_dropped_on_any_error(patch: pytest.MonkeyPatch) -> None:
+    """A leader takes a lost answer for "was not done"."""
+    answered = AlterPartitionManager._answered
+    count = [0]
+
+    def losing(self: Any, response: Any, version: int) -> None:
+        count[0] += 1
+        if response is None or count[0] % 3 == 0:
+            batch, self._in_flight = self._in_flight, {}
+            for proposal in batch.values():
+                if self._is_pending(proposal):
+                    proposal.partition.isr_state = CommittedIsr(proposal.state.isr)
+            return
+        answered(self, response, version)
+
+    patch.setattr(AlterPartitionManager, "_answered", losing)
+
+
+def the_isr_is_joined_too_early(patch: pytest.MonkeyPatch) -> None:
+    """A follower is proposed whether or not it has reached the high watermark."""
+
+    def expand(self: Partition, replica: Any) -> bool:
+        state = self.isr_state
+        if state.in_flight or replica.broker_id in state.isr:
+            return False
+        self.isr_state = PendingExpandIsr(state.isr, replica.broker_id)
+        self._host.propose_isr(self)
+        return True
+
+    patch.setattr(Partition, "maybe_expand_isr", expand)
+
+
+def duplicates_are_appended(patch: pytest.MonkeyPatch) -> None:
+    """A retried batch is not recognised."""
+
+    def check(self: Any, header: Any, origin: Any, marker: Any = None) -> None:
+        return None
+
+    patch.setattr(ProducerStateManager, "check", check)
+
+
+def consumers_read_to_the_log_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "read_bound", lambda self, params: self.log.log_end_offset)
+
+
+def a_deleted_replica_is_made_again(patch: pytest.MonkeyPatch) -> None:
+    """What a broker has deleted of a topic is ordered anew when it registers, and nobody deletes it any more."""
+    patch.setattr(TopicDeletions, "deleted_on", lambda self, broker_id, topic: set())
+
+
+def _only(*kinds: str) -> Focus:
+    def focus(plan: Plan) -> None:
+        for kind in plan.weights:
+            plan.weights[kind] = 5 if kind in kinds else 0
+
+    return focus
+
+
+def _as_drawn(plan: Plan) -> None:
+    """Nothing."""
+
+
+def _no_unclean(plan: Plan) -> None:
+    plan.unclean = False
+    for topic in plan.topics:
+        topic.configs.pop("unclean.leader.election.enable", None)
+
+
+# Mutation: the rules that catch it, and how its plans are drawn.
+MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
+    (high_watermark_by_the_leader_alone, {"I4", "I10", "I20"}, _as_drawn),
+    (high_watermark_by_the_proposed_isr, {"I4", "I10", "I14", "I19"}, _as_drawn),
+    (high_watermark_without_the_joiner, {"I4", "I10", "I14"}, _as_drawn),
+    (truncation_to_the_high_watermark, {"I19", "I20", "I10", "I4"}, _as_drawn),
+    (no_truncation, {"I3", "I4", "I30", "I6", "I2"}, _as_drawn),
+    (no_leader_epoch_check, {"I3", "I4", "I30", "I1", "I10"}, _as_drawn),
+    (election_outside_the_isr, {"I20"}, _no_unclean),
+    (a_follower_appends_past_a_gap, {"I26", "I3"}, _as_drawn),
+    (acks_all_before_the_high_watermark, {"I23"}, _as_drawn),
+    (no_epoch_before_the_first_append, {"I6"}, _as_drawn),
+    (a_lease_that_nobody_fences, {"I10", "I4", "I14", "I20"}, _as_drawn),
+    (a_broker_obeys_old_controllers_and_old_orders, {"I15", "I13", "I8", "I1"}, _as_drawn),
+    (a_restarted_broker_stays_in_the_isr, {"I3", "I10", "I20", "I30", "I4"}, _only("power_cut")),
+    (a_pending_change_is_dropped_on_any_error, {"I14", "I10", "I4"}, _as_drawn),
+    (the_isr_is_joined_too_early, {"I21"}, _as_drawn),
+    (duplicates_are_appended, {"I22", "I31"}, _as_drawn),
+    (consumers_read_to_the_log_end, {"I17"}, _as_drawn),
+    (
+        a_deleted_replica_is_made_again,
+        {"I30", "I1"},
+        _only("power_cut", "kill", "delete_topic", "cut"),
+    ),
+]

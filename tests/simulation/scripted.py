@@ -1,0 +1,131 @@
+"""Scenarios on the simulator: what chance finds too seldom, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kwire.replication.controller_state import PartitionState
+from kwire.replication.isr import PendingExpandIsr
+from kwire.replication.partition import Partition
+from kwire.sim.network import Weather
+from kwire.sim.plan import Plan, TopicPlan
+from kwire.sim.schedule import MS
+from kwire.sim.simulation import CONTROLLER_ID, Simulation
+
+
+class Scripted:
+    """A quiet cluster with one partition; `story` is told, then the cluster must converge."""
+
+    def __init__(self, story: Callable[[Scripted], None], *, brokers: int = 2) -> None:
+        plan = Plan(1, without=frozenset(Plan(1).weights))
+        plan.brokers = brokers
+        plan.unclean = False
+        plan.topics = [TopicPlan("orders", 1, brokers, {"min.insync.replicas": "1"})]
+        plan.weather = Weather()
+        plan.producers = [(1, True)]
+        plan.work_pause_ms = 5
+        plan.skew_ms = 0
+        plan.config.update(
+            {
+                "replica.lag.time.max.ms": "300",
+                "broker.session.timeout.ms": "2000",
+                "broker.heartbeat.interval.ms": "500",
+                "log.flush.interval.messages": str(1 << 40),
+                "log.segment.bytes": str(1 << 20),
+                "replica.socket.timeout.ms": "4000",
+            }
+        )
+        self.simulation = Simulation(1, plan=plan)
+        self._story = story
+
+    def run(self) -> None:
+        self.simulation.start()
+        self._story(self)
+        self.simulation.converge()
+
+    @property
+    def leader_id(self) -> int:
+        return self.state().leader
+
+    @property
+    def replicas(self) -> list[int]:
+        """The leader first, the next to lead second."""
+        return self.state().replicas
+
+    def state(self) -> PartitionState:
+        controller = self.simulation.controller
+        assert controller is not None
+        return controller.controller.state.topics["orders"].partitions[0]
+
+    def partition(self, broker_id: int) -> Partition:
+        return self.simulation.broker(broker_id).services.replica_manager.by_key["orders", 0]
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Runs step by step."""
+        limit_us = self.simulation.schedule.now_us + 10_000 * MS
+        while not condition():
+            assert self.simulation.schedule.run_next()
+            assert self.simulation.schedule.now_us < limit_us, f"never: {what}"
+
+    def wait(self, milliseconds: int) -> None:
+        end_us = self.simulation.schedule.now_us + milliseconds * MS
+        while (next_us := self.simulation.schedule.next_us()) is not None and next_us <= end_us:
+            self.simulation.schedule.run_next()
+
+    def cut(self, one: int, other: int) -> None:
+        self.simulation.network.cut(one, other)
+        self.simulation.network.cut(other, one)
+
+    def heal(self, one: int, other: int) -> None:
+        self.simulation.network.heal(one, other)
+        self.simulation.network.heal(other, one)
+
+    def power_cut(self, broker_id: int) -> None:
+        """All that was not flushed is gone."""
+        self.simulation.nodes[broker_id].stop()
+        self.simulation.stores[broker_id].crash()
+        self.simulation.power_cut.add(broker_id)
+
+
+def restarted_while_its_proposal_travels() -> Scripted:
+    """S55: a follower is proposed for the ISR, loses its log and restarts before the controller hears the proposal."""
+
+    def story(cluster: Scripted) -> None:
+        simulation = cluster.simulation
+        leader = cluster.leader_id
+        follower = 3 - leader
+        cluster.cut(leader, follower)
+        cluster.until(lambda: cluster.partition(leader).isr == {leader}, "the ISR shrinks")
+        simulation.network.slow_down(leader, CONTROLLER_ID, 400 * MS)
+        cluster.heal(leader, follower)
+        cluster.until(
+            lambda: isinstance(cluster.partition(leader).isr_state, PendingExpandIsr),
+            "the follower is proposed",
+        )
+        cluster.power_cut(follower)
+        cluster.cut(leader, follower)
+        simulation.nodes[follower].start()
+        cluster.wait(1000)
+
+    return Scripted(story)
+
+
+def an_order_for_the_incarnation_before() -> Scripted:
+    """A follower has lost its log and restarted; before the controller knows, the leader dies and it is elected."""
+
+    def story(cluster: Scripted) -> None:
+        simulation = cluster.simulation
+        leader, follower, _ = cluster.replicas
+        cluster.until(lambda: cluster.partition(leader).log.high_watermark > 5, "records")
+        simulation.nodes[follower].stop(100 * MS)
+        simulation.stores[follower].crash()
+        simulation.power_cut.add(follower)
+        simulation.nodes[leader].stop(80 * MS)
+        cluster.wait(
+            102
+        )  # the controller has noticed both ends; who is missed has 30 ms to come back
+        simulation.network.slow_down(follower, CONTROLLER_ID, 400 * MS)
+        simulation.nodes[follower].start()
+        cluster.wait(1000)
+
+    return Scripted(story, brokers=3)
