@@ -122,6 +122,7 @@ class ProcessHandle:
         self._process: asyncio.subprocess.Process | None = None
         self._ending = False
         self._asking = asyncio.Lock()
+        self._exchanges: set[asyncio.Task[str]] = set()
         self.log_path: str | None = None  # for what it logs, instead of this process's stderr
         self._watcher: asyncio.Task[None] | None = None
 
@@ -222,16 +223,24 @@ class ProcessHandle:
         return _answered(await self._ask(json.dumps(question)))
 
     async def _ask(self, line: str) -> str:
-        process = self._process
-        if process is None:
-            raise NodeError(f"node {self.node_id} does not run")
-        assert process.stdin is not None and process.stdout is not None
-        async with self._asking:
-            process.stdin.write(line.encode() + b"\n")
-            answer = (await process.stdout.readline()).decode().strip()
+        # Answers come in the order of the questions: who gives up waiting must not leave his to the next.
+        exchange = asyncio.get_running_loop().create_task(self._exchange(line))
+        self._exchanges.add(exchange)
+        exchange.add_done_callback(self._exchanges.discard)
+        answer = await asyncio.shield(exchange)
         if not answer:
             raise NodeError(f"node {self.node_id} does not run")
         return answer
+
+    async def _exchange(self, line: str) -> str:
+        """The answer to a line; "" when there is none."""
+        async with self._asking:
+            process = self._process
+            if process is None:
+                return ""
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(line.encode() + b"\n")
+            return (await process.stdout.readline()).decode().strip()
 
     def pause(self) -> None:
         """Stands still until `resume`."""
