@@ -4,11 +4,13 @@
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
-CODE := kwire protocol replication tests compat_tests bench
+CODE := kwire protocol replication tests compat_tests bench spark_it
+SPARK_PY := spark_it/.build/venv-$(or $(SPARK_VERSION),4.0.0)/bin/python
 export REAL
+export SPARK_VERSION
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up lint unit golden compat test test-all demo bench soak bench-cluster clean
+.PHONY: help setup up lint unit golden compat test test-all demo bench soak bench-cluster spark spark-wordcount clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -39,6 +41,7 @@ test: lint golden setup  ## all checks that fit in a quarter of an hour
 
 test-all: lint golden setup  ## everything, and missing tools are failures
 	COMPAT_STRICT=1 $(PYTEST) tests compat_tests $(ARGS)
+	$(MAKE) spark ARGS=
 
 demo: setup  ## a real text, a word count, kill -9 in the middle, nothing lost
 	@$(PY) -m compat_tests.demo $(ARGS)
@@ -53,5 +56,14 @@ soak: setup  ## five brokers attacked for MINUTES (10), two client libraries, no
 bench-cluster: setup  ## three kwire brokers beside three of Apache Kafka, acks=all, one table
 	@$(PY) -m bench.cluster $(ARGS)
 
+spark: setup  ## Spark's Kafka source and sink on three brokers: a word count, then the tests; SPARK_VERSION=3.5.7
+	@bash spark_it/setup.sh
+	@$(SPARK_PY) spark_it/wordcount.py
+	$(SPARK_PY) -m pytest spark_it $(ARGS)
+
+spark-wordcount: setup  ## the word count alone; ARGS="--text FILE --isolation process"
+	@bash spark_it/setup.sh
+	@$(SPARK_PY) spark_it/wordcount.py $(ARGS)
+
 clean:  ## remove what was built (not .venv)
-	rm -rf compat_tests/.build bench/.build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf compat_tests/.build bench/.build spark_it/.build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,138 @@
+"""A word count through kwire: a text is produced, Spark counts it as it comes, the counts go back and are read.
+
+    make spark                                          kwire and Spark embedded (local[*]), started here
+    python spark_it/wordcount.py --isolation process    each broker in a process of its own
+    spark-submit --jars … spark_it/wordcount.py --bootstrap HOST:PORT,…
+
+The lines are produced by a stock client (confluent-kafka, idempotent, acks=all) while the query runs. The query reads
+the topic of lines, keeps a count of each word and writes every count that changed to the topic of counts, word as key,
+as an update stream; the last record of a key is its count. The stock client reads these and they are held against
+what Python counts in the same text. Exit status 0 when they are equal.
+"""
+
+# ruff: noqa: T201 (printing is what it is for)
+
+import argparse
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from pydoc_data.topics import topics
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from spark_it import support
+
+WORD = re.compile(r"[a-z]+")
+
+
+def text_lines(path: str | None, lines_max: int) -> list[str]:
+    """The lines of a file, or of Python's own language reference, which is everywhere Python is."""
+    text = Path(path).read_text(errors="replace") if path else "\n".join(topics.values())
+    return [line for line in text.splitlines() if line.strip()][:lines_max]
+
+
+def session(submitted: bool, folder: Path) -> Any:
+    """The session spark-submit has set up, or one inside this process."""
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("kwire word count")
+    if not submitted:
+        builder = builder.master("local[*]")
+        for key, value in support.spark_options(pyspark.__version__, folder).items():
+            builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def start_counting(spark: Any, bootstrap: str, lines: str, counts: str, checkpoint: Path) -> Any:
+    """The running query: words of the topic of lines, counted into the topic of counts."""
+    from pyspark.sql.functions import col, explode, lower, regexp_extract_all
+    from pyspark.sql.functions import lit as literal
+
+    source = {"kafka.bootstrap.servers": bootstrap, "subscribe": lines}
+    frame = spark.readStream.format("kafka").options(**source, startingOffsets="earliest").load()
+    text = lower(col("value").cast("string"))
+    words = frame.select(explode(regexp_extract_all(text, literal("([a-z]+)"))).alias("key"))
+    counted = words.groupBy("key").count().selectExpr("key", "string(count) as value")
+    writer = counted.writeStream.outputMode("update").format("kafka")
+    writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", counts)
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    return writer.trigger(processingTime="200 milliseconds").start()
+
+
+def count(spark: Any, bootstrap: str, text: list[str], folder: Path) -> tuple[Counter[str], int]:
+    """What the stock client reads: the words' counts, and how many updates they came in."""
+    client = support.StockClient(bootstrap)
+    suffix = f"{os.getpid()}-{time.time_ns() % 1_000_000}"  # a cluster may be counted on twice
+    lines, counts = f"lines-{suffix}", f"counts-{suffix}"
+    client.create(lines, 3)
+    client.create(counts, 3)
+    query = start_counting(spark, bootstrap, lines, counts, folder / "checkpoint")
+    for start in range(0, len(text), 1000):
+        client.produce(lines, text[start : start + 1000], **{"enable.idempotence": True})
+    query.processAllAvailable()
+    query.stop()
+    updates = client.read(counts)
+    last = {message.key().decode(): int(message.value()) for message in updates}
+    return Counter(last), len(updates)
+
+
+def report(counted: Counter[str], expected: Counter[str], lines: int, updates: int) -> int:
+    """Says the result to people; the exit status."""
+    width = max(len(word) for word, _ in counted.most_common(10)) if counted else 1
+    for word, number in counted.most_common(10):
+        print(f"  {word:<{width}} {number:>6}")
+    same = counted == expected
+    words = f"{counted.total()} words in {lines} lines, {len(counted)} different, {updates} updates"
+    print(f"{words}: {'the same as counted without Kafka' if same else 'NOT what was produced'}")
+    for word in [word for word in {*counted, *expected} if counted[word] != expected[word]][:10]:
+        print(f"  {word}: {counted[word]} counted, {expected[word]} produced")
+    return 0 if same else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--bootstrap", help="brokers that run; three of kwire are started if not given"
+    )
+    parser.add_argument("--isolation", choices=("thread", "process"), default="thread")
+    parser.add_argument("--text", help="file to count instead of Python's language reference")
+    parser.add_argument("--lines", type=int, default=5000, help="at most so many lines")
+    options = parser.parse_args()
+
+    text = text_lines(options.text, options.lines)
+    expected = Counter(word for line in text for word in WORD.findall(line.lower()))
+    # spark-submit has a gateway to its JVM ready before the script runs.
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    os.environ.update(support.spark_environment())
+    folder = Path(tempfile.mkdtemp(prefix="kwire-wordcount-"))
+    kwire = spark = None
+    try:
+        if not options.bootstrap:
+            kwire = support.KwireUp(folder / "kwire", options.isolation)
+        bootstrap = options.bootstrap or kwire.bootstrap  # type: ignore[union-attr]
+        started = time.monotonic()
+        spark = session(submitted, folder)
+        how = "by spark-submit" if submitted else f"embedded, {spark.sparkContext.master}"
+        print(f"Spark {spark.version} {how}, brokers {bootstrap}", flush=True)
+        counted, updates = count(spark, bootstrap, text, folder)
+        print(f"counted in {time.monotonic() - started:.1f} s, start of Spark included")
+        return report(counted, expected, len(text), updates)
+    finally:
+        if spark is not None:
+            spark.stop()
+        if kwire is not None:
+            kwire.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
