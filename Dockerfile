@@ -1,6 +1,6 @@
 # kwire as an image: docker run -p 9092:9092 kwire
 #
-# It keeps the contracts of apache/kafka and confluentinc/cp-kafka (docker/README.md), so that what wraps those wraps
+# It keeps the contracts of apache/kafka and confluentinc/cp-kafka (docs/docker.md), so that what wraps those wraps
 # this. BASE_IMAGE: any Debian with Python 3.11 or newer; tools/docker-base.sh makes one where nothing can be pulled.
 # No heredocs, no --mount, no --chmod: the classic builder makes it, too.
 ARG BASE_IMAGE=python:3.13-slim

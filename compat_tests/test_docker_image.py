@@ -2,6 +2,7 @@
 
 Skipped, with the reason, where no engine can run."""
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -295,6 +296,34 @@ def test_three_containers_lose_nothing_when_the_leaders_is_killed() -> None:
             assert docker_engine.stop_seconds(container) < MOST_STOP_SECONDS, name
             container.reload()
             assert container.attrs["State"]["ExitCode"] == 0
+
+
+def test_three_nodes_with_both_roles_are_one_cluster(tmp_path: Path) -> None:
+    """As many compose files have it: each container broker and controller, the controllers a quorum."""
+    import yaml
+
+    example = yaml.safe_load((EXAMPLES / "three-brokers.yml").read_text())
+    services = {name: each for name, each in example["services"].items() if name != "controller"}
+    for service in services.values():
+        del service["depends_on"]
+        service["environment"].update(
+            KAFKA_PROCESS_ROLES="broker,controller",
+            KAFKA_CONTROLLER_QUORUM_VOTERS="1@kafka-1:9093,2@kafka-2:9093,3@kafka-3:9093",
+            KAFKA_LISTENERS="HOST://:9092,INSIDE://:19092,CONTROLLER://:9093",
+        )
+    path = tmp_path / "both-roles.yml"
+    text = yaml.safe_dump({"services": services}, default_style=None)
+    path.write_text(re.sub(r"- (\d+:9092)", r'- "\1"', text.replace("'", "")))
+    with docker_engine.Compose(path) as compose:
+        compose.wait_ready()
+        servers = ",".join(f"localhost:{port}" for port in compose.ports.values())
+        produce(servers, "words", [b"one"])
+        described = run_inside(
+            compose.containers["kafka-2"], "kafka-topics", "--describe", "--topic", "words"
+        )
+        assert sorted(described.split("Replicas: ")[1].split()[0].split(",")) == ["1", "2", "3"]
+        for container in reversed(compose.containers.values()):
+            assert docker_engine.stop_seconds(container) < MOST_STOP_SECONDS
 
 
 def read_all(servers: str, topic: str) -> list[bytes]:
