@@ -62,7 +62,8 @@ def test_kcat_example(tmp_path: Path) -> None:
     (up,) = [line for line in lines_starting("kwire up") if line.endswith("&")]
     broker = Up(tmp_path, up)
     broker.start()
-    commands = "\n".join(line for line in blocks("sh")[1].splitlines() if "kcat" in line)
+    (kcats,) = [block for block in blocks("sh") if "kcat -P" in block]
+    commands = "\n".join(line for line in kcats.splitlines() if "kcat" in line)
     commands = commands.replace("localhost:9092", broker.bootstrap_servers)
     done = subprocess.run(["bash", "-ec", commands], capture_output=True, text=True, timeout=40)
     broker.kill9()
