@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 REQUEST_SECONDS = 20.0
 _POLL_SECONDS = 0.002
+_SIGNALS_OF_USERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT}  # whoever sends them means it
 
 
 class Broker:
@@ -211,6 +213,11 @@ class Cluster:
         if supervisor.controller.running:
             with suppress(NodeError):
                 self._failures += await supervisor.controller.ask("failures")
+        self._failures += [
+            f"the process of {what} has ended by itself: {how}"
+            for what, how, status in supervisor.deaths
+            if -status not in _SIGNALS_OF_USERS
+        ]
         self._supervisor = None
         try:
             with translated():

@@ -322,6 +322,7 @@ class Supervisor:
         self.data_dir = data_dir
         self._log_options = log_options or []
         self._stopping = False
+        self.deaths: list[tuple[str, str, int]] = []  # of processes, unasked: who, how, return code
         last_id = first_id + brokers - 1
         self.controller_id = last_id + 1 if first_id <= CONTROLLER_ID <= last_id else CONTROLLER_ID
         self._base = {
@@ -374,6 +375,7 @@ class Supervisor:
         if not self._stopping:
             how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
             what = "the controller" if node_id == self.controller_id else f"broker {node_id}"
+            self.deaths.append((what, how, status))
             event(_log, logging.ERROR, f"{what} has ended ({how}); the others go on")
 
     @property

@@ -1,6 +1,9 @@
 """kwire.Cluster: what a test author does with it, with brokers as threads and as processes."""
 
 import json
+import os
+import shutil
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -364,6 +367,32 @@ def test_an_internal_error_of_a_broker_is_raised_at_the_end(isolation: str) -> N
         cluster._run(_let_fail(cluster._inner.broker(1)._handle))
         raise ValueError("mine")
     assert "on purpose" in mine.value.__notes__[0]
+
+
+def test_a_process_that_crashes_is_told_and_one_that_somebody_kills_is_not() -> None:
+    cluster = Cluster(2, isolation="process")
+    for number, expected in [(signal.SIGKILL, None), (signal.SIGABRT, "broker 2.*SIGABRT")]:
+        cluster.start()
+        os.kill(cluster._inner.node(2).pid, number)
+        cluster.wait_for(lambda c: not c.broker(2).running)
+        if expected is None:
+            cluster.stop()
+        else:
+            with pytest.raises(errors.InternalError, match=expected):
+                cluster.stop()
+
+
+def test_directories_of_two_clusters_do_not_mix(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        with Cluster(2, data_dir=tmp_path / name):
+            pass
+    shutil.rmtree(tmp_path / "one" / "broker-2")
+    shutil.move(tmp_path / "other" / "broker-2", tmp_path / "one" / "broker-2")
+    with pytest.raises(
+        errors.StartError, match=r"broker 2: data directory .*belongs to cluster"
+    ) as e:
+        Cluster(2, data_dir=tmp_path / "one").start()
+    assert "\n" not in str(e.value)
 
 
 async def _let_fail(handle: Any) -> None:
