@@ -47,6 +47,7 @@ CONFIG = {
 DOWN_AT_MOST = 2
 PAUSE_BETWEEN_S = (0.3, 2.0)
 RECORDS_PER_SECOND = 200
+LONG_SILENCE_S = 4.0
 DELIVERY_TIMEOUT_MS = 600_000
 
 
@@ -60,6 +61,7 @@ class Writer:
     errors: list[str] = field(default_factory=list)
     longest_silence_s: float = 0.0
     last_ack: float = field(default_factory=time.monotonic)
+    silences: list[tuple[float, float]] = field(default_factory=list)  # end and length of long ones
 
     def next(self) -> tuple[int, bytes]:
         """The partition and the value of the next record."""
@@ -69,7 +71,10 @@ class Writer:
 
     def delivered(self, number: int, partition: int, offset: int) -> None:
         now = time.monotonic()
-        self.longest_silence_s = max(self.longest_silence_s, now - self.last_ack)
+        silence_s = now - self.last_ack
+        self.longest_silence_s = max(self.longest_silence_s, silence_s)
+        if silence_s > LONG_SILENCE_S:
+            self.silences.append((now, silence_s))
         self.last_ack = now
         self.acked[number] = partition, offset
 
@@ -505,6 +510,9 @@ def soak(
         wrong += faults_of(writers, found) + reader.faults(found)
         say(f"a consumer has seen {len(reader.seen)} records meanwhile")
     say("checked")
+    for writer in writers:
+        for end, length_s in writer.silences:
+            say(f"{writer.name} got no answer for {length_s:.1f} s until {end - begin:.2f}")
     (folder / "history.txt").write_text("\n".join([*history, *wrong]) + "\n")
     return wrong, summary(seed, attack.counts, writers, found, size_bytes, time.monotonic() - begin)
 
