@@ -35,7 +35,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session", params=os.environ.get("SPARK_ISOLATION", "thread").split(","))
-def kwire(
+def brokers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Any]:
     """Three brokers; SPARK_ISOLATION=thread,process runs all tests on both kinds."""
@@ -48,8 +48,8 @@ def kwire(
 
 
 @pytest.fixture
-def client(kwire: support.KwireUp) -> support.StockClient:
-    return support.StockClient(kwire.bootstrap)
+def client(brokers: support.KwireUp) -> support.StockClient:
+    return support.StockClient(brokers.bootstrap)
 
 
 @pytest.fixture
@@ -59,22 +59,22 @@ def fresh() -> Callable[[str], str]:
 
 
 @pytest.fixture
-def read(spark: Any, kwire: support.KwireUp) -> Callable[..., Any]:
+def read(spark: Any, brokers: support.KwireUp) -> Callable[..., Any]:
     """`read(subscribe="t", startingOffsets="earliest")`: a batch DataFrame; dots in options by a dict."""
 
     def frame(more: dict[str, str] | None = None, **options: str) -> Any:
-        everything = {"kafka.bootstrap.servers": kwire.bootstrap, **options, **(more or {})}
+        everything = {"kafka.bootstrap.servers": brokers.bootstrap, **options, **(more or {})}
         return spark.read.format("kafka").options(**everything).load()
 
     return frame
 
 
 @pytest.fixture
-def stream(spark: Any, kwire: support.KwireUp) -> Callable[..., Any]:
+def stream(spark: Any, brokers: support.KwireUp) -> Callable[..., Any]:
     """`stream(subscribe="t")`: a streaming DataFrame, from the earliest records unless told otherwise."""
 
     def frame(more: dict[str, str] | None = None, **options: str) -> Any:
-        start = {"kafka.bootstrap.servers": kwire.bootstrap, "startingOffsets": "earliest"}
+        start = {"kafka.bootstrap.servers": brokers.bootstrap, "startingOffsets": "earliest"}
         return (
             spark.readStream.format("kafka").options(**{**start, **options, **(more or {})}).load()
         )

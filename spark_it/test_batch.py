@@ -13,11 +13,11 @@ A_PARTITION = 10
 
 
 @pytest.fixture(scope="module")
-def filled(kwire: Any) -> str:
+def filled(brokers: Any) -> str:
     """A topic of 3 partitions with 10 records each: value "p:i", one second from one to the next."""
     from spark_it.support import StockClient
 
-    client = StockClient(kwire.bootstrap)
+    client = StockClient(brokers.bootstrap)
     topic = client.create("filled", 3, retention_ms="-1")  # its records are years old
     records = [
         {
@@ -133,14 +133,14 @@ def test_topics_by_list_by_pattern_and_by_assignment(read: Any, client: Any, fre
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_records_are_read_and_written(
-    codec: str, read: Any, client: Any, fresh: Any, kwire: Any
+    codec: str, read: Any, client: Any, fresh: Any, brokers: Any
 ) -> None:
     source, target = client.create(fresh(codec), 2), client.create(fresh(codec), 2)
     expected = sorted(f"{index}" * 50 for index in range(200))
     client.produce(source, expected, **{"compression.type": codec})
     frame = read(subscribe=source).select("value")
     assert values(frame) == expected
-    options = {"kafka.bootstrap.servers": kwire.bootstrap, "kafka.compression.type": codec}
+    options = {"kafka.bootstrap.servers": brokers.bootstrap, "kafka.compression.type": codec}
     frame.write.format("kafka").options(**options, topic=target).save()
     assert sorted(client.values(target)) == expected
 
@@ -171,9 +171,9 @@ def test_deleted_records_are_not_read_and_fail_when_asked_for(
 
 
 @pytest.fixture
-def write(kwire: Any) -> Callable[..., None]:
+def write(brokers: Any) -> Callable[..., None]:
     def save(frame: Any, **options: str) -> None:
-        everything = {"kafka.bootstrap.servers": kwire.bootstrap, **options}
+        everything = {"kafka.bootstrap.servers": brokers.bootstrap, **options}
         frame.write.format("kafka").options(**everything).save()
 
     return save

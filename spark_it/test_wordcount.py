@@ -35,12 +35,12 @@ def test_the_word_count_runs_embedded(isolation: str) -> None:
     assert last.endswith("the same as counted without Kafka")
 
 
-def test_the_word_count_runs_by_spark_submit(kwire: Any, tmp_path: Path) -> None:
+def test_the_word_count_runs_by_spark_submit(brokers: Any, tmp_path: Path) -> None:
     import pyspark
 
     text = tmp_path / "text"
     text.write_text("one fish two fish\nred fish blue fish\n")
-    arguments = ["--bootstrap", kwire.bootstrap, "--text", str(text)]
+    arguments = ["--bootstrap", brokers.bootstrap, "--text", str(text)]
     said = result_of(support.submit_command(pyspark.__version__, SCRIPT, arguments))
     assert any("by spark-submit" in line for line in said), said
     assert "  fish      4" in said
