@@ -206,13 +206,17 @@ def test_the_example_of_one_broker() -> None:
         servers = f"localhost:{compose.ports['9092']}"
         produce(servers, "orders", [b"one"])
         read = ["kafka-console-consumer", "--bootstrap-server", "kafka:19092", "--topic", "orders"]
-        inside = docker_engine.engine().containers.run(
+        beside = docker_engine.engine().containers.run(
             docker_engine.image(),
             [*read, "--from-beginning", "--max-messages", "1"],
             network=compose.name,
-            remove=True,
+            detach=True,
         )
-        assert inside == b"one\n"
+        try:
+            assert beside.wait(timeout=60)["StatusCode"] == 0, beside.logs()
+            assert beside.logs(stderr=False) == b"one\n"
+        finally:
+            beside.remove(force=True, v=True)
 
 
 def leader_of(servers: str, topic: str) -> int:
