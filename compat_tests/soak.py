@@ -265,12 +265,15 @@ class Attack:
                 continue
             if self.controller in self._until and node != self.controller:
                 continue
-            del self._until[node]
-            self._cures.pop(node)()
-            self.say(f"node {node} is back")
+            self._bring_back(node)
         owed, self._heals_owed = self._heals_owed, []
         for node, other in owed:
             self._heal(node, other)
+
+    def _bring_back(self, node: int) -> None:
+        del self._until[node]
+        self._cures.pop(node)()
+        self.say(f"node {node} is back")
 
     def end(self) -> None:
         while self._until:
@@ -358,6 +361,8 @@ class Attack:
         return cure
 
     def _reassign(self, partition: int, target: list[int]) -> None:
+        if self.controller in self._until:
+            self._bring_back(self.controller)  # without it the answer would only be waited for
         try:
             by = [n for n in self.cluster.running_ids() if n not in self._until]
             error = self.cluster.reassign(TOPIC, partition, target, by=by[0])
