@@ -137,12 +137,7 @@ def _verify_acked(simulation: Simulation, ghost: GhostPartition, truth: Partitio
         entry = acked.entry
         if entry.next <= log.start or log.holds(entry):
             continue
-        excuse = [
-            loss
-            for loss in ghost.losses
-            if loss.kind in ("unclean", "survivor") and loss.start < entry.next
-        ]
-        if not excuse:
+        if (entry.epoch, entry.base) not in ghost.given_up:
             losers = {loss.node_id for loss in ghost.losses if loss.start < entry.next}
             simulation.invariants.violated(
                 "I24",

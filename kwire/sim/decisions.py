@@ -141,6 +141,13 @@ class Decisions:
             )
         if new.leader != old.leader and new.leader_epoch == old.leader_epoch and old.isr:
             self._checker.violated("I13", f"another leader in the same epoch, {what}")
+        counts = self._checker.counts
+        counts["elections"] += new.leader >= 0 and new.leader != old.leader
+        counts["ISR shrinks"] += len(new.isr) < len(old.isr)
+        counts["ISR expands"] += (
+            len(new.isr) > len(old.isr) and new.leader_epoch == old.leader_epoch
+        )
+        counts["reassignments"] += old.reassigning and not new.reassigning
         lost = [node for node in old.replicas if node not in new.replicas]
         if lost and set(lost) <= set(old.original) and not old.adding and not old.removing:
             self._checker.violated("I28", f"replicas {lost} gone without a reassignment, {what}")
@@ -166,6 +173,7 @@ class Decisions:
 
     def _may_lose(self, ghost: GhostPartition, new: PartitionState, kind: str, text: str) -> None:
         ghost.reset_epoch = new.leader_epoch
+        self._checker.counts[kind] += 1
         log = ghost.logs.get(new.leader)
         end = 0 if log is None else log.end
         ghost.losses.append(Loss(kind, new.leader, end, ghost.committed.end, text))

@@ -194,6 +194,7 @@ class Nemesis:
         broker = simulation.broker(node.node_id)
         if not _is_harmless(broker, frame):
             return
+        simulation.invariants.counts["replays"] += 1
         before = _state(broker)
         simulation.trace(f"{node} hears an old order again")
         number = -1 - simulation.schedule.events

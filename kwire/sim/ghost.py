@@ -185,6 +185,9 @@ class GhostPartition:
         self.committed = GhostLog()
         self.acked: list[Acked] = []
         self.losses: list[Loss] = []
+        self.given_up: set[tuple[int, int]] = (
+            set()
+        )  # (epoch, offset) of batches lost in such an election
         self.lossy: set[int] = set()  # lost data, and have not been let into the ISR anew since
         self.reset_epoch = -1  # the last election that could lose data
         self.forgotten_until = -1  # commits of earlier epochs than this count no more

@@ -13,6 +13,7 @@ else of §6 holds on.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
@@ -75,6 +76,7 @@ class Invariants:
         self.partitions: dict[GhostKey, GhostPartition] = {}
         self.seen: dict[int, dict[TopicPartition, Seen]] = {}
         self.brokers: dict[int, Broker] = {}
+        self.counts: Counter[str] = Counter()  # of what happened, so that tests can see that it did
         self.trace_lines: list[str] | None = None  # what the last step changed, for a trace
 
     def violated(self, rule: str, text: str) -> NoReturn:
@@ -146,6 +148,7 @@ class Invariants:
         where = f"{ghost.name} on {node_id}"
         if new.log_end_offset < log.end:
             removed = log.cut(new.log_end_offset)
+            self.counts["truncations"] += bool(removed)
             self._check_cut(node_id, ghost, removed, new)
         if new.log_start_offset > log.start:
             log.advance_start(new.log_start_offset)
@@ -329,7 +332,7 @@ class Invariants:
                 break
             keep = entry.next
         if keep < committed.end:
-            committed.cut(keep)
+            ghost.given_up.update((entry.epoch, entry.base) for entry in committed.cut(keep))
 
     def _check_leader(
         self,
@@ -438,6 +441,7 @@ class Invariants:
                 if not power_cut and mirror.entries and owed:
                     self.violated("I25", f"{where} ended at {mirror.end}, after a restart at {end}")
                 ghost.lossy.add(node_id)
+                self.counts["tails lost"] += 1
                 ghost.losses.append(
                     Loss("tail", node_id, end, mirror.end, f"{where} lost its tail")
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -64,3 +65,14 @@ def test_a_run_does_work_worth_checking() -> None:
     assert simulation.histories.acked > 20
     assert simulation.histories.delivered > 50
     assert any(ghost.committed.end > 20 for ghost in simulation.invariants.partitions.values())
+
+
+def test_seeds_reach_what_they_are_for() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(1, 41):
+        simulation = Simulation(seed, steps=STEPS)
+        simulation.run()
+        counts += simulation.invariants.counts
+    wanted = ["elections", "ISR shrinks", "ISR expands", "truncations", "tails lost", "unclean"]
+    wanted += ["reassignments", "replays"]
+    assert {name for name in wanted if counts[name] >= 2} == set(wanted), counts
