@@ -38,6 +38,7 @@ STOP_SECONDS = 15.0
 _STATUS_SECONDS = 2.0
 _MEMBERSHIP_CHECK_SECONDS = 0.005
 _MAX_ANSWER_BYTES = 16 << 20  # of a process to a question
+_TURNS_TO_CLOSE = 10
 _INTERNAL = "KWIRE_INTERNAL"
 _INTER_BROKER_KEYS = {"inter.broker.listener.name", "security.inter.broker.protocol"}
 
@@ -414,14 +415,18 @@ class Supervisor:
         """Stops everything cleanly, the controller first: nobody need take over anything."""
         self._stopping = True
         failures: list[BaseException] = []
+        await (
+            _settle_connections()
+        )  # an asyncio server that is closed while it accepts forgets the socket
         try:
             await self.controller.stop(controlled=False)
         except NodeError as error:
             failures.append(error)
+        await _settle_connections()
         stops = [handle.stop(controlled=False) for handle in self.brokers.values()]
         results = await asyncio.gather(*stops, return_exceptions=True)
         failures += [failure for failure in results if isinstance(failure, BaseException)]
-        await asyncio.sleep(0)  # connections that were being made are given up
+        await _settle_connections()
         if failures:
             raise failures[0]
 
@@ -430,7 +435,7 @@ class Supervisor:
         self._stopping = True
         for handle in (*self.brokers.values(), self.controller):
             await handle.kill()
-        await asyncio.sleep(0)
+        await _settle_connections()
 
     async def tell_status(self) -> None:
         """Writes into the log how every node is: `status.py`."""
@@ -511,6 +516,12 @@ class Supervisor:
             code = ErrorCode(result.error_code)
             if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise SettingsError(f"--topic {result.name}: {result.error_message or code.name}")
+
+
+async def _settle_connections() -> None:
+    """Connections that were being made are given up, those that were ended are closed: asyncio takes a few turns."""
+    for _ in range(_TURNS_TO_CLOSE):
+        await asyncio.sleep(0)
 
 
 def _stored_cluster_id(data_dir: str) -> str:

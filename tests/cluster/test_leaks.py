@@ -89,7 +89,11 @@ def test_no_task_is_left_on_the_callers_loop() -> None:
             await cluster.partition("t", 1)
         return asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
 
-    assert asyncio.run(main()) == set()
+    for _ in range(
+        10
+    ):  # sockets that nobody closes are a warning when they are collected, and that an error
+        assert asyncio.run(main()) == set()
+        gc.collect()
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
