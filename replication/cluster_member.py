@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kwire.replication.replica_manager import ReplicaManager
 
 _READY_CHECK_MS: Final = 2
+_TOLD_CHECK_MS: Final = 5
 
 
 class ClusterSettings:
@@ -80,11 +81,13 @@ class ClusterMember:
     ) -> None:
         """`log_truncated`: hears of logs that had to be cut. `report`: what an operator wants to know."""
         self._settings = settings
+        self._config = config
         self._clock = clock
         self._timers = timers
         self._metadata = metadata
         self._replica_manager = replica_manager
         self._held: list[Callable[[], None]] = []
+        self._untold: list[tuple[int, Callable[[], None]]] = []  # deadline in ms, call
         self.peers = Peers(outbox, f"broker-{config.node_id}")
         self.link = ControllerLink(
             config.node_id,
@@ -145,6 +148,32 @@ class ClusterMember:
         else:  # UpdateMetadata comes by another connection than the answer to the registration
             due_ms = self._clock.now_ms + _READY_CHECK_MS
             self._timers.schedule("cluster-ready", due_ms, self._check_ready)
+
+    # -- questions that only the cluster can answer --------------------------------------------------------------
+
+    @property
+    def is_told(self) -> bool:
+        """The controller has said who is there. Before that no topic is known, which is not to say that it is unknown:
+        clients drop what they have for an unknown topic. Kafka (KRaft) does not serve clients yet in this state."""
+        return bool(self._metadata.brokers)
+
+    def when_told(self, call: Callable[[], None]) -> None:
+        """Calls back when the controller has, or after request.timeout.ms."""
+        now_ms = self._clock.now_ms
+        if not self._untold:
+            self._timers.schedule("cluster-told", now_ms + _TOLD_CHECK_MS, self._check_told)
+        self._untold.append((now_ms + self._config.request_timeout_ms, call))
+
+    def _check_told(self) -> None:
+        now_ms, told = self._clock.now_ms, self.is_told
+        waiting, self._untold = self._untold, []
+        for deadline_ms, call in waiting:
+            if told or deadline_ms <= now_ms:
+                call()
+            else:
+                self._untold.append((deadline_ms, call))
+        if self._untold:
+            self._timers.schedule("cluster-told", now_ms + _TOLD_CHECK_MS, self._check_told)
 
     # -- steps ---------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire.apis.context import PARKED
+from kwire.apis.context import PARKED, Parked
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.metadata import (
     Cursor,
@@ -34,7 +34,7 @@ from kwire.replication.metadata import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kwire.apis.context import Parked, RequestContext
+    from kwire.apis.context import RequestContext
     from kwire.protocol.schemas.control_plane import UpdateMetadataPartitionState
     from kwire.replication.metadata import MetadataCache, TopicMetadata
 
@@ -44,7 +44,22 @@ CLUSTER_OPERATIONS = 8096
 
 
 def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | Parked:
-    """Metadata v0-13. Parked while another node, the controller, makes topics that were asked for."""
+    """Metadata v0-13. Parked while another node, the controller, makes topics that were asked for, and on a broker that
+    has only just started until the controller has told it of the cluster."""
+    member = ctx.services.member
+    if member is not None and not member.is_told:
+        member.when_told(lambda: _reply_metadata(ctx, request))
+        return PARKED
+    return _metadata_or_parked(ctx, request)
+
+
+def _reply_metadata(ctx: RequestContext, request: MetadataRequest) -> None:
+    answer = _metadata_or_parked(ctx, request)
+    if not isinstance(answer, Parked):
+        ctx.reply(answer)
+
+
+def _metadata_or_parked(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | Parked:
     member = ctx.services.member
     if member is not None and (missing := _missing(ctx, request)):
         member.topic_creation.create(missing, lambda: ctx.reply(_metadata(ctx, request)))

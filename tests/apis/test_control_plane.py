@@ -35,6 +35,7 @@ from kwire.protocol.schemas.control_plane import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 from kwire.replication.clock import Clock
 from kwire.replication.cluster_member import ClusterSettings
@@ -174,6 +175,45 @@ def test_a_foreign_controller_need_not_wait_for_a_registration(driven: Driven) -
     assert driven.ready and driven.manager.broker_epoch == BROKER_EPOCH
     assert driven.broker.address_of(1) == ("127.0.0.1", 22092)
     assert driven.broker.outbox.drain() == []
+
+
+def metadata_answers(driven: Driven) -> list[Any]:
+    """What has been answered since to requests for Metadata v12."""
+    replies = [effect for effect in driven.outbox.drain() if isinstance(effect, Reply)]
+    datas = [b"".join(bytes(part) for part in reply.parts)[4:] for reply in replies]
+    return [api.parse_response(api.ApiKey.METADATA, 12, data)[1] for data in datas]
+
+
+def test_a_broker_that_knows_of_no_broker_yet_does_not_call_topics_unknown(driven: Driven) -> None:
+    client = driven.open()
+    question = MetadataRequest(
+        topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False
+    )
+    parts = api.encode_request(api.ApiKey.METADATA, 12, 7, "test", question)
+    frame = b"".join(bytes(part) for part in parts)[4:]
+    assert driven.frame(frame, client) is None
+    driven.broker.clock.now_ms += 1000
+    driven.broker.tick()
+    assert metadata_answers(driven) == []
+    driven.open()
+    assert driven.ask(metadata_request(8), 8).error_code == 0
+    driven.broker.clock.now_ms += 5
+    driven.broker.tick()
+    (answer,) = metadata_answers(driven)
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [("t", 0)]
+    assert driven.frame(frame, client).topics[0].error_code == 0
+
+
+def test_who_asks_a_broker_that_its_controller_never_speaks_to_is_answered_in_the_end(
+    driven: Driven,
+) -> None:
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    assert driven.ask(request, 12) is None
+    driven.broker.clock.now_ms += driven.broker.config.request_timeout_ms
+    driven.broker.tick()
+    (answer,) = metadata_answers(driven)
+    assert (answer.brokers, answer.topics) == ([], [])
+    assert driven.broker.next_deadline_ms() != driven.broker.clock.now_ms
 
 
 def test_orders_for_another_incarnation_or_of_an_old_controller_are_refused(
