@@ -180,13 +180,14 @@ def pytest_runtest_makereport(
         return
     report = outcome.get_result()  # type: ignore[attr-defined]
     if report.failed:
+        from kwire.cluster import Cluster
         from kwire.errors import KwireError
 
+        cluster = funcargs[name]
+        if not isinstance(cluster, Cluster):  # somebody's own fixture of that name
+            return
         try:
-            text = funcargs[name].describe()
-        except (
-            KwireError,
-            AttributeError,
-        ) as error:  # AttributeError: somebody's own fixture of that name
+            text = cluster.describe()
+        except KwireError as error:
             text = f"cannot be told: {error}"
         report.sections.append(("kwire", text))
