@@ -87,6 +87,10 @@ def number_of(value: bytes) -> tuple[str, int]:
 def write_confluent(writer: Writer, bootstrap: str, stop: threading.Event) -> None:
     from confluent_kafka import Producer
 
+    def on_error(error: Any) -> None:
+        if error.fatal():
+            writer.errors.append(f"fatal: {error.str()}")
+
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -99,6 +103,7 @@ def write_confluent(writer: Writer, bootstrap: str, stop: threading.Event) -> No
             "reconnect.backoff.max.ms": 200,
             "retry.backoff.ms": 20,
             "log_level": 0,
+            "error_cb": on_error,
         }
     )
 
@@ -148,6 +153,14 @@ def write_kafka_python(writer: Writer, bootstrap: str, stop: threading.Event) ->
     except Exception as error:
         writer.errors.append(f"flush: {error!r}")
     producer.close(10)
+
+
+def write(writer: Writer, bootstrap: str, stop: threading.Event) -> None:
+    """The thread of a writer: an exception of its client is one of its errors."""
+    try:
+        WRITERS[writer.name](writer, bootstrap, stop)
+    except Exception as error:
+        writer.errors.append(f"gave up: {error!r}")
 
 
 WRITERS: dict[str, Callable[[Writer, str, threading.Event], None]] = {
@@ -447,6 +460,10 @@ def faults_of(writers: list[Writer], found: dict[int, list[tuple[int, bytes]]]) 
             ):  # -1: a duplicate of what has left the window
                 wrong.append(f"{writer.name} {number} acknowledged at {place}, is at {where}")
         wrong += [f"{writer.name}: {error}" for error in writer.errors]
+        if writer.sent != len(writer.acked):
+            wrong.append(
+                f"{writer.name}: of {writer.sent} records {len(writer.acked)} are acknowledged"
+            )
     return wrong
 
 
@@ -480,7 +497,7 @@ def soak(
             TOPIC, [[ids[(i + k) % BROKERS] for k in range(3)] for i in range(PARTITIONS)]
         )
         threads = [
-            threading.Thread(target=WRITERS[w.name], args=(w, cluster.bootstrap, stop), daemon=True)
+            threading.Thread(target=write, args=(w, cluster.bootstrap, stop), daemon=True)
             for w in writers
         ]
         reader, reading_ends = Reader(), threading.Event()

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.kwire_only
 
 def one_writer() -> tuple[soak.Writer, dict[int, list[tuple[int, bytes]]]]:
     """A writer with four acknowledged records, all of them there."""
-    writer = soak.Writer("w")
+    writer = soak.Writer("w", sent=4)
     records = [(offset, f"w:{offset}:".encode()) for offset in range(4)]
     for offset, _ in records:
         writer.delivered(offset, 0, offset)
@@ -43,6 +43,12 @@ def test_records_out_of_order_are_told() -> None:
     wrong = soak.faults_of([writer], found)
     assert "soak-0 at 2: w 1 after 2" in wrong
     assert "w 1 acknowledged at (0, 1), is at [(0, 2)]" in wrong
+
+
+def test_a_record_without_any_answer_is_told() -> None:
+    writer, found = one_writer()
+    writer.sent = 5
+    assert soak.faults_of([writer], found) == ["w: of 5 records 4 are acknowledged"]
 
 
 def test_a_failed_delivery_is_told() -> None:
