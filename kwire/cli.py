@@ -137,7 +137,7 @@ def cli() -> None:
 )
 @click.option(
     "--log-level",
-    type=click.Choice(_LOG_LEVELS),
+    type=click.Choice(_LOG_LEVELS, case_sensitive=False),
     default="info",
     show_default=True,
     help="What goes to stderr.",
@@ -242,7 +242,7 @@ def _controller(
 @click.option("--supervised", is_flag=True, hidden=True)
 @click.option(
     "--log-level",
-    type=click.Choice(_LOG_LEVELS),
+    type=click.Choice(_LOG_LEVELS, case_sensitive=False),
     default="info",
     show_default=True,
     help="What goes to stderr.",
