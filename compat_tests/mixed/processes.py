@@ -7,6 +7,7 @@ ZooKeeper, so the test holds its node, and closing the test's session is "the br
 
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -29,6 +30,12 @@ def _java(main: str, argument: str, heap_mb: int) -> list[str]:
     return tooling.java_argv(VERSION, main, argument, heap_mb=heap_mb)
 
 
+def _mortal(argv: list[str]) -> list[str]:
+    """The command as one that ends with the test's process, even if that is killed (where setpriv is at hand)."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv else argv
+
+
 class ZooKeeper(Broker):
     name = "ZooKeeper"
 
@@ -46,7 +53,7 @@ class ZooKeeper(Broker):
         # Its request log is flushed at each write; a test's ZooKeeper does not outlive a power cut.
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         argv = _java(main, "zoo.cfg", 96)
-        return [argv[0], "-Dzookeeper.forceSync=no", *argv[1:]]
+        return _mortal([argv[0], "-Dzookeeper.forceSync=no", *argv[1:]])
 
     def _ready(self) -> bool:
         """The port is open before the server behind it serves."""
@@ -161,7 +168,7 @@ class KafkaOnZooKeeper(Broker):
         (self.folder / "server.properties").write_text(text)
 
     def _command(self) -> list[str]:
-        return _java("kafka.Kafka", "server.properties", self.heap_mb)
+        return _mortal(_java("kafka.Kafka", "server.properties", self.heap_mb))
 
     def _ready(self) -> bool:
         return answers_metadata(self.port) and self.id in self.registry.broker_ids()
@@ -194,7 +201,7 @@ class KwireNode(Broker):
         node += ["--listener", f"PLAINTEXT://127.0.0.1:{self.port}", "--data-dir", str(self.data)]
         for key, value in self.config.items():
             node += ["-c", f"{key}={value}"]
-        return node
+        return _mortal(node)
 
     def _ready(self) -> bool:
         try:
