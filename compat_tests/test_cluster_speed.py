@@ -1,5 +1,6 @@
-"""What a cluster of three costs, as loose bounds that hold on a busy machine; `make bench-cluster` measures."""
+"""What a cluster of three costs; `make bench-cluster` measures. KWIRE_SPEED_SLACK: see tests/cluster/test_speed.py."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from bench.cluster_failover import TIMES, failover_times
 
 pytestmark = pytest.mark.kwire_only
 
+SLACK = float(os.environ.get("KWIRE_SPEED_SLACK", "1"))
+
 
 def test_the_next_leader_acknowledges_within_150_ms_of_the_death_of_the_last(
     tmp_path: Path,
@@ -16,7 +19,7 @@ def test_the_next_leader_acknowledges_within_150_ms_of_the_death_of_the_last(
     (times,) = failover_times(tmp_path, ["kafka-python"]).values()
     assert len(times) == TIMES
     # Another process may hold both cores for a while; not half of the times.
-    assert sorted(times)[TIMES // 2] < 150, times
+    assert sorted(times)[TIMES // 2] < 150 * SLACK, times
 
 
 @pytest.mark.slow

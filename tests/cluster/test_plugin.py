@@ -1,5 +1,6 @@
 """The pytest plugin, seen from a user's tests: each case is a run of pytest on a folder of its own."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -293,4 +294,5 @@ print(sorted(set(sys.modules) - before))
         spent, loaded = done.stdout.splitlines()
         seconds.append(float(spent))
         assert loaded == "['kwire', 'kwire.pytest_plugin']"
-    assert min(seconds) < 0.005, seconds
+    slack = float(os.environ.get("KWIRE_SPEED_SLACK", "1"))  # see test_speed.py
+    assert min(seconds) < 0.005 * slack, seconds
