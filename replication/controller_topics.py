@@ -1,7 +1,7 @@
 """Topics at the controller: creation, deletion, more partitions.
 
 Answers to KRaft's ReplicationControlManager (3.9: its checks, their order and their texts), with the replica placement
-of AdminUtils. What a request refuses for one topic does not keep the others from being done.
+of `placement.py`. What a request refuses for one topic does not keep the others from being done.
 
 Left out: create.topic.policy.class.name, quotas on controller mutations. A time-out of the request has no meaning here:
 the controller is done when this is (`Controller.submit` waits for the brokers). A topic that waits for its deletion is
@@ -210,7 +210,9 @@ class TopicControl:
         count = controller.config.num_partitions if count == -1 else count
         factor = controller.config.default_replication_factor if factor == -1 else factor
         _check_batch_size(count)
-        replicas = assign_replicas(controller.racks(), count, factor, controller.random)
+        replicas = assign_replicas(
+            controller.racks(), count, factor, controller.random, down=self._down()
+        )
         return [controller.new_partition(r) for r in replicas]
 
     def _new_topic_id(self) -> bytes:
@@ -372,6 +374,7 @@ class TopicControl:
                 controller.random,
                 first_partition=current,
                 start_index=self._start_index(topic),
+                down=self._down(),
             )
         if validate_only:
             return
@@ -397,6 +400,11 @@ class TopicControl:
         for assignment in assignments:
             check_manual_assignment(assignment.broker_ids, registered, factor)
         return [assignment.broker_ids for assignment in assignments]
+
+    def _down(self) -> list[int]:
+        """Registered brokers that do not live, or are about to stop."""
+        controller = self._controller
+        return sorted(controller.state.broker_epochs.keys() - controller.registry.eligible)
 
     def _start_index(self, topic: TopicState) -> int:
         """AdminUtils: the walk goes on from the broker that partition 0 began with."""

@@ -1,7 +1,8 @@
 """Which brokers get the replicas of a new partition.
 
 Answers to kafka.admin.AdminUtils (replica placement with and without racks) and to the checks on manual assignments of
-KRaft's ReplicationControlManager. Chance comes from the `Random` handed in.
+KRaft's ReplicationControlManager. From KRaft's StripedReplicaPlacer: where fewer brokers live than replicas are wanted,
+registered brokers that are down get the rest, behind those that live. Chance comes from the `Random` handed in.
 
 Invariants: leaders and followers are spread evenly; with racks on every broker no rack gets a second replica of a
 partition while another has none. Brokers of which only some have a rack are treated as if none had.
@@ -28,18 +29,37 @@ def assign_replicas(
     *,
     first_partition: int = 0,
     start_index: int = -1,
+    down: Sequence[int] = (),
 ) -> list[list[int]]:
     """Replica lists for `partitions` new partitions, the preferred leader first.
 
-    `first_partition` and `start_index` (>= 0) continue an existing topic's pattern.
-    KafkaError(INVALID_REPLICATION_FACTOR) when there are fewer brokers than replicas."""
-    if replication_factor > len(brokers):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {replication_factor} time(s): The target "
-            f"replication factor of {replication_factor} cannot be reached because only "
-            f"{len(brokers)} broker(s) are registered.",
+    `first_partition` and `start_index` (>= 0) continue an existing topic's pattern. `down`: registered brokers that
+    do not live. KafkaError(INVALID_REPLICATION_FACTOR): fewer are registered than replicas wanted, or none lives."""
+    problem = None
+    if replication_factor > len(brokers) + len(down):
+        problem = (
+            f"The target replication factor of {replication_factor} cannot be reached because only "
+            f"{len(brokers) + len(down)} broker(s) are registered."
         )
+    elif not brokers:
+        problem = "All brokers are currently fenced."
+    if problem is not None:
+        text = f"Unable to replicate the partition {replication_factor} time(s): {problem}"
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+    missing = replication_factor - len(brokers)
+    if missing > 0:
+        placed = assign_replicas(
+            brokers,
+            partitions,
+            len(brokers),
+            random,
+            first_partition=first_partition,
+            start_index=start_index,
+        )
+        return [
+            [*living, *(down[(index + step) % len(down)] for step in range(missing))]
+            for index, living in enumerate(placed, first_partition)
+        ]
     ordered = sorted(brokers)
     count = len(ordered)
     racks = {rack for _, rack in ordered}

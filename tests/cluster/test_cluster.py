@@ -132,6 +132,28 @@ def test_there_is_no_broker_of_an_unknown_id(three: Cluster) -> None:
         three.broker(1).start()
 
 
+@BOTH
+def test_a_consumer_group_starts_although_a_broker_was_killed_first(isolation: str) -> None:
+    """Its topic gets three replicas all the same, one of them on the dead broker (KRaft's placement)."""
+    with Cluster(3, {"min.insync.replicas": 2}, isolation=isolation) as cluster:
+        cluster.create_topic("t", 1, 3)
+        cluster.broker(1).kill()
+        cluster.wait_for(lambda c: c.partition("t", 0).isr == {2, 3})
+        servers = cluster.bootstrap_servers
+        produce(servers, "t", ["1", "2"], acks="all")
+        assert consume(servers, "t", 2) == ["1", "2"]
+        offsets = [cluster.partition("__consumer_offsets", index) for index in range(4)]
+        assert all(p.isr == {2, 3} and set(p.replicas) == {1, 2, 3} for p in offsets)
+        cluster.broker(1).start()
+        cluster.wait_for(
+            lambda c: all(c.partition("__consumer_offsets", i).isr == {1, 2, 3} for i in range(4))
+        )
+        cluster.wait_for(lambda c: c.partition("t", 0).isr == {1, 2, 3})
+        cluster.broker(2).kill()
+        produce(servers, "t", ["3"], acks="all")
+        assert consume(servers, "t", 1) == ["3"]  # the group's offset has survived, too
+
+
 # -- elections and the network --------------------------------------------------------------------------------------
 
 

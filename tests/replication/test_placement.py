@@ -71,3 +71,28 @@ def test_too_few_brokers_are_an_invalid_replication_factor() -> None:
     with pytest.raises(KafkaError) as caught:
         assign_replicas([(1, None)], 1, 2, Random(1))
     assert caught.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_brokers_that_are_down_get_what_the_living_cannot_take() -> None:
+    replicas = assign_replicas([(1, None), (4, None)], 6, 4, Random(2), down=[2, 3, 5])
+    assert all(set(r[:2]) == {1, 4} and len(set(r)) == 4 for r in replicas)
+    assert Counter(r[0] for r in replicas) == {1: 3, 4: 3}
+    assert Counter(broker for r in replicas for broker in r[2:]) == {2: 4, 3: 4, 5: 4}
+    enough = assign_replicas([(1, None), (4, None)], 6, 2, Random(2), down=[2])
+    assert all(set(r) == {1, 4} for r in enough)
+
+
+@pytest.mark.parametrize(
+    ("living", "down", "said"),
+    [
+        ([(1, None)], [2], "only 2 broker(s) are registered"),
+        ([], [1, 2, 3], "All brokers are currently fenced"),
+    ],
+)
+def test_too_few_registered_or_none_alive(
+    living: list[tuple[int, None]], down: list[int], said: str
+) -> None:
+    with pytest.raises(KafkaError) as found:
+        assign_replicas(living, 1, 3, Random(1), down=down)
+    assert found.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert said in str(found.value.message)
