@@ -13,7 +13,8 @@ ReplicationControlManager and ConfigurationControlManager. Pure: changes are rec
     controller_batch.py, controller_changes.py      what brokers are told; what is journaled, and said to people
     controller_answers.py                           refusals
 
-Invariants: a record is journaled before anybody hears of it; a broker gets LeaderAndIsr, then UpdateMetadata, then
+Invariants: a record is journaled, and flushed, before anybody hears of it: a step ends with one flush, its effects
+leave when it has ended; a broker gets LeaderAndIsr, then UpdateMetadata, then
 StopReplica, but a newly registered one gets UpdateMetadata first (it refuses leaders it does not know as alive). A
 controller that finds another's records in the journal has resigned: it answers NOT_CONTROLLER and tells nobody
 anything any more.
@@ -222,9 +223,10 @@ class Controller:
         )
 
     def step(self, action: Callable[[], _Result]) -> _Result:
-        """Runs something that may journal and send, then works off what was answered to it meanwhile.
+        """Runs what may journal and send, works off what was answered to it meanwhile, then flushes the journal.
 
-        DeposedError, after the resignation, when another controller has written to the journal."""
+        After the resignation: DeposedError when another controller has written to the journal, KafkaError when it
+        cannot be flushed."""
         if self._busy:
             return action()
         self._busy = True
@@ -234,7 +236,16 @@ class Controller:
                 self._take_response(*self._responses.popleft())
         finally:
             self._busy = False
+            self._flush_journal()
         return result
+
+    def _flush_journal(self) -> None:
+        """What follows from records that may be lost must not be heard: a controller that cannot flush resigns."""
+        try:
+            self._journal.flush()
+        except KafkaError as error:
+            self.resign(str(error.message))
+            raise
 
     def step_alone(self, action: Callable[[], None]) -> None:
         """A step that nobody asked for. A controller that cannot journal what has happened cannot go on: it resigns."""

@@ -1,8 +1,8 @@
 """The controller's journal on disk: one append-only file of record batches beside the logs.
 
-A batch (Kafka's format v2) is one commit of the controller, its records' keys UTF-8 and values JSON. Appends are not
-flushed one by one (unless `flush` asks for it): like a topic's data they survive the end of the process, not a power
-cut. At the start a torn or corrupt tail is cut off and said so; what stands before it counts.
+A batch (Kafka's format v2) is one commit of the controller, its records' keys UTF-8 and values JSON. The controller
+flushes what a step has appended before anybody hears of it; a power cut in between loses what nobody knows. At the
+start a torn or corrupt tail is cut off and said so; what stands before it counts.
 
 The file is versioned by its size: who finds it longer than left behind has been deposed, and writes nothing.
 """
@@ -28,12 +28,13 @@ _READ_BYTES = 4 << 20
 class StoreJournal:
     """A journal in a file of a log store. `cut_bytes`: how much of a damaged tail `replay` had to drop."""
 
-    __slots__ = ("_end", "_file", "_flush", "_next_offset", "_store", "cut_bytes")
+    __slots__ = ("_end", "_file", "_name", "_next_offset", "_store", "_unflushed", "cut_bytes")
 
-    def __init__(self, store: LogStore, *, flush: bool = False) -> None:
-        """Nothing is opened before `replay` or `append`. `flush`: appended records survive a power cut, too."""
+    def __init__(self, store: LogStore) -> None:
+        """Nothing is opened before `replay` or `append`."""
         self._store = store
-        self._flush = flush
+        self._name = JOURNAL_FILE
+        self._unflushed = False
         self._end = -1  # the file's size as this journal knows it
         self._file: LogFile | None = None
         self._next_offset = 0
@@ -45,16 +46,25 @@ class StoreJournal:
             file = self._open()
             if self._end < 0:
                 self._end = file.size
-            elif self._store.size(JOURNAL_FILE) != self._end:
+            elif self._store.size(self._name) != self._end:
                 raise DeposedError
             file.append([batch])
             self._end = file.size
-            if self._flush:
-                file.flush()
+            self._unflushed = True
         except OSError as error:
             message = f"the controller's journal cannot be written: {error}"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
         self._next_offset += len(records)
+
+    def flush(self) -> None:
+        if not self._unflushed:
+            return
+        try:
+            self._open().flush()
+        except OSError as error:
+            message = f"the controller's journal cannot be flushed: {error}"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
+        self._unflushed = False
 
     def replay(self) -> Iterator[Record]:
         from json import loads
@@ -75,7 +85,7 @@ class StoreJournal:
                         key = bytes(record.key or b"").decode()
                         value = None if record.value is None else loads(bytes(record.value))
                     except ValueError as error:
-                        message = f"unreadable record {record.offset} in {JOURNAL_FILE}: {error}"
+                        message = f"unreadable record {record.offset} in {self._name}: {error}"
                         raise JournalError(message) from error
                     yield key, value
                 self._next_offset = header.next_offset
@@ -108,7 +118,7 @@ class StoreJournal:
             self._file.close()
             self._file = None
         data = _encode(records, 0)
-        self._store.write_file(JOURNAL_FILE, data)
+        self._store.write_file(self._name, data)
         self._next_offset = len(records)
         self._end = len(data)
 
@@ -121,7 +131,7 @@ class StoreJournal:
 
     def _open(self) -> LogFile:
         if self._file is None:
-            self._file = self._store.open(JOURNAL_FILE, create=True)
+            self._file = self._store.open(self._name, create=True)
         return self._file
 
 

@@ -38,6 +38,11 @@ if TYPE_CHECKING:
             another incarnation has appended since `replay` or the last `append` (compare and set)."""
             ...
 
+        def flush(self) -> None:
+            """Returns when everything appended survives a power cut; nothing to do is no error.
+            KafkaError(KAFKA_STORAGE_ERROR) when the disk refuses: what was appended since the last may be lost."""
+            ...
+
         def replay(self) -> Iterator[Record]:
             """Everything appended so far, oldest first. Before the first append."""
             ...

@@ -49,6 +49,7 @@ class LocalLog:
         self.active = segments[-1]
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
+        self._topic_id_unflushed = not any(segment.size for segment in segments)
         self.report = report
         self.closed = False
         self._config = config
@@ -236,6 +237,12 @@ class LocalLog:
         self._bases.insert(first, new.base_offset)
 
     # ---- flushing
+
+    def flush_topic_id(self) -> None:
+        """Before the first data: whatever a power cut leaves of it can be told from another topic's of that name
+        (UnifiedLog.maybeFlushMetadataFile). OSError."""
+        self.store.flush_file(f"{self.directory}/partition.metadata")
+        self._topic_id_unflushed = False
 
     def flush_files(self) -> None:
         """Everything up to the log end reaches the disk; the recovery point follows."""

@@ -190,6 +190,8 @@ class Log(LocalLog):
         base_offset = self.log_end_offset
         try:
             if leader_epoch != self._appended_epoch:
+                if self._topic_id_unflushed:
+                    self.flush_topic_id()
                 self.leader_epochs.assign(leader_epoch, base_offset)
                 self._appended_epoch = leader_epoch
             parts: list[Buffer] = [
@@ -238,6 +240,8 @@ class Log(LocalLog):
     def _append_replicated(self, view: memoryview, header: BatchHeader) -> None:
         epoch, base_offset = header.partition_leader_epoch, header.base_offset
         if epoch != self._appended_epoch:
+            if self._topic_id_unflushed:
+                self.flush_topic_id()
             if epoch >= 0:
                 self.leader_epochs.assign(epoch, base_offset)
             self._appended_epoch = epoch
@@ -333,7 +337,7 @@ class Log(LocalLog):
         config = self.config
         if not segment.size:
             return last_offset - segment.base_offset > _INT32_MAX
-        roll_ms = config.segment_ms - self._jitter_ms(segment)
+        roll_ms = config.segment_ms - segment.jitter_ms(config, self.name)
         index_entries_max = config.segment_index_bytes // 8
         return (
             segment.size > config.segment_bytes - size
@@ -342,11 +346,6 @@ class Log(LocalLog):
             or segment.time_index.count >= config.segment_index_bytes // 12 - 1
             or last_offset - segment.base_offset > _INT32_MAX
         )
-
-    def _jitter_ms(self, segment: LogSegment) -> int:
-        """`segment.jitter.ms`: spread by partition and segment, and the same in every run (Kafka draws it)."""
-        jitter = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        return crc32c(f"{self.name}/{segment.base_offset}".encode()) % jitter if jitter else 0
 
     # ---- reading
 

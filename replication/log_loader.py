@@ -90,7 +90,8 @@ class LogContext:
 def create_log(
     context: LogContext, topic: str, partition: int, topic_id: bytes, config: LogConfig
 ) -> Log:
-    """An empty log at offset 0 in a new directory. Nothing is flushed: a power cut may forget the partition."""
+    """An empty log at offset 0 in a new directory. Nothing is flushed before the first append: a power cut may forget
+    the partition until then."""
     store, directory = context.store, f"{topic}-{partition}"
     store.make_dir(directory)
     if topic_id != ZERO_TOPIC_ID:
@@ -116,6 +117,7 @@ def create_log(
 
 
 def write_topic_id(store: LogStore, directory: str, topic_id: bytes) -> None:
+    """Not flushed: `Log` does that before it writes data beside it (PartitionMetadataFile.maybeFlush)."""
     path = f"{directory}/{PARTITION_METADATA}"
     store.write_file(path, format_partition_metadata(topic_id), flush=False)
 

@@ -86,7 +86,6 @@ class LogManager:
         )
         self._report = report
         self._logs: dict[TopicPartition, Log] = {}
-        self._high_watermarks: dict[TopicPartition, int] = {}
         self._written: dict[str, bytes] = {}
         self._deleted = 0
         self._closed = False
@@ -104,7 +103,8 @@ class LogManager:
         self.previous_broker_epoch = -1 if epoch is None else epoch
         recovery_points = read_offsets(self.store, RECOVERY_POINTS)
         log_starts = read_offsets(self.store, LOG_START_OFFSETS)
-        self._high_watermarks = read_offsets(self.store, HIGH_WATERMARKS)
+        high_watermarks = read_offsets(self.store, HIGH_WATERMARKS)
+        tails_lost = False
         for name in self.store.list_dir():
             if name.endswith(_DELETE_SUFFIX):
                 self._delete_later(name)
@@ -123,8 +123,14 @@ class LogManager:
                 recovery_point=recovery_points.get(topic_partition, 0),
                 log_start_offset=log_starts.get(topic_partition, 0),
             )
-            log.update_high_watermark(self._high_watermarks.get(topic_partition, 0))
+            high_watermark = high_watermarks.get(topic_partition, 0)
+            log.update_high_watermark(high_watermark)
+            tails_lost |= high_watermark > log.log_end_offset
             self._logs[topic_partition] = log
+        if (
+            tails_lost
+        ):  # else what is appended there now would count as committed after the next crash
+            self.checkpoint_high_watermarks(flush=True)
 
     def _check_identity(self) -> None:
         found = read_meta_properties(self.store)
@@ -185,6 +191,7 @@ class LogManager:
                     )
                 write_topic_id(self.store, log.directory, topic_id)
                 log.topic_id = topic_id
+                log.flush_topic_id()
         except OSError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,

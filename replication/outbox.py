@@ -67,6 +67,14 @@ class Outbox:
     def send(self, node: int, channel: str, correlation: int, parts: Sequence[Buffer]) -> None:
         self.effects.append(Send(node, channel, correlation, parts))
 
+    def unsend(self, node: int, channel: str) -> None:
+        """Takes back what this step was to send there."""
+        self.effects = [
+            effect
+            for effect in self.effects
+            if not (type(effect) is Send and effect.node == node and effect.channel == channel)
+        ]
+
     def hang_up(self, node: int, channel: str) -> None:
         self.effects.append(HangUp(node, channel))
 

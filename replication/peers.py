@@ -71,11 +71,24 @@ class Peers:
         self._asked.pop(correlation, None)
 
     def hang_up(self, node: int, channel: str) -> None:
-        """Ends a channel: its requests are forgotten, its connection is closed."""
+        """Ends a channel: its requests are forgotten, those of this step are not sent, its connection is closed."""
         for correlation, asked in list(self._asked.items()):
             if asked.node == node and asked.channel == channel:
                 del self._asked[correlation]
+        self._outbox.unsend(node, channel)
         self._outbox.hang_up(node, channel)
+
+    def give_up(self, node: int, channel: str) -> None:
+        """Ends a channel whose answers would come too late: for who waits for them it is lost."""
+        waiting = [
+            correlation
+            for correlation, asked in self._asked.items()
+            if asked.node == node and asked.channel == channel
+        ]
+        lost = [self._asked.pop(correlation) for correlation in waiting]
+        self.hang_up(node, channel)
+        for asked in lost:
+            asked.on_response(None)
 
     def respond(self, correlation: int, frame: Buffer | None) -> str | None:
         """The driver's word on a request: the response frame (without its length), or None for a lost connection.

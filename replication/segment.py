@@ -13,12 +13,15 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from fastcrc.crc32 import iscsi as crc32c
+
 from kwire.protocol.records import BatchHeader
 from kwire.replication.indexes import AbortedTxn, OffsetIndex, TimeIndex, TransactionIndex
 from kwire.replication.log_store import LogFile, LogStore
 from kwire.replication.outbox import Buffer
 
 if TYPE_CHECKING:
+    from kwire.replication.log_config import LogConfig
     from kwire.replication.producer_state import CompletedTxn, ProducerStateManager
 
 BATCH_OVERHEAD_BYTES = 61
@@ -191,6 +194,11 @@ class LogSegment:
         """What time retention looks at: `max_timestamp`, or the file's own time when records have none."""
         largest = self.max_timestamp
         return largest if largest >= 0 else self.store.modified_ms(self.path)
+
+    def jitter_ms(self, config: LogConfig, log_name: str) -> int:
+        """`segment.jitter.ms`: spread by partition and segment, and the same in every run (Kafka draws it)."""
+        jitter = min(config.segment_jitter_ms, config.segment_ms)
+        return crc32c(f"{log_name}/{self.base_offset}".encode()) % jitter if jitter else 0
 
     def waited_for_roll_ms(self, max_timestamp: int, wall_ms: int) -> int:
         """How old the segment is for `segment.ms`: by record time, else by the time it was opened."""

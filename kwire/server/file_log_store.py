@@ -9,6 +9,9 @@ Making a file is the dearest thing a file system does, and many topics are creat
 of a new directory are not made before one of them is written to, listed or asked about; what is to stand in them
 waits in memory (`_newborn`). A process that is killed leaves an empty directory then, which says as much as they would.
 
+A new file's name is not on the disk before its directory is flushed, whatever was flushed of its content: the first
+flush of a file there does both (`flush_names`), as LocalLog.flush does for new segments.
+
 Invariants: all paths stay below the root; a failed or short append leaves the file as it was; write_file is seen whole
 or not at all; one process at a time holds `.lock`.
 """
@@ -110,6 +113,7 @@ class FileLogFile:
         if self.flushed_size < self.size:
             if self._store.fsync:
                 os.fsync(self._descriptor())
+                self._store.flush_names(self.path)
             self.flushed_size = self.size
 
     def start_flush(self) -> None:
@@ -126,6 +130,7 @@ class FileLogFile:
     def _flush_in_background(self, fd: int, size: int, cuts: int) -> None:
         try:
             os.fsync(fd)
+            self._store.flush_names(self.path)
             if cuts == self._cuts:  # after a truncation other bytes may stand there
                 self.flushed_size = max(self.flushed_size, size)
         finally:
@@ -164,6 +169,7 @@ class FileLogStore:
         self._open: dict[FileLogFile, None] = {}
         self._files: dict[str, dict[str, FileLogFile]] = {}  # directory → name → file
         self._newborn: dict[str, dict[str, bytes]] = {}  # directory → name → whole file
+        self._unflushed_names: set[str] = set()  # directories with new files or directories in them
         self._background: ThreadPoolExecutor | None = None
         os.makedirs(self.root, exist_ok=True)
         self._lock_fd = _lock(self.root)
@@ -198,7 +204,25 @@ class FileLogStore:
                 flags = os.O_RDWR | os.O_CLOEXEC | os.O_CREAT
                 os.close(os.open(self.full_path(file.path), flags, 0o644))
                 file.is_made = True
+                self._unflushed_names.add(directory)
         del self._newborn[directory]
+
+    def flush_names(self, path: str) -> None:
+        """Makes a file's name durable, and its directory's, when they are new."""
+        if not self._unflushed_names:
+            return
+        directory = path.rpartition("/")[0]
+        for parent in {directory, directory.rpartition("/")[0]}:
+            if parent in self._unflushed_names:
+                # First: what is made meanwhile counts for the next flush.
+                self._unflushed_names.discard(parent)
+                try:
+                    _fsync_dir(self.full_path(parent))
+                except FileNotFoundError:
+                    pass  # renamed or deleted meanwhile
+                except OSError:
+                    self._unflushed_names.add(parent)
+                    raise
 
     def list_dir(self, path: str = "") -> list[str]:
         self.make_files(path)
@@ -212,6 +236,7 @@ class FileLogStore:
         try:
             os.mkdir(full)
             self._newborn[path] = {}
+            self._unflushed_names.add(path.rpartition("/")[0])
         except FileExistsError:
             pass
         except FileNotFoundError:
@@ -230,9 +255,20 @@ class FileLogStore:
             flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
             fd = os.open(self._checked(path), flags, 0o644)
             file = FileLogFile(self, path, fd, os.fstat(fd).st_size)
+            if not file.size:
+                self._unflushed_names.add(directory)  # perhaps new
             in_directory[name] = file
             self.remember(file)
         return file
+
+    def claim_file(self, path: str) -> bool:
+        self.make_files(path.rpartition("/")[0])
+        flags = os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL
+        try:
+            os.close(os.open(self._checked(path), flags, 0o644))
+        except FileExistsError:
+            return False
+        return True
 
     def exists(self, path: str) -> bool:
         directory, _, name = path.rpartition("/")
@@ -287,8 +323,9 @@ class FileLogStore:
         os.close(fd)
         os.rename(temporary, full)
         self._drop(path)
+        self._unflushed_names.add(path.rpartition("/")[0])
         if flush and self.fsync:
-            _fsync_dir(os.path.dirname(full))
+            self.flush_names(path)
 
     def flush_file(self, path: str) -> None:
         if not self.fsync:
@@ -303,7 +340,7 @@ class FileLogStore:
             os.fsync(fd)
         finally:
             os.close(fd)
-        _fsync_dir(os.path.dirname(full))
+        self.flush_names(path)
 
     def rename(self, old: str, new: str) -> None:
         source, target = self._checked(old), self._checked(new)

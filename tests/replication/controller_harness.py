@@ -48,6 +48,8 @@ class ListJournal:
     def __init__(self, records: list[Any] | None = None) -> None:
         self.records: list[Any] = [] if records is None else records
         self.fail = False
+        self.fail_flush = False
+        self.flushed = 0
         self._seen = len(self.records)
 
     def append(self, records: list[Any]) -> None:
@@ -61,6 +63,11 @@ class ListJournal:
     def replay(self) -> Iterator[Any]:
         self._seen = len(self.records)
         return iter(list(self.records))
+
+    def flush(self) -> None:
+        if self.fail_flush:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no disk")
+        self.flushed = len(self.records)
 
     def rewrite(self, records: list[Any]) -> None:
         self.records[:] = records

@@ -357,10 +357,53 @@ def test_a_controller_that_cannot_journal_a_failure_resigns() -> None:
     cluster.advance(100_000)
 
 
-@pytest.mark.parametrize("flush", [False, True])
-def test_the_file_refuses_the_writes_of_a_deposed_controller(flush: bool) -> None:
+def test_a_step_flushes_once_what_it_has_journaled_before_anybody_hears_of_it() -> None:
+    cluster = Simulated(1, 2)
+    journal, said = cluster.journal, []
+    flush = journal.flush
+
+    def flushed() -> None:
+        said.append((journal.flushed, len(journal.records)))
+        flush()
+
+    cluster.journal.flush = flushed  # type: ignore[method-assign]
+    before = len(journal.records)
+    cluster.create("t", [1, 2], [2, 1])
+    assert said == [(before, len(journal.records))]
+    cluster.kill(1)  # journals the death and two elections
+    assert journal.flushed == len(journal.records)
+
+
+@pytest.mark.parametrize("request_", ["client", "death"])
+def test_a_controller_that_cannot_flush_its_journal_resigns(request_: str) -> None:
+    cluster = Simulated(1, 2)
+    cluster.create("t", [1, 2])
+    cluster.journal.fail_flush = True
+    if request_ == "client":
+        assert cluster.create("u", [1]).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    else:
+        cluster.kill(1)
+    assert not cluster.controller.active
+    assert cluster.brokers.connected == set()
+    assert cluster.heartbeat(2).error_code == ErrorCode.NOT_CONTROLLER
+
+
+def test_a_flushed_journal_survives_a_power_cut_and_an_unflushed_tail_is_cut_off() -> None:
     store = MemoryLogStore()
-    old = StoreJournal(store, flush=flush)
+    journal = StoreJournal(store)
+    journal.append([("config/2/a", {"k": "1"})])
+    journal.append([("config/2/b", {"k": "2"})])
+    journal.flush()
+    journal.append([("config/2/c", {"k": "3"})])
+    store.crash(lambda size: size // 2)
+    again = StoreJournal(store)
+    assert [key for key, _ in again.replay()] == ["config/2/a", "config/2/b"]
+    assert again.cut_bytes > 0
+
+
+def test_the_file_refuses_the_writes_of_a_deposed_controller() -> None:
+    store = MemoryLogStore()
+    old = StoreJournal(store)
     list(old.replay())
     old.append([("config/2/a", {"k": "1"})])
     new = StoreJournal(store)

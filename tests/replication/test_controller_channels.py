@@ -220,3 +220,14 @@ def test_a_clients_principal_is_not_taken_for_the_controllers() -> None:
     assert principal_epoch(controller_principal(1000, 7)) == 7
     for other in (None, b"", b"User:alice", b"x" * 12):
         assert principal_epoch(other) is None
+
+
+def test_what_a_step_was_to_send_to_a_broker_that_is_given_up_is_not_sent() -> None:
+    rig = Rig()
+    rig.channels.open(1)
+    rig.channels.open(2)
+    for broker in (1, 2):
+        rig.channels.send(broker, LeaderAndIsrRequest())
+    rig.channels.close(1)
+    assert [broker for broker, _ in rig.news()] == [2]
+    assert rig.hung_up == [1]

@@ -6,7 +6,7 @@ from struct import pack_into
 
 import pytest
 from fastcrc.crc32 import iscsi as crc32c
-from log_harness import NOW_MS, OneLog, batch, check_invariants, marker, stamped
+from log_harness import NOW_MS, TOPIC_ID, OneLog, batch, check_invariants, marker, stamped
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.record_validation import InvalidRecordsError
@@ -249,6 +249,32 @@ def test_flush_messages_flushes() -> None:
     assert one.log.recovery_point == 3
     one.crash()
     assert one.log.log_end_offset == 3
+
+
+def test_the_topic_id_is_on_the_disk_before_the_first_data() -> None:
+    one = OneLog()
+    one.append(b"x" * 100)
+    one.crash(
+        lambda size: size if size > 100 else 0
+    )  # the batch made it, unflushed small files did not
+    assert one.log.log_end_offset == 1
+    assert one.log.topic_id == TOPIC_ID
+
+
+def test_a_follower_too_flushes_the_topic_id_before_the_first_data() -> None:
+    one = OneLog()
+    one.log.append_as_follower(stamped(batch(b"x" * 100), 0, 3))
+    one.crash(lambda size: size if size > 100 else 0)
+    assert (one.log.log_end_offset, one.log.topic_id) == (1, TOPIC_ID)
+
+
+def test_a_topic_id_that_cannot_be_flushed_refuses_the_append() -> None:
+    one = OneLog()
+    assert isinstance(one.store, MemoryLogStore)
+    one.store.fail_next("flush", OSError(5, "Input/output error"))
+    assert refused(one, batch(b"a")) == ErrorCode.KAFKA_STORAGE_ERROR
+    one.append(b"b")
+    assert one.values() == [(0, b"b")]
 
 
 # ---- followers

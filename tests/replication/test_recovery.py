@@ -440,3 +440,16 @@ def test_a_batch_larger_than_a_recovery_read_is_checked_as_a_whole() -> None:
     one.store.write_file("t-0/00000000000000000000.log", bytes(data))
     one.kill()
     assert one.values() == [(0, b"small")]
+
+
+def test_a_high_watermark_beyond_a_lost_tail_is_forgotten_for_good() -> None:
+    one = OneLog()
+    for value in (b"a", b"b", b"c", b"d"):
+        one.append(value)
+    one.commit_all()
+    one.manager.checkpoint_high_watermarks(flush=True)
+    one.crash()
+    assert (one.log.log_end_offset, one.log.high_watermark) == (0, 0)
+    one.append(b"not committed")
+    one.kill()
+    assert (one.log.log_end_offset, one.log.high_watermark) == (1, 0)
