@@ -11,6 +11,7 @@ from kwire.replication.config import BrokerConfig, ConfigError
 from kwire.server.admin import NoBrokerError
 from kwire.server.settings import NodeError, SettingsError
 from kwire.server.supervisor import PROCESS, THREAD, Supervisor
+from kwire.server.temporary import TemporaryDirectory
 
 if TYPE_CHECKING:
     import os
@@ -44,7 +45,7 @@ class NodeLauncher:
         self._isolation = isolation
         self._values = {"listeners": _LISTENERS, **config}
         self._data_dir = None if data_dir is None else str(Path(data_dir).absolute())
-        self._temporary: str | None = None
+        self._temporary: TemporaryDirectory | None = None
         self.call = f"Cluster(brokers={brokers}, config={config}, isolation={isolation!r})"
         try:
             unknown = BrokerConfig({**self._values, "node.id": "1"}, brokers=brokers).unknown_keys()
@@ -57,12 +58,15 @@ class NodeLauncher:
             warnings.warn(text, stacklevel=4)
 
     def prepare(self) -> Supervisor:
-        """The nodes, not yet started, and their directory."""
+        """The nodes, not yet started, and their directory. StartError."""
         directory = self._data_dir
         if directory is None:
-            import tempfile
-
-            directory = self._temporary = tempfile.mkdtemp(prefix="kwire-")
+            try:
+                self._temporary = TemporaryDirectory()
+            except OSError as error:
+                text = f"temporary directory: {error.filename}: {error.strerror}"
+                raise errors.StartError(text) from None
+            directory = self._temporary.path
         return Supervisor(
             dict(self._values),
             directory,
@@ -74,11 +78,9 @@ class NodeLauncher:
 
     def clean_up(self) -> None:
         """Removes the temporary directory, if there is one."""
-        directory, self._temporary = self._temporary, None
-        if directory is not None:
-            import shutil
-
-            shutil.rmtree(directory, ignore_errors=True)
+        temporary, self._temporary = self._temporary, None
+        if temporary is not None:
+            temporary.remove()
 
 
 def config_texts(config: Mapping[str, object]) -> dict[str, str]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
 import sys
 
 from kwire.server.node import new_event_loop, settle_garbage_collector
 from kwire.server.settings import UpSettings, config_values, data_dir_of
 from kwire.server.supervisor import Supervisor
-from kwire.server.up import on_signal, remove, write_ready_file
+from kwire.server.up import made_temporary, on_signal, remove, write_ready_file
 
 
 def run_cluster(settings: UpSettings) -> None:
@@ -32,6 +31,7 @@ def run_cluster(settings: UpSettings) -> None:
         cluster_id=settings.cluster_id,
         log_options=log_options,
     )
+    folder = made_temporary(data_dir) if temporary else None
     loop = new_event_loop()
     try:
         loop.run_until_complete(_main(settings, supervisor))
@@ -39,8 +39,8 @@ def run_cluster(settings: UpSettings) -> None:
         loop.close()
         if settings.ready_file is not None:
             remove(settings.ready_file)
-        if temporary:
-            shutil.rmtree(data_dir, ignore_errors=True)
+        if folder is not None:
+            folder.remove()
 
 
 async def _main(settings: UpSettings, supervisor: Supervisor) -> None:

@@ -122,13 +122,14 @@ def config_values(settings: UpSettings) -> dict[str, str]:
 
 
 def data_dir_of(settings: UpSettings, values: dict[str, str]) -> tuple[str, bool]:
-    """The log directory's absolute path, and whether it is a temporary one."""
+    """The log directory's absolute path, and whether it is a temporary one (`temporary.py`, yet to be made)."""
     if settings.data_dir is not None:
         return os.path.abspath(settings.data_dir), False
     given = values.get("log.dirs") or values.get("log.dir")
     if given is None:
-        root = os.environ.get("TMPDIR") or "/tmp"
-        return os.path.join(root, f"kwire-{os.getpid()}-{os.urandom(4).hex()}"), True
+        from kwire.server.temporary import new_temporary_path
+
+        return new_temporary_path(), True
     if "," in given:
         raise SettingsError(
             f"Invalid value {given} for configuration log.dirs: kwire keeps one log directory"

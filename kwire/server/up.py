@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kwire.replication.metadata import Endpoint
     from kwire.server.file_log_store import FileLogStore
     from kwire.server.listeners import Listener
+    from kwire.server.temporary import TemporaryDirectory
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class _Process:
         self.data_dir, self.temporary = data_dir_of(settings, values)
         values["log.dirs"] = self.data_dir
         values.pop("log.dir", None)
+        self.folder: TemporaryDirectory | None = None
         self.store: FileLogStore | None = None
         self.caps: dict[int, tuple[int, int]] | None = None
         try:
@@ -60,6 +62,8 @@ class _Process:
         self.node.bind()
         loop = new_event_loop()
         try:
+            if self.temporary:
+                self.folder = made_temporary(self.data_dir)
             loop.run_until_complete(self._main(loop))
         finally:
             self.node.close_sockets()
@@ -178,10 +182,8 @@ class _Process:
     def _clean_up(self) -> None:
         if self.settings.ready_file is not None:
             remove(self.settings.ready_file)
-        if self.temporary:
-            import shutil
-
-            shutil.rmtree(self.data_dir, ignore_errors=True)
+        if self.folder is not None:
+            self.folder.remove()
 
 
 def _endpoint(listener: Listener) -> Endpoint:
@@ -193,6 +195,16 @@ def _endpoint(listener: Listener) -> Endpoint:
         listener.advertised_port,
         SECURITY_PROTOCOLS.index(listener.security_protocol),
     )
+
+
+def made_temporary(path: str) -> TemporaryDirectory:
+    """NodeError when it cannot be made."""
+    from kwire.server.temporary import TemporaryDirectory
+
+    try:
+        return TemporaryDirectory(path)
+    except OSError as error:
+        raise NodeError(f"temporary directory {path}: {error.strerror}") from None
 
 
 def on_signal(stop: asyncio.Event) -> None:
