@@ -4,12 +4,19 @@ Answers to kafka.server.ControllerServer. It has the same steps as a Broker, so 
 orders goes to brokers over "control" channels (`replication/controller_channels.py`), what they and their clients ask
 is in `apis/controller_plane.py`. Its journal lies in a log directory of its own.
 
-Invariant: its node id is no broker's, so nobody takes it for one in an answer to Metadata.
+Several such nodes may share that directory (`shared`): one is active, the others stand by. They answer NOT_CONTROLLER
+and watch the active one's lease; when it has not been renewed for controller.quorum.fetch.timeout.ms, the first to
+notice takes over with what the journal says (`replication/controller_claim.py` has the rules). One that was deposed
+meanwhile (it stood still, say) finds out at its next write or its next look, and stands by.
+
+Invariants: its node id is no broker's, so nobody takes it for one in an answer to Metadata; a `Controller` is active
+once, for each reign there is a new one.
 """
 
 from __future__ import annotations
 
 from kwire.apis.controller_plane import BY_KEY, ControllerServices
+from kwire.protocol.errors import KafkaError
 from kwire.replication.clock import Timers
 from kwire.replication.peers import Peers
 from kwire.session import Session, Sessions
@@ -21,12 +28,16 @@ if TYPE_CHECKING:
 
     from kwire.replication.clock import Clock
     from kwire.replication.config import BrokerConfig
+    from kwire.replication.controller import Controller
+    from kwire.replication.controller_claim import ClaimedJournal
     from kwire.replication.log_store import LogStore
     from kwire.replication.metadata import Endpoint
     from kwire.replication.outbox import Buffer, Outbox
 
 DEFAULT_NODE_ID = 1000
 _FAILURES_KEPT = 100
+_LOOKS_IN_PATIENCE = 5
+_SHORTEST_LOOK_MS = 10
 
 
 class ControllerNode:
@@ -42,53 +53,177 @@ class ControllerNode:
         *,
         cluster_id: str | None = None,
         report: Callable[[str], None] | None = None,
+        shared: bool = False,
+        alone: bool = True,
+        on_new_controller: Callable[[Controller], None] | None = None,
     ) -> None:
         """`config.node_id` is the controller's own id. `cluster_id` None: the directory's, or a new one.
 
-        Nothing is read or written before `start`."""
-        from kwire.replication.controller import Controller
-        from kwire.replication.controller_channels import ControllerChannels
-        from kwire.replication.controller_journal import StoreJournal
-
+        `shared`: other controllers use the store, too; `alone`: none of them runs at this moment. `on_new_controller`
+        hears of each Controller before its first step. Nothing is read or written before `start`."""
         self.config = config
         self.clock = clock
         self.outbox = outbox
-        self.timers = timers = Timers()
+        self.timers = Timers()
         self.failed: list[BaseException] = []
         self._store = store
         self._random = random
         self._report = report
         self._cluster_id = cluster_id
         self.peers = Peers(outbox, f"controller-{config.node_id}")
-        self._journal = StoreJournal(store)
-        self.channels = ControllerChannels(
-            config.node_id, lambda: self.controller.epoch, self.peers, clock, timers
-        )
-        self.controller = Controller(
-            config.node_id,
-            config,
-            self._journal,
-            self.channels,
-            random,
-            clock=clock,
-            timers=timers,
-            report=report,
-        )
-        self.channels.on_response = self.controller.response
-        self.services = ControllerServices(config.node_id, self.controller)
+        self._on_new_controller = on_new_controller
+        self._shared, self._alone = shared, alone
+        self._patience_ms = config.controller_quorum_fetch_timeout_ms
+        self._look_every_ms = max(self._patience_ms // _LOOKS_IN_PATIENCE, _SHORTEST_LOOK_MS)
+        self._beat = 0
+        self._seen: tuple[int, int, int] | None = None  # the lease's last sign of life
+        self._seen_at_ms = 0  # when it was new
+        self._looked_at_ms = 0
+        self._journal: ClaimedJournal
+        self.controller: Controller
+        self.services = ControllerServices(config.node_id)
+        self._make_controller()
         self.sessions = Sessions(self.services, outbox, self.services.api_ranges, BY_KEY)
         self.receive_frame = self.sessions.receive_frame
 
+    def _make_controller(self) -> None:
+        """A Controller that has not begun yet, in place of one that has ended."""
+        from kwire.replication.controller import Controller
+        from kwire.replication.controller_channels import ControllerChannels
+        from kwire.replication.controller_claim import ClaimedJournal
+
+        self._journal = ClaimedJournal(self._store)
+        channels = ControllerChannels(
+            self.config.node_id, lambda: controller.epoch, self.peers, self.clock, self.timers
+        )
+        self.controller = controller = self.services.controller = Controller(
+            self.config.node_id,
+            self.config,
+            self._journal,
+            channels,
+            self._random,
+            clock=self.clock,
+            timers=self.timers,
+            report=self._report,
+            cluster_id=self.services.cluster_id,
+        )
+        self.channels = channels
+        if self._shared:
+            controller.active = False  # until it takes over
+        if self._on_new_controller is not None:
+            self._on_new_controller(controller)
+
     def start(self, endpoints: list[Endpoint]) -> None:
-        """Replays the journal and begins a new controller epoch; brokers then come by themselves.
+        """Replays the journal and begins a new controller epoch, or stands by; brokers then come by themselves.
 
         OSError with a plain message when the directory is another node's or cannot be read; JournalError."""
+        from kwire.replication.controller_state import DeposedError
+
         self.services.endpoint = endpoints[0] if endpoints else None
         cluster_id = self._check_identity()
         self.services.cluster_id = self.controller.cluster_id = cluster_id
-        self.controller.start()
-        if self._journal.cut_bytes and self._report is not None:
-            self._report(f"cut {self._journal.cut_bytes} torn bytes off the controller's journal")
+        if not self._shared:
+            self._take_over()
+            return
+        self._looked_at_ms = self.clock.now_ms
+        try:
+            if self._alone or self._is_vacant():
+                self._take_over()
+        except DeposedError:  # by one that was started at the same time
+            self._step_down()
+        if not self.controller.active:
+            self._say_standing_by()
+        self._look_later()
+
+    # -- several controllers -------------------------------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        """This one is the controller from now on. DeposedError when another was faster; OSError, JournalError."""
+        controller, journal = self.controller, self._journal
+        journal.claim()
+        if self._shared:
+            self._renew()
+        controller.active = True
+        controller.start()
+        journal.delete_older()
+        self.services.active_id = self.config.node_id
+        if journal.cut_bytes:
+            self._say(f"cut {journal.cut_bytes} torn bytes off the controller's journal")
+
+    def _renew(self, *, released: bool = False) -> None:
+        from kwire.replication.controller_claim import Lease
+
+        self._beat += 1
+        lease = Lease(self._journal.generation, self.config.node_id, self._beat, released)
+        lease.write(self._store)
+
+    def _look_later(self) -> None:
+        due_ms = self.clock.now_ms + self._look_every_ms
+        self.timers.schedule("controller-lease", due_ms, self._look)
+
+    def _look(self) -> None:
+        """Every now and then: the active one renews its lease, those that stand by see whether it does."""
+        if self.controller.active:
+            self._look_after_claim()
+        if not self.controller.active:
+            if self._journal.generation:
+                self._step_down()
+                self._say_standing_by()
+            self._look_after_vacancy()
+        self._look_later()
+
+    def _look_after_claim(self) -> None:
+
+        try:
+            self._journal.check()
+            self._renew()
+        except KafkaError as error:
+            self.controller.resign(str(error.message))
+        except OSError as error:
+            self.controller.resign(f"its lease cannot be renewed: {error}")
+
+    def _look_after_vacancy(self) -> None:
+        from kwire.replication.controller_state import DeposedError, JournalError
+
+        try:
+            if self._is_vacant():
+                self._take_over()
+        except DeposedError:
+            self._step_down()
+        except (KafkaError, JournalError, OSError) as error:
+            self._say(f"controller {self.config.node_id} cannot take over: {error}")
+            self._step_down()
+
+    def _is_vacant(self) -> bool:
+        """Nobody is active, or who was has not been heard of for too long; time in which nobody looked is not counted:
+        then this process may have stood still, and the others with it."""
+        from kwire.replication.controller_claim import read_lease
+
+        now_ms = self.clock.now_ms
+        stood_still = now_ms - self._looked_at_ms > 3 * self._look_every_ms
+        self._looked_at_ms = now_ms
+        lease = read_lease(self._store)
+        if lease is None or lease.released:
+            return True
+        if lease.sign != self._seen or stood_still:
+            self._seen, self._seen_at_ms = lease.sign, now_ms
+            self.services.active_id = lease.node_id
+        return now_ms - self._seen_at_ms >= self._patience_ms
+
+    def _step_down(self) -> None:
+        """Stands by from now on."""
+        self.controller.resign("another has taken over")
+        self._make_controller()
+        self._seen = None
+
+    def _say_standing_by(self) -> None:
+        self._say(f"controller {self.config.node_id} stands by")
+
+    def _say(self, line: str) -> None:
+        if self._report is not None:
+            self._report(line)
+
+    # -- the directory -------------------------------------------------------------------------------------------
 
     def _check_identity(self) -> str:
         """The cluster's id: given, stored, or new; written into meta.properties."""
@@ -102,7 +237,7 @@ class ControllerNode:
         stored, node_id = found.get("cluster.id"), str(self.config.node_id)
         if stored and self._cluster_id and stored != self._cluster_id:
             raise OSError(f"it belongs to cluster {stored}, not to {self._cluster_id}")
-        if found.get("node.id", node_id) != node_id:
+        if found.get("node.id", node_id) != node_id and not self._shared:
             raise OSError(f"it belongs to node {found['node.id']}, not to {node_id}")
         cluster_id = self._cluster_id or stored
         while not cluster_id or cluster_id.startswith("-"):
@@ -167,7 +302,15 @@ class ControllerNode:
             self.close_connection(connection, f"internal error: {type(error).__name__}")
 
     def prepare_stop(self, on_ready: Callable[[], None]) -> None:
-        """Nothing to hand over."""
+        """Lets another controller take over at once, if there may be one."""
+        if self._shared and self.controller.active:
+            self.timers.cancel("controller-lease")
+            self.controller.resign("it stops")
+            try:
+                self._journal.check()
+                self._renew(released=True)
+            except (KafkaError, OSError):
+                pass  # another has taken over already, or will when the lease has run out
         on_ready()
 
     def close(self) -> None:

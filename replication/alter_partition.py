@@ -65,6 +65,7 @@ class AlterPartitionManager:
         "_host",
         "_in_flight",
         "_last_error",
+        "_on_unavailable",
         "_peers",
         "_queued",
         "_timers",
@@ -78,8 +79,13 @@ class AlterPartitionManager:
         controller_node: Callable[[], int | None],
         clock: Clock,
         timers: Timers,
+        *,
+        on_unavailable: Callable[[int], None] = lambda node: None,
     ) -> None:
-        """`controller_node`: the node to ask, None while there is none (asked again in 50 ms)."""
+        """`controller_node`: the node to ask, None while there is none (asked again in 50 ms).
+
+        `on_unavailable(node)`: it did not answer, or is not the active controller."""
+        self._on_unavailable = on_unavailable
         self._host = host
         self._peers = peers
         self._controller_node = controller_node
@@ -132,7 +138,7 @@ class AlterPartitionManager:
             ApiKey.ALTER_PARTITION,
             version,
             request,
-            lambda response: self._answered(response, version),
+            lambda response: self._answered(response, version, node),
         )
 
     def _send_later(self) -> None:
@@ -178,11 +184,13 @@ class AlterPartitionManager:
         replica = partition.remote_replicas.get(broker_id)
         return -1 if replica is None else replica.broker_epoch
 
-    def _answered(self, response: AlterPartitionResponse | None, version: int) -> None:
+    def _answered(self, response: AlterPartitionResponse | None, version: int, node: int) -> None:
         batch, self._in_flight = self._in_flight, {}
         if response is None or response.error_code:
             # Not known whether it was applied, or that it was not: the same again, whatever comes of it is safe.
             self._queued = batch | self._queued
+            if response is None or response.error_code == ErrorCode.NOT_CONTROLLER:
+                self._on_unavailable(node)
             if response is not None and response.error_code != self._last_error:
                 self._last_error = response.error_code
                 self._host.tell(

@@ -3,7 +3,7 @@
 Answers to the wiring of kafka.server.BrokerServer. `Broker` has one of these when its controller is another node, and
 none when it is alone.
 
-Invariant: a node is reached where the last UpdateMetadata says; only the controller may be known from configuration.
+Invariant: a node is reached where the last UpdateMetadata says; only controllers are known from configuration.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kwire.replication.alter_partition import AlterPartitionManager
-from kwire.replication.controller_link import AllocatedProducerIds, ControllerLink
+from kwire.replication.controller_link import (
+    CHANNEL,
+    FORWARD_CHANNEL,
+    AllocatedProducerIds,
+    ControllerLink,
+)
 from kwire.replication.fetcher_manager import ReplicaFetcherManager
 from kwire.replication.peers import Peers
 from kwire.replication.topic_creation import TopicCreation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from random import Random
 
     from kwire.replication.clock import Clock, Timers
@@ -36,8 +41,8 @@ class ClusterSettings:
 
     __slots__ = (
         "broker_epoch",
-        "controller_address",
         "controller_id",
+        "controllers",
         "inter_broker_listener",
         "on_ready",
         "on_refused",
@@ -49,13 +54,17 @@ class ClusterSettings:
         controller_address: tuple[str, int],
         inter_broker_listener: str,
         *,
+        more_controllers: Iterable[tuple[int, str, int]] = (),
         broker_epoch: int | None = None,
         on_ready: Callable[[], None] = lambda: None,
         on_refused: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`on_ready`: the controller has told the broker of the cluster. `on_refused`: it never will, and why."""
+        """`more_controllers`: id, host and port of others of which one may be the active one.
+
+        `on_ready`: the controller has told the broker of the cluster. `on_refused`: it never will, and why."""
         self.controller_id = controller_id
-        self.controller_address = controller_address
+        self.controllers = {controller_id: controller_address}
+        self.controllers.update({node: (host, port) for node, host, port in more_controllers})
         self.inter_broker_listener = inter_broker_listener
         self.broker_epoch = broker_epoch
         self.on_ready = on_ready
@@ -86,6 +95,8 @@ class ClusterMember:
         self._timers = timers
         self._metadata = metadata
         self._replica_manager = replica_manager
+        self._controller_id = settings.controller_id  # whom to ask
+        self._controller_told = -1  # who was so by the last UpdateMetadata
         self._held: list[Callable[[], None]] = []
         self._untold: list[tuple[int, Callable[[], None]]] = []  # deadline in ms, call
         self.peers = Peers(outbox, f"broker-{config.node_id}")
@@ -99,6 +110,7 @@ class ClusterMember:
             random,
             on_registered=self._registered,
             on_refused=settings.on_refused,
+            on_unavailable=self._controller_unavailable,
             foreign_epoch=settings.broker_epoch,
         )
         self.topic_creation = TopicCreation(self.link, config)
@@ -113,7 +125,12 @@ class ClusterMember:
             report=report,
         )
         proposals = AlterPartitionManager(
-            replica_manager, self.peers, self.controller_node, clock, timers
+            replica_manager,
+            self.peers,
+            self.controller_node,
+            clock,
+            timers,
+            on_unavailable=self._controller_unavailable,
         )
         replica_manager.isr_proposer = proposals.submit
 
@@ -185,17 +202,37 @@ class ClusterMember:
             self.link.channel_lost(channel)
 
     def controller_node(self) -> int:
-        """The controller's id: a foreign one may move from broker to broker, kwire's is none of them."""
+        """The controller's id: a foreign one may move from broker to broker, kwire's is none of them.
+
+        Of several it is the one that last told this broker something, or, while that one does not answer, each of
+        them in turn."""
         current = self._metadata.controller_id
-        return current if current in self._metadata.brokers else self._settings.controller_id
+        return current if current in self._metadata.brokers else self._controller_id
+
+    def controller_told(self) -> None:
+        """An UpdateMetadata was accepted. From a new controller: nothing more is expected of the one before."""
+        current = self._metadata.controller_id
+        if current == self._controller_told:
+            return
+        self._controller_told = current
+        if current not in self._settings.controllers:
+            return
+        before, self._controller_id = self._controller_id, current
+        if before != current:
+            for channel in (CHANNEL, FORWARD_CHANNEL):
+                self.peers.give_up(before, channel)
+
+    def _controller_unavailable(self, node: int) -> None:
+        """It did not answer, or it is not the active one: the next is asked."""
+        ids = list(self._settings.controllers)
+        if node == self._controller_id and len(ids) > 1:
+            self._controller_id = ids[(ids.index(node) + 1) % len(ids)]
 
     def address_of(self, node: int) -> tuple[str, int] | None:
         endpoint = self._metadata.endpoint(node, self._settings.inter_broker_listener)
         if endpoint is not None:
             return endpoint.host, endpoint.port
-        if node == self._settings.controller_id:
-            return self._settings.controller_address
-        return None
+        return self._settings.controllers.get(node)
 
     def prepare_stop(self, on_ready: Callable[[], None]) -> None:
         """Controlled shutdown."""

@@ -224,6 +224,7 @@ class BrokerConfig:
     controlled_shutdown_enable: bool
     controlled_shutdown_max_retries: int
     controlled_shutdown_retry_backoff_ms: int
+    controller_quorum_fetch_timeout_ms: int
     controller_listener_names: str | None
     default_replication_factor: int
     delete_records_purgatory_purge_interval_requests: int

@@ -23,6 +23,7 @@ _BROKER = {
     "controlled.shutdown.max.retries": "How often to try to hand leadership over.",
     "controlled.shutdown.retry.backoff.ms": "Pause between these tries.",
     "controller.listener.names": "Listeners that are a controller's and not for clients: they are left out.",
+    "controller.quorum.fetch.timeout.ms": "A controller standing by takes over from one that is silent for so long.",
     "default.replication.factor": "Replicas of topics created on demand or without a number.",
     "delete.records.purgatory.purge.interval.requests": "Sweep finished delayed deletions after so many.",
     "delete.topic.enable": "Whether topics can be deleted at all.",

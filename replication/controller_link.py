@@ -57,9 +57,11 @@ class ControllerLink:
         *,
         on_registered: Callable[[int], None],
         on_refused: Callable[[str], None],
+        on_unavailable: Callable[[int], None] = lambda node: None,
         foreign_epoch: int | None = None,
     ) -> None:
         """`on_registered(broker_epoch)`: after each registration. `on_refused`: it can never succeed, and why.
+        `on_unavailable(node)`: that controller did not answer, or is not the active one.
 
         `foreign_epoch`: the epoch under which somebody else has registered this broker."""
         self._node_id = node_id
@@ -70,12 +72,14 @@ class ControllerLink:
         self._config = config
         self._on_registered = on_registered
         self._on_refused = on_refused
+        self._on_unavailable = on_unavailable
         self.is_foreign = foreign_epoch is not None
         self.broker_epoch = -1 if foreign_epoch is None else foreign_epoch
         self._incarnation_id = random.randbytes(16)
         self._endpoints: list[Endpoint] = []
         self._cluster_id = ""
         self._asked = False  # a registration or a heartbeat is under way
+        self._asked_node = -1  # of whom
         self._ending = False
 
     # -- registration and heartbeats -----------------------------------------------------------------------------
@@ -104,8 +108,9 @@ class ControllerLink:
             previous_broker_epoch=self.broker_epoch,
         )
         self._asked = True
+        self._asked_node = self.controller_node()
         self._peers.send(
-            self.controller_node(),
+            self._asked_node,
             CHANNEL,
             api.ApiKey.BROKER_REGISTRATION,
             4,
@@ -117,9 +122,11 @@ class ControllerLink:
         self._asked = False
         if self._ending:
             return
-        if response is None:
+        if self._is_elsewhere(response):
             self._later(_RETRY_MS, self._register)
-        elif response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
+            return
+        assert response is not None
+        if response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
             self._on_refused(f"the controller belongs to another cluster than {self._cluster_id}")
         elif response.error_code:
             # DUPLICATE_BROKER_REGISTRATION, say: until the other one's time is over.
@@ -133,9 +140,10 @@ class ControllerLink:
         from kwire.protocol.schemas.nodes import BrokerHeartbeatRequest
 
         self._asked = True
+        self._asked_node = self.controller_node()
         request = BrokerHeartbeatRequest(broker_id=self._node_id, broker_epoch=self.broker_epoch)
         self._peers.send(
-            self.controller_node(),
+            self._asked_node,
             CHANNEL,
             api.ApiKey.BROKER_HEARTBEAT,
             1,
@@ -147,12 +155,23 @@ class ControllerLink:
         self._asked = False
         if self._ending:
             return
-        if response is None:
+        if self._is_elsewhere(response):
             self._later(_RETRY_MS, self._heartbeat)
-        elif response.error_code:
+            return
+        assert response is not None
+        if response.error_code:
             self._register()  # STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED
         else:
             self._later(self._config.broker_heartbeat_interval_ms, self._heartbeat)
+
+    def _is_elsewhere(
+        self, response: BrokerRegistrationResponse | BrokerHeartbeatResponse | None
+    ) -> bool:
+        """No answer, or one of a controller that is not the active one."""
+        if response is not None and response.error_code != ErrorCode.NOT_CONTROLLER:
+            return False
+        self._on_unavailable(self._asked_node)
+        return True
 
     def channel_lost(self, channel: str) -> None:
         """The connection to the controller has ended while nothing was asked: it will soon be missed there."""
@@ -178,7 +197,11 @@ class ControllerLink:
     def _ask_shutdown(self, tries: int, on_done: Callable[[], None]) -> None:
         from kwire.protocol.schemas.control_plane import ControlledShutdownRequest
 
+        node = self.controller_node()
+
         def answered(response: ControlledShutdownResponse | None) -> None:
+            if response is None or response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
+                self._on_unavailable(node)
             done = (
                 response is not None
                 and not response.error_code
@@ -195,7 +218,7 @@ class ControllerLink:
 
         request = ControlledShutdownRequest(broker_id=self._node_id, broker_epoch=self.broker_epoch)
         key = api.ApiKey.CONTROLLED_SHUTDOWN
-        self._peers.send(self.controller_node(), CHANNEL, key, 3, request, answered)
+        self._peers.send(node, CHANNEL, key, 3, request, answered)
 
     def close(self) -> None:
         """No further registration or heartbeat."""
@@ -259,6 +282,7 @@ class _Forwarded:
         self._client_host = client_host
         self._on_answer = on_answer
         self._correlation = -1
+        self._node = -1
 
     def send(self) -> None:
         from kwire.protocol.schemas.control_plane import EnvelopeRequest
@@ -267,8 +291,9 @@ class _Forwarded:
             request_data=self._frame, request_principal=None, client_host_address=self._client_host
         )
         link = self._link
+        self._node = link.controller_node()
         self._correlation = link._peers.send(
-            link.controller_node(),
+            self._node,
             FORWARD_CHANNEL,
             api.ApiKey.ENVELOPE,
             0,
@@ -278,6 +303,7 @@ class _Forwarded:
 
     def _answered(self, response: EnvelopeResponse | None) -> None:
         if response is None or response.error_code == ErrorCode.NOT_CONTROLLER:
+            self._link._on_unavailable(self._node)
             timers, clock = self._link._timers, self._link._clock
             timers.schedule((self, "retry"), clock.now_ms + _FORWARD_RETRY_MS, self.send)
             return

@@ -68,6 +68,10 @@ class LogStore(Protocol):
         """FileNotFoundError when absent and not `create`. One path opened twice is one LogFile."""
         ...
 
+    def claim_file(self, path: str) -> bool:
+        """Makes an empty file; False when it exists: of several who try, in whatever process, one succeeds."""
+        ...
+
     def exists(self, path: str) -> bool: ...
 
     def size(self, path: str) -> int: ...
@@ -234,6 +238,14 @@ class MemoryLogStore:
                 raise FileNotFoundError(ENOENT, "no such file", path)
             file = self._files[path] = _MemoryFile(self)
         return file
+
+    def claim_file(self, path: str) -> bool:
+        check_path(path)
+        self._check_parent(path)
+        if path in self._files:
+            return False
+        self._files[path] = _MemoryFile(self)
+        return True
 
     def exists(self, path: str) -> bool:
         return path in self._files or path in self._dirs

@@ -75,8 +75,15 @@ def handle_update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) 
         _group(request)
     if ctx.api_version < 3:
         _name_listeners(request)
-    manager = ctx.services.replica_manager
-    return _once_registered(ctx, request.broker_epoch, lambda: manager.update_metadata(request))
+    manager, member = ctx.services.replica_manager, ctx.services.member
+
+    def carry_out() -> Message:
+        response = manager.update_metadata(request)
+        if member is not None:
+            member.controller_told()
+        return response
+
+    return _once_registered(ctx, request.broker_epoch, carry_out)
 
 
 def _group(request: UpdateMetadataRequest) -> None:

@@ -64,11 +64,20 @@ _ADMIN_BY_KEY = {entry.key: entry for entry in ADMIN}
 class ControllerServices:
     """The parts of a ControllerNode, as handlers see them in place of a broker's `Services`."""
 
-    __slots__ = ("api_ranges", "cluster_id", "controller", "endpoint", "node_id", "registered")
+    __slots__ = (
+        "active_id",
+        "api_ranges",
+        "cluster_id",
+        "controller",
+        "endpoint",
+        "node_id",
+        "registered",
+    )
 
-    def __init__(self, node_id: int, controller: Controller) -> None:
+    def __init__(self, node_id: int) -> None:
         self.node_id = node_id
-        self.controller = controller
+        self.active_id = node_id  # of the controller in office, as far as this one knows
+        self.controller: Controller
         self.cluster_id = ""
         self.endpoint: Endpoint | None = None
         self.api_ranges = {key: (e.min_version, e.max_version) for key, e in BY_KEY.items()}
@@ -150,6 +159,9 @@ def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> EnvelopeRe
         )
     except MalformedMessage:
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+    controller = _services(ctx).controller
+    if not controller.active:
+        return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)  # the broker asks another
     at_once: list[EnvelopeResponse] = []
     returned = False
 
@@ -163,8 +175,10 @@ def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> EnvelopeRe
         else:
             at_once.append(envelope)
 
-    _services(ctx).controller.submit(inner, header.api_version, completed)
+    controller.submit(inner, header.api_version, completed)
     returned = True
+    if at_once and not controller.active:  # deposed in this step: nothing that it decided counts
+        return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     return at_once[0] if at_once else PARKED
 
 
@@ -177,7 +191,7 @@ def handle_describe_cluster(
     services = _services(ctx)
     response = DescribeClusterResponse(
         cluster_id=services.cluster_id,
-        controller_id=services.node_id,
+        controller_id=services.active_id,
         endpoint_type=request.endpoint_type,
     )
     if request.endpoint_type == _CONTROLLERS:
