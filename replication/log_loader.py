@@ -174,9 +174,10 @@ class _Loader:
         log_end_offset = self.end_offset()
         if not self.clean:
             self.restore_epochs()
-        self.epochs.truncate_from_end(log_end_offset)
-        self.epochs.truncate_from_start(self.log_start_offset)
         start_offset = max(self.log_start_offset, self.segments[0].base_offset)
+        # In this order: of an empty log's old epochs, brought back by a power cut, none is left.
+        self.epochs.truncate_from_start(start_offset)
+        self.epochs.truncate_from_end(log_end_offset)
         producers = self.context.producers(self.directory)
         producers.remove_stray_snapshots(segment.base_offset for segment in self.segments)
         rebuild_producer_state(

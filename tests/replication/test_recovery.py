@@ -453,3 +453,14 @@ def test_a_high_watermark_beyond_a_lost_tail_is_forgotten_for_good() -> None:
     one.append(b"not committed")
     one.kill()
     assert (one.log.log_end_offset, one.log.high_watermark) == (1, 0)
+
+
+def test_epochs_of_before_an_emptied_log_began_anew_do_not_come_back_with_a_power_cut() -> None:
+    one = OneLog()
+    one.append(b"a", b"b", epoch=3)
+    one.log.flush()
+    one.store.flush_file("t-0/leader-epoch-checkpoint")
+    one.log.truncate_fully_and_start_at(5)
+    one.crash()
+    assert (one.log.log_start_offset, one.log.log_end_offset) == (5, 5)
+    assert one.log.leader_epochs.entries == []
