@@ -85,6 +85,14 @@ def cli() -> None:
     show_default=True,
     help="Brokers to start: node ids and ports count up from the first's.",
 )
+@click.option(
+    "--controllers",
+    metavar="N",
+    type=click.IntRange(1, 9),
+    default=1,
+    show_default=True,
+    help="Controllers of several brokers: one is active, the others take over from it.",
+)
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port; 0 lets the kernel choose.  [default: 9092]"
@@ -165,17 +173,22 @@ def up(
 
 
 def _controller(
-    _context: click.Context, _parameter: click.Parameter, text: str | None
-) -> tuple[int, str, int] | None:
+    text: str,
+) -> tuple[int, str, int]:
     """ID@HOST:PORT."""
-    if text is None:
-        return None
     node_id, at, address = text.partition("@")
     host, colon, port = address.rpartition(":")
     numbers = [item for item in (node_id, port) if item.isascii() and item.isdigit()]
     if not (at and colon and host) or len(numbers) < 2 or int(port) > 65535:
         raise click.BadParameter(f"expected ID@HOST:PORT, not {text!r}")
     return int(node_id), host.strip("[]"), int(port)
+
+
+def _controllers(
+    _context: click.Context, _parameter: click.Parameter, items: tuple[str, ...]
+) -> tuple[tuple[int, str, int], ...]:
+    """Each ID@HOST:PORT, several with commas between."""
+    return tuple(_controller(text.strip()) for item in items for text in item.split(","))
 
 
 @cli.command(
@@ -207,9 +220,16 @@ def _controller(
 )
 @click.option(
     "--controller",
+    "controllers",
     metavar="ID@HOST:PORT",
-    callback=_controller,
-    help="The controller; needed for a broker.",
+    multiple=True,
+    callback=_controllers,
+    help="The controller, needed for a broker; repeatable: those that may take over from it.",
+)
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="For a controller: others have the same --data-dir, one is active, this one if none is.",
 )
 @click.option(
     "--broker-epoch",

@@ -24,6 +24,7 @@ def run_cluster(settings: UpSettings) -> None:
         values,
         data_dir,
         brokers=settings.brokers,
+        controllers=settings.controllers,
         isolation=settings.isolation,
         first_id=first_id,
         temporary=temporary,

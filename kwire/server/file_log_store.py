@@ -13,7 +13,7 @@ A new file's name is not on the disk before its directory is flushed, whatever w
 flush of a file there does both (`flush_names`), as LocalLog.flush does for new segments.
 
 Invariants: all paths stay below the root; a failed or short append leaves the file as it was; write_file is seen whole
-or not at all; one process at a time holds `.lock`.
+or not at all; one process at a time holds `.lock`, or several share it.
 """
 
 from __future__ import annotations
@@ -162,7 +162,16 @@ class FileLogFile:
 class FileLogStore:
     """One log directory. OSError naming the directory when another process holds it; `close` lets it go."""
 
-    def __init__(self, root: str, *, fsync: bool = True, max_open_files: int | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        *,
+        fsync: bool = True,
+        max_open_files: int | None = None,
+        shared: bool = False,
+    ) -> None:
+        """`shared`: other processes may use the directory, if they say so, too; they see to it that nothing is torn.
+        `is_alone`: none of them does at this moment."""
         self.root = os.path.abspath(root)
         self.fsync = fsync
         self._max_open_files = max_open_files or _default_max_open_files()
@@ -172,7 +181,7 @@ class FileLogStore:
         self._unflushed_names: set[str] = set()  # directories with new files or directories in them
         self._background: ThreadPoolExecutor | None = None
         os.makedirs(self.root, exist_ok=True)
-        self._lock_fd = _lock(self.root)
+        self._lock_fd, self.is_alone = _lock(self.root, shared)
 
     def close(self) -> None:
         """Ends the flushes under way, closes every file and gives up the lock."""
@@ -424,18 +433,25 @@ def _write_all(fd: int, data: bytes, position: int) -> None:
         view = view[written:]
 
 
-def _lock(root: str) -> int:
+def _lock(root: str, shared: bool) -> tuple[int, bool]:
+    """The lock's descriptor, and whether nobody else has a share in it."""
     import fcntl
 
     fd = os.open(f"{root}/.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if shared:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
+        if shared:
+            with suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return fd, False
         os.close(fd)
         raise OSError(
             EAGAIN, f"the log directory {root} is in use: another broker holds {root}/.lock"
         ) from error
-    return fd
+    return fd, True
 
 
 def _default_max_open_files() -> int:

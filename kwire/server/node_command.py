@@ -83,7 +83,8 @@ def node_settings(
     node_id: int,
     role: str,
     listeners: tuple[str, ...],
-    controller: tuple[int, str, int] | None,
+    controllers: tuple[tuple[int, str, int], ...],
+    standby: bool,
     broker_epoch: int | None,
     data_dir: str,
     cluster_id: str | None,
@@ -96,8 +97,10 @@ def node_settings(
     network: tuple[str, ...],
 ) -> NodeSettings:
     """What the options of the command line make. SettingsError, NodeError."""
-    if role == BROKER and controller is None:
+    if role == BROKER and not controllers:
         raise SettingsError("--roles broker: --controller ID@HOST:PORT is needed")
+    if role == BROKER and standby:
+        raise SettingsError("--standby is for --roles controller")
     values = dict(overrides)
     if listeners:
         values["listeners"] = ",".join(listeners)
@@ -110,7 +113,9 @@ def node_settings(
         role,
         values,
         os.path.abspath(data_dir),
-        controller=controller,
+        controller=controllers[0] if controllers else None,
+        more_controllers=list(controllers[1:]),
+        standby=standby,
         broker_epoch=broker_epoch,
         cluster_id=cluster_id,
         brokers=brokers,

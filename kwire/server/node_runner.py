@@ -46,8 +46,10 @@ class NodeSettings:
         "cluster_id",
         "controller",
         "data_dir",
+        "more_controllers",
         "network",
         "role",
+        "standby",
         "temporary",
         "values",
     )
@@ -59,6 +61,8 @@ class NodeSettings:
         data_dir: str,
         *,
         controller: tuple[int, str, int] | None = None,
+        more_controllers: list[tuple[int, str, int]] | None = None,
+        standby: bool = False,
         broker_epoch: int | None = None,
         cluster_id: str | None = None,
         brokers: int = 1,
@@ -67,7 +71,8 @@ class NodeSettings:
         again: bool = False,
         network: list[str] | None = None,
     ) -> None:
-        """`controller`: id, host and port, for a broker. `broker_epoch`: a foreign controller has given it.
+        """`controller`: id, host and port, for a broker; `more_controllers`: others that may take over from it.
+        `standby`, for a controller: others use its directory, too. `broker_epoch`: a foreign controller has given it.
 
         `brokers`: the cluster's size, which some defaults depend on. `temporary`: the directory need not survive a
         power cut. `again`: the node has run before, on the same port. `network`: commands (NodeRunner.network) that
@@ -78,6 +83,8 @@ class NodeSettings:
         self.values = values
         self.data_dir = data_dir
         self.controller = controller
+        self.more_controllers = more_controllers or []
+        self.standby = standby
         self.broker_epoch = broker_epoch
         self.cluster_id = cluster_id
         self.brokers = brokers
@@ -179,10 +186,12 @@ class NodeRunner:
         from kwire.server.wire_client import ask
 
         assert settings.controller is not None
-        _, host, port = settings.controller
+        addresses = [settings.controller, *settings.more_controllers]
         reason = "no answer"
         deadline = asyncio.get_running_loop().time() + _CONTROLLER_WAIT_SECONDS
         while asyncio.get_running_loop().time() < deadline:
+            _, host, port = address = addresses.pop(0)
+            addresses.append(address)
             try:
                 response = await ask(host, port, 0, DescribeClusterRequest())
                 return str(response.cluster_id)
@@ -197,7 +206,9 @@ class NodeRunner:
         from kwire.server.file_log_store import FileLogStore
 
         settings, node = self.settings, self.node
-        self._store = store = FileLogStore(settings.data_dir, fsync=not settings.temporary)
+        self._store = store = FileLogStore(
+            settings.data_dir, fsync=not settings.temporary, shared=settings.standby
+        )
         random = Random(int.from_bytes(os.urandom(8), "big"))
         endpoints = [_endpoint(listener) for listener in node.listeners]
         if settings.role == CONTROLLER:
@@ -211,6 +222,8 @@ class NodeRunner:
                 random,
                 cluster_id=cluster_id,
                 report=self._report,
+                shared=settings.standby,
+                alone=store.is_alone,
             )
             self.core.start(endpoints)
             return
@@ -234,6 +247,7 @@ class NodeRunner:
                 controller_id,
                 (host, port),
                 inter_broker_listener(self.config, node.listeners).name,
+                more_controllers=settings.more_controllers,
                 broker_epoch=settings.broker_epoch,
                 on_ready=self._ready.set,
                 on_refused=self._refused,

@@ -31,6 +31,7 @@ class UpSettings:
         "brokers",
         "cluster_id",
         "config_path",
+        "controllers",
         "data_dir",
         "first_id",
         "host",
@@ -58,6 +59,7 @@ class UpSettings:
         ready_file: str | None = None,
         first_id: int | None = None,
         brokers: int = 1,
+        controllers: int = 1,
         isolation: str = "thread",
         log_level: str = "info",
         log_json: bool = False,
@@ -72,6 +74,7 @@ class UpSettings:
         self.announce = announce
         self.topic_configs = topic_configs or {}
         self.brokers = brokers
+        self.controllers = controllers
         self.isolation = isolation
         self.host = host
         self.port = port

@@ -70,16 +70,26 @@ def snapshot_of_broker(broker: Any) -> dict[str, Any]:
 
 
 def snapshot_of_controller(core: Any) -> dict[str, Any]:
-    """Counts, and the last elections and changes of in-sync replicas."""
-    controller = core.controller
+    """Whether it is the active one, counts, and the last elections and changes of in-sync replicas."""
+    controller, active_id = core.controller, core.services.active_id
+    role = f"controller {controller.node_id} "
+    if controller.active:
+        role += f"is active with epoch {controller.epoch}"
+    else:
+        role += "stands by" if active_id == controller.node_id else f"stands by for {active_id}"
     last = list(controller.events)[-_EVENTS_TOLD:]
-    return {"counts": controller.metrics(), "events": [str(each) for each in last]}
+    return {
+        "role": role,
+        "counts": controller.metrics(),
+        "events": [str(each) for each in last],
+    }
 
 
 def lines(status: dict[str, Any]) -> list[str]:
     """A snapshot as text."""
     counts = status["counts"]
-    found = [" ".join(f"{name}={value}" for name, value in counts.items())]
+    found = [status["role"]] if "role" in status else []
+    found += [" ".join(f"{name}={value}" for name, value in counts.items())]
     found += [_partition_line(partition) for partition in status.get("partitions", ())]
     found += [
         f"fetches from {each['leader']} (fetcher {each['id']}): {each['partitions']} partitions, "

@@ -1,8 +1,8 @@
 """A cluster's nodes: started, stopped, killed and started again, on one event loop or in a process each.
 
 Answers to no class of Kafka's; its tests have KafkaClusterTestKit. The controller is node 1000 (or the first free id
-above the brokers), always a node of its own; brokers have the ids that were asked for. Between nodes everything
-crosses TCP, whatever the isolation.
+above the brokers), always a node of its own; brokers have the ids that were asked for. More controllers, that take
+over from it, have the next ids and share its directory. Between nodes everything crosses TCP, whatever the isolation.
 
 Invariants: a node keeps its ports and its directory from one run to the next; a process that ends unasked is told in
 one line and takes nobody with it; nothing that was started outlives `stop`.
@@ -280,11 +280,10 @@ def _arguments(node_id: int, settings: NodeSettings) -> list[str]:
     if settings.cluster_id is not None:
         arguments += ["--cluster-id", settings.cluster_id]
     if settings.controller is not None:
-        controller_id, host, port = settings.controller
-        arguments += [
-            "--controller",
-            f"{controller_id}@{format_address(host, port)}",
-        ]
+        for controller_id, host, port in (settings.controller, *settings.more_controllers):
+            arguments += ["--controller", f"{controller_id}@{format_address(host, port)}"]
+    if settings.standby:
+        arguments.append("--standby")
     if settings.as_version is not None:
         arguments += ["--as-version", settings.as_version]
     if settings.temporary:
@@ -307,6 +306,7 @@ class Supervisor:
         data_dir: str,
         *,
         brokers: int,
+        controllers: int = 1,
         isolation: str = THREAD,
         first_id: int = 1,
         temporary: bool = False,
@@ -317,6 +317,7 @@ class Supervisor:
     ) -> None:
         """`values`: every broker's configuration; ports in its listeners are those of the first broker, the next one
         has the next ones, and so on (0 stays 0). `overrides`: keys of single brokers (broker.rack, say), by id.
+        `controllers`: how many; one of them is active.
 
         `log_options`: those of the command line, for processes."""
         self.isolation = isolation
@@ -325,7 +326,9 @@ class Supervisor:
         self._stopping = False
         self.deaths: list[tuple[str, str, int]] = []  # of processes, unasked: who, how, return code
         last_id = first_id + brokers - 1
-        self.controller_id = last_id + 1 if first_id <= CONTROLLER_ID <= last_id else CONTROLLER_ID
+        self.controller_id = CONTROLLER_ID
+        if first_id < CONTROLLER_ID + controllers and last_id >= CONTROLLER_ID:
+            self.controller_id = last_id + 1
         self._base = {
             key: value
             for key, value in values.items()
@@ -347,12 +350,18 @@ class Supervisor:
             and key not in ("security.inter.broker.protocol", "broker.rack")
         }
         host = values["listeners"].partition("://")[2].partition(",")[0].rpartition(":")[0]
-        own["node.id"] = str(self.controller_id)
         own["listeners"] = f"PLAINTEXT://{host or '127.0.0.1'}:0"
-        self.controller = self._handle(
-            self.controller_id,
-            NodeSettings(CONTROLLER, own, os.path.join(data_dir, "controller"), **common),  # type: ignore[arg-type]
-        )
+        self.controllers: dict[int, Handle] = {}
+        for node_id in range(self.controller_id, self.controller_id + controllers):
+            settings = NodeSettings(
+                CONTROLLER,
+                {**own, "node.id": str(node_id)},
+                os.path.join(data_dir, "controller"),
+                standby=controllers > 1,
+                **common,  # type: ignore[arg-type]
+            )
+            self.controllers[node_id] = self._handle(node_id, settings)
+        self.controller = self.controllers[self.controller_id]
         self.brokers: dict[int, Handle] = {}
         for number in range(brokers):
             node_id = first_id + number
@@ -375,9 +384,14 @@ class Supervisor:
     def _died(self, node_id: int, status: int) -> None:
         if not self._stopping:
             how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-            what = "the controller" if node_id == self.controller_id else f"broker {node_id}"
+            what = self._name(node_id)
             self.deaths.append((what, how, status))
             event(_log, logging.ERROR, f"{what} has ended ({how}); the others go on")
+
+    def _name(self, node_id: int) -> str:
+        if node_id not in self.controllers:
+            return f"broker {node_id}"
+        return "the controller" if len(self.controllers) == 1 else f"controller {node_id}"
 
     @property
     def bootstrap_servers(self) -> str:
@@ -391,9 +405,11 @@ class Supervisor:
         self._stopping = False
         try:
             os.makedirs(self.data_dir, exist_ok=True)
-            await self._start_node(self.controller)
+            for handle in self.controllers.values():  # in turn: the first is the active one
+                await self._start_node(handle)
+            addresses = [(node_id, *each.address) for node_id, each in self.controllers.items()]
             for handle in self.brokers.values():
-                handle.settings.controller = (self.controller_id, *self.controller.address)
+                handle.settings.controller, *handle.settings.more_controllers = addresses
             starts = [self._start_node(handle) for handle in self.brokers.values()]
             results = await asyncio.gather(*starts, return_exceptions=True)
             for failure in results:
@@ -405,35 +421,30 @@ class Supervisor:
             raise
 
     async def _start_node(self, handle: Handle) -> None:
-        what = "the controller" if handle is self.controller else f"broker {handle.node_id}"
         try:
             await handle.start()
         except NodeError as error:
-            raise NodeError(f"{what}: {error}") from None
+            raise NodeError(f"{self._name(handle.node_id)}: {error}") from None
 
     async def stop(self) -> None:
-        """Stops everything cleanly, the controller first: nobody need take over anything."""
+        """Stops everything cleanly, controllers first: nobody need take over anything."""
         self._stopping = True
         failures: list[BaseException] = []
         await (
             _settle_connections()
         )  # an asyncio server that is closed while it accepts forgets the socket
-        try:
-            await self.controller.stop(controlled=False)
-        except NodeError as error:
-            failures.append(error)
-        await _settle_connections()
-        stops = [handle.stop(controlled=False) for handle in self.brokers.values()]
-        results = await asyncio.gather(*stops, return_exceptions=True)
-        failures += [failure for failure in results if isinstance(failure, BaseException)]
-        await _settle_connections()
+        for handles in (self.controllers, self.brokers):
+            stops = [handle.stop(controlled=False) for handle in handles.values()]
+            results = await asyncio.gather(*stops, return_exceptions=True)
+            failures += [failure for failure in results if isinstance(failure, BaseException)]
+            await _settle_connections()
         if failures:
             raise failures[0]
 
     async def kill(self) -> None:
         """Ends what runs, at once."""
         self._stopping = True
-        for handle in (*self.brokers.values(), self.controller):
+        for handle in (*self.brokers.values(), *self.controllers.values()):
             await handle.kill()
         await _settle_connections()
 
@@ -441,7 +452,7 @@ class Supervisor:
         """Writes into the log how every node is: `status.py`."""
         from kwire.server.status import tell
 
-        for handle in (self.controller, *self.brokers.values()):
+        for handle in (*self.controllers.values(), *self.brokers.values()):
             if not handle.running:
                 event(_log, logging.INFO, "does not run", node_id=handle.node_id)
                 continue

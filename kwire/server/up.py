@@ -244,7 +244,7 @@ def run_up(settings: UpSettings) -> int:
     try:
         if settings.ready_file is not None:
             remove(settings.ready_file)  # of an earlier run: nobody shall wait for the wrong node
-        if settings.brokers > 1:
+        if settings.brokers > 1 or settings.controllers > 1:
             from kwire.server.cluster import run_cluster
 
             run_cluster(settings)
