@@ -134,13 +134,15 @@ class Cluster:
         isolation: str = "thread",
         data_dir: str | os.PathLike[str] | None = None,
         topics: Iterable[str] | Mapping[str, int] = (),
+        recent_requests: bool = False,
     ) -> None:
         """`config`: Kafka's keys, for every broker. `isolation`: "thread" or "process".
 
         `data_dir`: for data that stays; without it, a temporary directory that goes with the cluster. `topics`: made at
-        the start: "NAME[:PARTITIONS[:REPLICATION]]" each, or names and numbers of partitions. ConfigurationError."""
+        the start: "NAME[:PARTITIONS[:REPLICATION]]" each, or names and numbers of partitions. `recent_requests`: each
+        broker keeps the last 20 of its clients, for `describe`. ConfigurationError."""
         self._launcher: NodeLauncher | None = NodeLauncher(
-            brokers, config_texts(config or {}), isolation, data_dir
+            brokers, config_texts(config or {}), isolation, data_dir, recent_requests
         )
         self._topics = parse_topics(topics)
         self._supervisor: Supervisor | None = None
@@ -524,13 +526,25 @@ class Cluster:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def describe(self) -> str:
-        """Brokers and partitions as text, for people: leaders, ISR, offsets."""
+        """Brokers and partitions as text, for people: leaders, ISR, offsets; the last requests, if they are kept."""
         lines = [repr(broker) for broker in self._brokers.values()]
         if self._launcher is not None and self._supervisor is None:
             return "the cluster is stopped"
         async for partition in self._all_partitions():
             lines.append(str(partition))
-        return "\n".join(lines)
+        return "\n".join(lines + await self._requests_told())
+
+    async def _requests_told(self) -> list[str]:
+        if self._launcher is None or not self._launcher.recent_requests:
+            return []
+        from kwire.recent import told
+
+        found = {}
+        for broker in self._brokers.values():
+            with suppress(errors.KwireError):
+                found[broker.id] = await broker.ask("requests")
+        lines = told(found)
+        return ["last requests of clients:", *lines] if lines else []
 
     async def _all_partitions(self) -> AsyncIterator[Partition]:
         for topic, count in (await self.topics()).items():

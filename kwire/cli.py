@@ -259,6 +259,7 @@ def _controllers(
 @click.option("--temporary", is_flag=True, help="The data need not survive a power cut: no fsync.")
 @click.option("--again", is_flag=True, hidden=True)
 @click.option("--network", multiple=True, hidden=True)
+@click.option("--recent-requests", is_flag=True, hidden=True)
 @click.option("--supervised", is_flag=True, hidden=True)
 @click.option(
     "--log-level",

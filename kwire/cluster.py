@@ -125,13 +125,20 @@ class Cluster:
         isolation: str = "thread",
         data_dir: str | os.PathLike[str] | None = None,
         topics: Iterable[str] | Mapping[str, int] = (),
+        recent_requests: bool = False,
     ) -> None:
         """`config`: Kafka's keys, for every broker. `isolation`: "thread" or "process".
 
         `data_dir`: for data that stays; without it, a temporary directory that goes with the cluster. `topics`: made at
-        the start: "NAME[:PARTITIONS[:REPLICATION]]" each, or names and numbers of partitions. ConfigurationError."""
+        the start: "NAME[:PARTITIONS[:REPLICATION]]" each, or names and numbers of partitions. `recent_requests`: each
+        broker keeps the last 20 of its clients, for `describe`. ConfigurationError."""
         self._inner = aio.Cluster(
-            brokers, config, isolation=isolation, data_dir=data_dir, topics=topics
+            brokers,
+            config,
+            isolation=isolation,
+            data_dir=data_dir,
+            topics=topics,
+            recent_requests=recent_requests,
         )
         self._thread: LoopThread | None = None
         self.network = Network(self)
@@ -295,7 +302,7 @@ class Cluster:
             time.sleep(_POLL_SECONDS)
 
     def describe(self) -> str:
-        """Brokers and partitions as text, for people: leaders, ISR, offsets."""
+        """Brokers and partitions as text, for people: leaders, ISR, offsets; the last requests, if they are kept."""
         return self._run(self._inner.describe())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:

@@ -31,6 +31,7 @@ class NodeLauncher:
         config: dict[str, str],
         isolation: str,
         data_dir: str | os.PathLike[str] | None,
+        recent_requests: bool = False,
     ) -> None:
         """ConfigurationError for what is refused."""
         if isinstance(brokers, bool) or not isinstance(brokers, int) or brokers < 1:
@@ -43,6 +44,7 @@ class NodeLauncher:
             )
         self._brokers = brokers
         self._isolation = isolation
+        self.recent_requests = recent_requests
         self._values = {"listeners": _LISTENERS, **config}
         self._data_dir = None if data_dir is None else str(Path(data_dir).absolute())
         self._temporary: TemporaryDirectory | None = None
@@ -74,6 +76,7 @@ class NodeLauncher:
             isolation=self._isolation,
             temporary=self._temporary is not None,
             log_options=["--log-level", "warning"],
+            recent_requests=self.recent_requests,
         )
 
     def clean_up(self) -> None:

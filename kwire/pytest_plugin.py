@@ -140,6 +140,7 @@ def _make(config: pytest.Config, options: dict[str, object]) -> Cluster:
         values,
         isolation=str(mode),
         topics=options.get("topics") or (),  # type: ignore[arg-type]
+        recent_requests=True,
     )
     cluster.start()
     return cluster
@@ -170,7 +171,7 @@ def _marker_options(item: pytest.Item) -> dict[str, object]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, object, None]:
-    """Adds to the report of a failed test what its cluster looks like: leaders, ISR, offsets."""
+    """Adds to the report of a failed test what its cluster looks like: leaders, ISR, offsets, requests."""
     outcome = yield
     if call.when != "call" or call.excinfo is None:
         return

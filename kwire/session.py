@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kwire.apis.context import Services
     from kwire.apis.controller_plane import ControllerServices
     from kwire.protocol.schema import Message
+    from kwire.recent import RecentRequests
     from kwire.replication.outbox import Buffer, Outbox
 
 API_VERSIONS = 18
@@ -99,6 +100,7 @@ class Sessions:
         "_runnable",
         "_services",
         "by_connection",
+        "recent",
     )
 
     def __init__(
@@ -115,6 +117,7 @@ class Sessions:
         self._ranges = ranges
         self._routes: dict[int, _Route] = {}  # api_key << 16 | api_version
         self._runnable: list[Session] = []
+        self.recent: RecentRequests | None = None  # for tests that fail: who asked for what
         self.by_connection: dict[int, Session] = {}
 
     def opened(self, connection: int, listener_name: str, peer_host: str) -> Session:
@@ -155,6 +158,8 @@ class Sessions:
         if self.by_connection.pop(session.connection, None) is not None:
             self._forget(session)
             self._outbox.close(session.connection, reason)
+            if self.recent is not None:
+                self.recent.closed(session, reason)
 
     def _forget(self, session: Session) -> None:
         session.closed = True
@@ -199,6 +204,8 @@ class Sessions:
             return
         if response is NO_RESPONSE:
             session.in_flight = None
+            if self.recent is not None:
+                self.recent.answered(context, None)
         else:
             assert not context.answered, "a handler returns its response or calls reply, not both"
             context.answered = True
@@ -214,6 +221,8 @@ class Sessions:
         )
         self._outbox.reply(session.connection, parts)
         session.in_flight = None
+        if self.recent is not None:
+            self.recent.answered(context, response)
         if session.waiting:
             self._runnable.append(session)
 

@@ -62,6 +62,14 @@ def _fail(core: Any, text: str) -> None:
 # -- of a broker -------------------------------------------------------------------------------------------------------
 
 
+def _requests(broker: Any) -> list[list[Any]]:
+    """The last requests of clients (`RecentRequests.listed`); none where they are not kept."""
+    sessions = broker.sessions
+    return (
+        [] if sessions.recent is None else sessions.recent.listed(sessions.by_connection.values())
+    )
+
+
 def _replica(broker: Any, topic: str, index: int) -> dict[str, Any]:
     """One replica as the broker that hosts it has it."""
     partition = broker.services.replica_manager.partition(topic, index)
@@ -130,6 +138,7 @@ _OF_BROKER: dict[str, Callable[..., Any]] = {
     "fail": _fail,
     "failures": _failures,
     "replica": _replica,
+    "requests": _requests,
     "status": snapshot_of_broker,
 }
 _OF_CONTROLLER: dict[str, Callable[..., Any]] = {

@@ -95,6 +95,7 @@ def node_settings(
     temporary: bool,
     again: bool,
     network: tuple[str, ...],
+    recent_requests: bool,
 ) -> NodeSettings:
     """What the options of the command line make. SettingsError, NodeError."""
     if role == BROKER and not controllers:
@@ -123,6 +124,7 @@ def node_settings(
         temporary=temporary,
         again=again,
         network=list(network),
+        recent_requests=recent_requests,
     )
 
 

@@ -48,6 +48,7 @@ class NodeSettings:
         "data_dir",
         "more_controllers",
         "network",
+        "recent_requests",
         "role",
         "standby",
         "temporary",
@@ -70,14 +71,16 @@ class NodeSettings:
         temporary: bool = False,
         again: bool = False,
         network: list[str] | None = None,
+        recent_requests: bool = False,
     ) -> None:
         """`controller`: id, host and port, for a broker; `more_controllers`: others that may take over from it.
         `standby`, for a controller: others use its directory, too. `broker_epoch`: a foreign controller has given it.
 
         `brokers`: the cluster's size, which some defaults depend on. `temporary`: the directory need not survive a
         power cut. `again`: the node has run before, on the same port. `network`: commands (NodeRunner.network) that
-        hold from the first moment."""
+        hold from the first moment. `recent_requests`: a broker keeps the last ones of clients (kwire.recent)."""
         self.network = network or []
+        self.recent_requests = recent_requests
         self.again = again
         self.role = role
         self.values = values
@@ -253,6 +256,10 @@ class NodeRunner:
                 on_refused=self._refused,
             ),
         )
+        if settings.recent_requests:
+            from kwire.recent import RecentRequests
+
+            self.core.sessions.recent = RecentRequests(node.clock, self.core.services.metadata)
         self.core.start(endpoints)
 
     def _load_error(self, error: Exception) -> Exception:

@@ -290,6 +290,8 @@ def _arguments(node_id: int, settings: NodeSettings) -> list[str]:
         arguments.append("--temporary")
     if settings.again:
         arguments.append("--again")
+    if settings.recent_requests:
+        arguments.append("--recent-requests")
     for command in settings.network:
         arguments += ["--network", command]
     for key, value in settings.values.items():
@@ -314,12 +316,13 @@ class Supervisor:
         cluster_id: str | None = None,
         overrides: dict[int, dict[str, str]] | None = None,
         log_options: list[str] | None = None,
+        recent_requests: bool = False,
     ) -> None:
         """`values`: every broker's configuration; ports in its listeners are those of the first broker, the next one
         has the next ones, and so on (0 stays 0). `overrides`: keys of single brokers (broker.rack, say), by id.
         `controllers`: how many; one of them is active.
 
-        `log_options`: those of the command line, for processes."""
+        `log_options`: those of the command line, for processes. `recent_requests`: brokers keep them (kwire.recent)."""
         self.isolation = isolation
         self.data_dir = data_dir
         self._log_options = log_options or []
@@ -372,6 +375,7 @@ class Supervisor:
                 BROKER,
                 own,
                 os.path.join(data_dir, f"broker-{node_id}"),
+                recent_requests=recent_requests,
                 **common,  # type: ignore[arg-type]
             )
             self.brokers[node_id] = self._handle(node_id, settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kwire.protocol import api
+from kwire.recent import ADMINISTRATION_CLIENT_ID
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ async def ask(host: str, port: int, version: int, request: Message, seconds: flo
     async with asyncio.timeout(seconds):
         reader, writer = await asyncio.open_connection(host, port)
         try:
-            writer.writelines(api.encode_request(key, version, 1, "kwire", request))
+            writer.writelines(
+                api.encode_request(key, version, 1, ADMINISTRATION_CLIENT_ID, request)
+            )
             size = int.from_bytes(await reader.readexactly(4), "big")
             if not 4 <= size <= _MAX_ANSWER_BYTES:
                 raise OSError(f"an answer of {size} bytes")

@@ -288,6 +288,28 @@ def test_a_time_out_tells_what_was_waited_for_and_what_was_seen(three: Cluster) 
     ]
 
 
+@BOTH
+def test_the_last_requests_of_clients_are_described_where_they_are_kept(isolation: str) -> None:
+    with Cluster(3, isolation=isolation, topics=["t:1:3"], recent_requests=True) as cluster:
+        produce(cluster.bootstrap_servers, "t", ["x"], acks="all", **{"client.id": "shop"})
+        leader = cluster.partition("t", 0).leader
+        _, _, told = cluster.describe().partition("last requests of clients:\n")
+        lines = [line.strip().split("  ", 1)[1] for line in told.splitlines()]
+        assert any(
+            line.startswith(f"broker {leader}  shop  Produce v") and line.endswith("  t-0: ok")
+            for line in lines
+        ), told
+        # Neither the followers' nor what kwire asks for itself; each broker's last ones.
+        assert {line.split("  ")[1] for line in lines} == {"shop"}
+        cluster.broker(leader).kill()
+        cluster.broker(leader).start()
+        cluster.wait_for(lambda c: len(c.partition("t", 0).isr) == 3, 10)
+        assert f"broker {leader}  shop" not in cluster.describe()
+    with Cluster(isolation=isolation, topics=["t"]) as cluster:
+        produce(cluster.bootstrap_servers, "t", ["x"])
+        assert "requests" not in cluster.describe()
+
+
 def test_a_mistake_in_a_predicate_is_not_waited_for(three: Cluster) -> None:
     with pytest.raises(AttributeError):
         three.wait_for(lambda c: c.nothing)  # type: ignore[attr-defined]

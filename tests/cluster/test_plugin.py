@@ -1,6 +1,7 @@
 """The pytest plugin, seen from a user's tests: each case is a run of pytest on a folder of its own."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -199,7 +200,7 @@ def test_coroutines_as_tests(tmp_path: Path) -> None:
     assert run.counts == {"passed": 2}, run.text
 
 
-def test_a_failing_test_shows_leaders_isr_and_offsets(tmp_path: Path) -> None:
+def test_a_failing_test_shows_leaders_isr_offsets_and_the_last_requests(tmp_path: Path) -> None:
     run = run_pytest(
         tmp_path,
         CLIENT
@@ -233,6 +234,9 @@ def test_a_failing_test_shows_leaders_isr_and_offsets(tmp_path: Path) -> None:
         "replica 2: offsets 0..1, epochs 0@0 1@1",
         "replica 1: broker 1 does not run",
     ]
+    _, _, requests = section.partition("last requests of clients:\n")
+    produced = r"^ +-\d+\.\d{3} s  broker 2  rdkafka  Produce v\d+  orders-0: ok$"
+    assert re.search(produced, requests, re.MULTILINE), requests
     assert run.text.count(" kwire ---") == 2 and "the cluster does not run" in run.text
 
 

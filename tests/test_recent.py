@@ -1,0 +1,125 @@
+"""What is kept of the requests of clients, and what is told of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kwire.apis.context import RequestContext
+from kwire.protocol.errors import ErrorCode
+from kwire.protocol.schema import Message
+from kwire.protocol.schemas.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from kwire.protocol.schemas.groups import HeartbeatResponse
+from kwire.protocol.schemas.metadata import MetadataResponse, MetadataResponseTopic
+from kwire.protocol.schemas.produce import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kwire.recent import KEPT, RecentRequests, told
+from kwire.replication.clock import Clock
+from kwire.session import Session
+
+PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
+T_ID = b"t" * 16
+
+
+class Names:
+    """As much of a metadata cache as is needed."""
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return "t" if topic_id == T_ID else None
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(now_ms=1000)
+
+
+@pytest.fixture
+def recent(clock: Clock) -> RecentRequests:
+    return RecentRequests(clock, Names())  # type: ignore[arg-type]
+
+
+def context(key: int, version: int = 9, client: str | None = "shop") -> RequestContext:
+    nothing: Any = None
+    return RequestContext(key, version, 1, client, nothing, nothing, nothing, nothing)
+
+
+def produced(codes: dict[int, int], topic: str = "t") -> Message:
+    partitions = [
+        PartitionProduceResponse(index=index, error_code=code, base_offset=0)
+        for index, code in codes.items()
+    ]
+    return ProduceResponse(
+        responses=[TopicProduceResponse(name=topic, partition_responses=partitions)]
+    )
+
+
+def test_topics_partitions_and_errors_are_told(recent: RecentRequests, clock: Clock) -> None:
+    recent.answered(context(PRODUCE), produced({0: 0, 1: 0, 2: ErrorCode.NOT_ENOUGH_REPLICAS}))
+    clock.now_ms += 250
+    partition = PartitionData(partition_index=3, error_code=0)
+    topic = FetchableTopicResponse(topic_id=T_ID, partitions=[partition])
+    recent.answered(context(FETCH, 13), FetchResponse(responses=[topic]))
+    topic.partitions = []  # what is told was looked at then
+    recent.answered(context(FETCH, 13), FetchResponse(error_code=71))
+    error = int(ErrorCode.REBALANCE_IN_PROGRESS)
+    recent.answered(context(HEARTBEAT, 4, None), HeartbeatResponse(error_code=error))
+    recent.answered(context(PRODUCE), None)
+    unknown = MetadataResponseTopic(name="x", error_code=3, topic_id=T_ID)
+    recent.answered(context(METADATA, 12), MetadataResponse(topics=[unknown]))
+    recent.answered(context(HEARTBEAT, 4), HeartbeatResponse(error_code=999))
+    assert recent.listed([]) == [
+        [250, "shop", "Produce v9", "t-0 t-1: ok; t-2: NOT_ENOUGH_REPLICAS"],
+        [0, "shop", "Fetch v13", "t-3: ok"],
+        [0, "shop", "Fetch v13", "INVALID_FETCH_SESSION_EPOCH"],
+        [0, "", "Heartbeat v4", "REBALANCE_IN_PROGRESS"],
+        [0, "shop", "Produce v9", "wants no answer"],
+        [0, "shop", "Metadata v12", "x: UNKNOWN_TOPIC_OR_PARTITION"],
+        [0, "shop", "Heartbeat v4", "error 999"],
+    ]
+
+
+def test_many_partitions_are_counted(recent: RecentRequests) -> None:
+    recent.answered(context(PRODUCE), produced(dict.fromkeys(range(7), 0)))
+    assert recent.listed([])[0][3] == "t-0 t-1 t-2 t-3 and 3 more: ok"
+
+
+def test_only_the_last_are_kept_and_none_of_other_nodes(recent: RecentRequests) -> None:
+    for number in range(KEPT + 5):
+        recent.answered(context(PRODUCE, number % 10), produced({number: 0}))
+        for other in ("broker-2", "controller-1000", "kwire-admin"):
+            recent.answered(context(FETCH, 17, other), FetchResponse())
+    listed = recent.listed([])
+    assert [entry[3] for entry in listed] == [f"t-{n}: ok" for n in range(5, KEPT + 5)]
+    recent.answered(context(FETCH, 17, "broker-of-mine"), FetchResponse())
+    assert recent.listed([])[-1] == [0, "broker-of-mine", "Fetch v17", "ok"]
+
+
+def test_what_waits_and_what_was_refused_is_told(recent: RecentRequests) -> None:
+    waiting, idle, follower = (Session(number, "PLAINTEXT", "h") for number in range(3))
+    waiting.in_flight, follower.in_flight = context(FETCH), context(FETCH, 17, "broker-3")
+    idle.identify("librdkafka", "2")
+    recent.closed(idle, "malformed request: oh")
+    assert recent.listed([waiting, idle, follower]) == [
+        [0, "librdkafka", "connection closed", "malformed request: oh"],
+        [-1, "shop", "Fetch v9", "not answered yet"],
+    ]
+
+
+def test_brokers_are_told_together_in_the_order_of_time() -> None:
+    poll = ["c", "Fetch v13", "ok"]
+    lines = told(
+        {
+            1: [[1500, "", "Metadata v1", "ok"], [20, *poll], [10, *poll], [-1, *poll]],
+            2: [[700, "p", "Produce v9", "t-0: ok"]],
+        }
+    )
+    assert [line.strip() for line in lines] == [
+        "-1.500 s  broker 1  ?  Metadata v1  ok",
+        "-0.700 s  broker 2  p  Produce v9  t-0: ok",
+        "-0.010 s  broker 1  c  Fetch v13  ok (2 times)",
+        "now  broker 1  c  Fetch v13  ok",
+    ]
