@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,9 @@ class Cluster:
     def run(self, work: Coroutine[Any, Any, Any], seconds: float = 40.0) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(seconds)
 
+    def begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
     @property
     def ids(self) -> list[int]:
         return list(self.supervisor.brokers)
@@ -81,16 +85,14 @@ class Cluster:
 
     @property
     def handles(self) -> list[Handle]:
-        return [*self.supervisor.brokers.values(), self.supervisor.controller]
+        return [*self.supervisor.brokers.values(), *self.supervisor.controllers.values()]
 
     @property
     def bootstrap(self) -> str:
         return self.supervisor.bootstrap_servers
 
     def handle(self, node: int) -> Handle:
-        if node == self.controller_id:
-            return self.supervisor.controller
-        return self.supervisor.brokers[node]
+        return self.supervisor.controllers.get(node) or self.supervisor.brokers[node]
 
     def running_ids(self) -> list[int]:
         return [node for node, handle in self.supervisor.brokers.items() if handle.running]
@@ -242,6 +244,11 @@ class Cluster:
         (found,) = until(equal, what=f"equal logs of {topic}-{index} at {nodes}")
         return bytes(found)
 
+    def await_active(self, controller: int, epoch: int) -> None:
+        """Returns when this controller says that it is the active one."""
+        line = f"controller {controller} is active with epoch {epoch};"
+        until(lambda: line in self.said(controller), what=line)
+
     def said(self, node: int) -> str:
         """What the node has logged so far."""
         return (self.log_folder / f"node-{node}.log").read_text()
@@ -249,7 +256,11 @@ class Cluster:
 
 @contextmanager
 def running(
-    folder: Path, brokers: int = 3, log_level: str = "info", **config: str
+    folder: Path,
+    brokers: int = 3,
+    log_level: str = "info",
+    controllers: int = 1,
+    **config: str,
 ) -> Iterator[Cluster]:
     """A started cluster; configuration keys are written with _ for dots."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -261,6 +272,7 @@ def running(
         values,
         str(folder / "data"),
         brokers=brokers,
+        controllers=controllers,
         isolation=PROCESS,
         temporary=True,
         log_options=["--log-level", log_level],
@@ -274,7 +286,7 @@ def running(
         yield cluster
         tracebacks = [
             node
-            for node in (*cluster.ids, cluster.controller_id)
+            for node in (*cluster.ids, *supervisor.controllers)
             if "internal error" in cluster.said(node)
         ]
         assert not tracebacks, cluster.said(tracebacks[0])[-4000:]

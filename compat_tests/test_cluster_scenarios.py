@@ -15,12 +15,15 @@ from compat_tests.cluster import Cluster, running, until
 from compat_tests.stock import Writer, read
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.records import Record, build_batch
+from kwire.protocol.schemas.control_plane import UpdateMetadataRequest
 from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.protocol.schemas.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
+from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
+from kwire.server.wire_client import ask
 
 pytestmark = [pytest.mark.kwire_only, pytest.mark.timeout(60)]
 
@@ -371,6 +374,92 @@ def test_S81_reassign(start: Start) -> None:
     assert read(cluster.bootstrap, "t") == sent
     cluster.await_equal_logs("t", 3, 1)
     assert cluster.reassign("t", 0, [9]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+QUICK_TAKE_OVER = {"controllers": 2, "controller_quorum_fetch_timeout_ms": "1000"}
+
+
+def test_S84_the_controller_is_killed_and_another_takes_over(start: Start) -> None:
+    """Writers notice nothing of it, and what the dead one would have done, the other does."""
+    cluster = start(**QUICK_TAKE_OVER)
+    cluster.create("t", [[1, 2, 3]])
+    writer = Writer(cluster.bootstrap)
+    sent: list[str] = []
+
+    def write_until(condition: Callable[[], Any]) -> None:
+        def step() -> bool:
+            sent.append(f"{len(sent)}")
+            writer.send("t", sent[-1])
+            return bool(condition())
+
+        until(step)
+
+    for round_, (old, new) in enumerate([(1000, 1001), (1001, 1000)]):
+        active = f"controller {new} is active with epoch {round_ + 2}; 3 brokers"
+        cluster.kill9(old)
+        write_until(lambda line=active, node=new: line in cluster.said(node))
+        cluster.start(old)
+        until(lambda node=old: f"controller {node} stands by" in cluster.said(node))
+    cluster.kill9(1)
+    write_until(lambda: cluster.leader("t", by=2) == 2)
+    assert "t-0: leader 1 -> 2, ISR 1,2,3 -> 2,3, leader epoch 1" in cluster.said(1000)
+    cluster.start(1)
+    cluster.await_isr("t", 1, 2, 3, by=2)
+    cluster.stop(1000)  # in order: it lets go at once
+    cluster.await_active(1001, 4)
+    cluster.create("u", [[3, 2]])
+    writer.send("t", "end")
+    assert writer.errors == [] and list(writer.acked) == [*sent, "end"]
+    assert read(cluster.bootstrap, "t") == [*sent, "end"]
+    cluster.await_equal_logs("t", 1, 2, 3)
+
+
+def test_S84_a_paused_controller_finds_another_in_its_place(start: Start) -> None:
+    """1000 stands still when half of the brokers have its orders: 1001 brings them all to the same leader epoch. What
+    1000 is asked when it goes on it cannot write any more, and brokers refuse its orders."""
+    cluster = start(**QUICK_TAKE_OVER)
+    cluster.create("t", [[1, 2, 3]])
+    writer = Writer(cluster.bootstrap)
+    writer.send("t", "a")
+    cluster.network(1000, "delay 2 1500")
+    cluster.kill9(3)
+    cluster.await_isr("t", 1, 2, by=1)
+    cluster.pause(1000)
+    assert sorted(cluster.partition("t", by=2).isr_nodes) == [1, 2, 3]
+    cluster.await_active(1001, 2)
+    assert cluster.await_isr("t", 1, 2, by=2).leader_epoch == 1
+    assert cluster.partition("t", by=1).leader_epoch == 1
+    writer.send("t", "b")
+    create = CreateTopicsRequest(
+        topics=[CreatableTopic(name="u", num_partitions=1, replication_factor=1)], timeout_ms=5000
+    )
+    asked = cluster.begin(ask(*cluster.handle(1000).address, 7, create))
+    cluster.resume(1000)
+    assert asked.result(10).topics[0].error_code == ErrorCode.NOT_CONTROLLER
+    until(lambda: "controller 1000 stands by" in cluster.said(1000))
+    assert "the controller of epoch 1 has resigned: Another controller has taken over." in (
+        cluster.said(1000)
+    )
+    late = UpdateMetadataRequest(controller_id=1000, controller_epoch=1, broker_epoch=-1)
+    for node in (1, 2):
+        assert cluster.ask(node, 8, late).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+        refusal = "refused an order of the controller of epoch 1: there is one of epoch 2"
+        assert refusal in cluster.said(node)
+    store = Path(cluster.supervisor.data_dir) / "controller"
+    assert [path.name for path in store.glob("*.journal")] == [
+        "kwire-controller-0000000002.journal"
+    ]
+    cluster.kill9(1)
+    cluster.await_leader("t", 2, by=2)
+    writer.send("t", "c")
+    assert writer.errors == [] and writer.acked == {"a": 0, "b": 1, "c": 2}
+    assert "t-0: leader 1 -> 2, ISR 1,2 -> 2, leader epoch 2" in cluster.said(1001)
+    assert "t-0: leader 1 -> 2" not in cluster.said(1000)
+    for node in (1, 3):
+        cluster.start(node)
+    cluster.await_isr("t", 1, 2, 3, by=2)
+    cluster.await_equal_logs("t", 1, 2, 3)
+    assert read(cluster.bootstrap, "t") == ["a", "b", "c"]
 
 
 def test_S85_zombie_leader(start: Start) -> None:

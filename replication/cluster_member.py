@@ -133,6 +133,7 @@ class ClusterMember:
             on_unavailable=self._controller_unavailable,
         )
         replica_manager.isr_proposer = proposals.submit
+        replica_manager.offline_listeners.append(lambda key, reason: self.link.disk_failed())
 
     def start(self, endpoints: list[Endpoint], cluster_id: str) -> None:
         """Registers with the controller, the listener for it and for brokers first; a foreign one knows the broker."""
@@ -221,6 +222,7 @@ class ClusterMember:
         if before != current:
             for channel in (CHANNEL, FORWARD_CHANNEL):
                 self.peers.give_up(before, channel)
+            self.link.controller_changed()
 
     def _controller_unavailable(self, node: int) -> None:
         """It did not answer, or it is not the active one: the next is asked."""

@@ -80,6 +80,8 @@ class ControllerLink:
         self._cluster_id = ""
         self._asked = False  # a registration or a heartbeat is under way
         self._asked_node = -1  # of whom
+        self._disk_failures: list[bytes] = []
+        self._untold_failures = False
         self._ending = False
 
     # -- registration and heartbeats -----------------------------------------------------------------------------
@@ -141,7 +143,12 @@ class ControllerLink:
 
         self._asked = True
         self._asked_node = self.controller_node()
-        request = BrokerHeartbeatRequest(broker_id=self._node_id, broker_epoch=self.broker_epoch)
+        self._untold_failures = False
+        request = BrokerHeartbeatRequest(
+            broker_id=self._node_id,
+            broker_epoch=self.broker_epoch,
+            offline_log_dirs=self._disk_failures,
+        )
         self._peers.send(
             self._asked_node,
             CHANNEL,
@@ -161,8 +168,21 @@ class ControllerLink:
         assert response is not None
         if response.error_code:
             self._register()  # STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED
+        elif self._untold_failures:
+            self._heartbeat()
         else:
             self._later(self._config.broker_heartbeat_interval_ms, self._heartbeat)
+
+    def disk_failed(self) -> None:
+        """A partition's log has failed: the controller is told at once and asks which.
+
+        Kafka takes a log directory offline as a whole and names it; here a failure is of one partition, so it is
+        failures that are numbered. The controller asks for all roles when it hears of a new one."""
+        self._disk_failures.append((len(self._disk_failures) + 1).to_bytes(16, "big"))
+        self._untold_failures = True
+        if not (self._asked or self._ending or self.is_foreign) and self.broker_epoch >= 0:
+            self._timers.cancel(CHANNEL)
+            self._heartbeat()
 
     def _is_elsewhere(
         self, response: BrokerRegistrationResponse | BrokerHeartbeatResponse | None
@@ -181,6 +201,12 @@ class ControllerLink:
                 self._heartbeat()
             else:
                 self._register()
+
+    def controller_changed(self) -> None:
+        """There is a new controller: it notices the end of a broker whose connection it knows, else that of a lease."""
+        if not (self._asked or self._ending or self.is_foreign) and self.broker_epoch >= 0:
+            self._timers.cancel(CHANNEL)
+            self._heartbeat()
 
     def _later(self, delay_ms: int, call: Callable[[], None]) -> None:
         self._timers.schedule(CHANNEL, self._clock.now_ms + delay_ms, call)

@@ -544,6 +544,10 @@ class ReplicaManager:
         if broker_epoch != -1 and broker_epoch < self.broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if controller_epoch < self.controller_epoch:
+            self.tell(
+                f"refused an order of the controller of epoch {controller_epoch}: "
+                f"there is one of epoch {self.controller_epoch}"
+            )
             return ErrorCode.STALE_CONTROLLER_EPOCH
         self.controller_epoch = controller_epoch
         return ErrorCode.NONE
