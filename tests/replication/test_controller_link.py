@@ -161,6 +161,20 @@ def test_a_lost_connection_is_answered_with_a_heartbeat_at_once(rig: Rig) -> Non
     assert rig.asked().broker_epoch == 5
 
 
+def test_the_failure_of_a_disk_is_told_at_once_and_each_only_once_as_new(rig: Rig) -> None:
+    rig.register()
+    rig.link.disk_failed()
+    assert rig.asked().offline_log_dirs == [b"\0" * 15 + b"\1"]
+    rig.link.disk_failed()
+    assert rig.asked() is None  # one heartbeat at a time
+    rig.answer(BrokerHeartbeatResponse())
+    assert rig.asked().offline_log_dirs == [b"\0" * 15 + b"\1", b"\0" * 15 + b"\2"]
+    rig.answer(BrokerHeartbeatResponse())
+    assert rig.asked() is None
+    rig.pass_time(2000)
+    assert len(rig.asked().offline_log_dirs) == 2
+
+
 def test_a_closed_link_is_silent(rig: Rig) -> None:
     rig.register(5)
     rig.link.close()
