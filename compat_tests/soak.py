@@ -39,12 +39,14 @@ CONFIG = {
     "broker_session_timeout_ms": "1500",  # a paused broker is noticed by its lease only
     "broker_heartbeat_interval_ms": "300",
     "replica_lag_time_max_ms": "1500",
+    "controller_quorum_fetch_timeout_ms": "1000",
     "min_insync_replicas": "2",
     "log_segment_bytes": "262144",
     "log_retention_ms": "-1",
     "offsets_topic_replication_factor": "3",
 }
 DOWN_AT_MOST = 2
+_KILL_CONTROLLER, _PAUSE_CONTROLLER = "kill -9 a controller", "pause a controller"
 PAUSE_BETWEEN_S = (0.3, 2.0)
 RECORDS_PER_SECOND = 200
 LONG_SILENCE_S = 4.0
@@ -222,7 +224,7 @@ class Attack:
 
     def __init__(self, cluster: Cluster, seed: int, say: Callable[[str], None]) -> None:
         self.cluster = cluster
-        self.controller = cluster.controller_id
+        self.controllers = list(cluster.supervisor.controllers)
         self.random = random.Random(seed)
         self.say = say
         self.counts: Counter[str] = Counter()
@@ -240,7 +242,8 @@ class Attack:
             ("slow links of a broker", 1, self._slow),
             ("stop a leader in order", 2, self._stop),
             ("reassign", 5, self._kill),
-            ("kill -9 the controller", 1, self._kill),
+            (_KILL_CONTROLLER, 1, self._kill),
+            (_PAUSE_CONTROLLER, 1 if len(self.controllers) > 1 else 0, self._pause),
         ]
 
     def step(self) -> None:
@@ -251,20 +254,19 @@ class Attack:
         partition = self.random.randrange(PARTITIONS)
         length_s = self.random.uniform(0.2, 2.5)
         target = self.random.sample(self.cluster.ids, REPLICAS)
-        victim = self.controller
-        if name != "kill -9 the controller":
+        controller_is_hit = any(node in self._until for node in self.controllers)
+        brokers_down = sum(node not in self.controllers for node in self._until)
+        if name in (_KILL_CONTROLLER, _PAUSE_CONTROLLER):
+            victim = self.random.choice(self.controllers)
+            spared = controller_is_hit
+        else:
             victim = self._leader(partition)
-        brokers_down = sum(node != self.controller for node in self._until)
-        if (
-            name == "reassign"
-            or victim < 0
-            or victim in self._until
-            or (victim != self.controller and brokers_down >= DOWN_AT_MOST)
-        ):
+            spared = victim < 0 or victim in self._until or brokers_down >= DOWN_AT_MOST
+        if name == "reassign" or spared:
             self._reassign(partition, target)
             return
         begin = next(work for each, _, work in self._faults if each == name)
-        if name == "stop a leader in order" and self.controller in self._until:
+        if name == "stop a leader in order" and controller_is_hit:
             name, begin = "kill -9 a leader", self._kill  # nobody could hand its leaderships over
         self.say(f"{name}: node {victim} for {length_s:.1f} s")
         self._cures[victim] = begin(victim)
@@ -272,16 +274,19 @@ class Attack:
         self.counts[name] += 1
 
     def cure(self, now: float) -> None:
-        """Ends the faults whose time has come, the controller's first: brokers cannot start without it."""
+        """Ends the faults whose time has come, the controllers' first: brokers cannot start without one."""
         for node in sorted(self._until, reverse=True):
             if self._until[node] > now:
                 continue
-            if self.controller in self._until and node != self.controller:
+            if self._is_headless() and node not in self.controllers:
                 continue
             self._bring_back(node)
         owed, self._heals_owed = self._heals_owed, []
         for node, other in owed:
             self._heal(node, other)
+
+    def _is_headless(self) -> bool:
+        return all(node in self._until for node in self.controllers)
 
     def _bring_back(self, node: int) -> None:
         del self._until[node]
@@ -345,13 +350,13 @@ class Attack:
         return cure
 
     def _cut_from_controller(self, victim: int) -> Callable[[], None]:
-        pairs = [(victim, self.controller)]
+        pairs = [(victim, node) for node in self.controllers]
         if self.random.random() < 0.5:
-            pairs.append((self.controller, victim))
+            pairs += [(node, victim) for node in self.controllers]
         return self._cut(pairs)
 
     def _isolate(self, victim: int) -> Callable[[], None]:
-        others = [n for n in (*self.cluster.ids, self.controller) if n != victim]
+        others = [n for n in (*self.cluster.ids, *self.controllers) if n != victim]
         return self._cut([(victim, n) for n in others] + [(n, victim) for n in others])
 
     def _cut_followers(self, victim: int) -> Callable[[], None]:
@@ -374,8 +379,8 @@ class Attack:
         return cure
 
     def _reassign(self, partition: int, target: list[int]) -> None:
-        if self.controller in self._until:
-            self._bring_back(self.controller)  # without it the answer would only be waited for
+        if self._is_headless():
+            self._bring_back(self.controllers[0])  # without one the answer would only be waited for
         try:
             by = [n for n in self.cluster.running_ids() if n not in self._until]
             error = self.cluster.reassign(TOPIC, partition, target, by=by[0])
@@ -476,7 +481,13 @@ def compare_logs(cluster: Cluster, replicas: dict[int, list[int]]) -> int:
 
 
 def soak(
-    seconds: float, seed: int, folder: Path, *, verbose: bool = False, pace: float = 1.0
+    seconds: float,
+    seed: int,
+    folder: Path,
+    *,
+    verbose: bool = False,
+    pace: float = 1.0,
+    controllers: int = 2,
 ) -> tuple[list[str], str]:
     """Runs it, faults coming `pace` times as fast. Returns what is wrong, a line each, and a summary."""
     begin = time.monotonic()
@@ -491,7 +502,7 @@ def soak(
     stop = threading.Event()
     wrong: list[str] = []
     chance = random.Random(seed)
-    with running(folder, BROKERS, **CONFIG) as cluster:
+    with running(folder, BROKERS, controllers=controllers, **CONFIG) as cluster:
         ids = cluster.ids
         cluster.create(
             TOPIC, [[ids[(i + k) % BROKERS] for k in range(3)] for i in range(PARTITIONS)]
@@ -564,6 +575,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--pace", type=float, default=1.0, help="2: faults twice as often")
+    parser.add_argument("--controllers", type=int, default=2, help="one is active")
     parser.add_argument("--folder", type=Path, default=None, help="kept; else a temporary one")
     parser.add_argument("--quiet", action="store_true", help="only the summary")
     options = parser.parse_args()
@@ -572,7 +584,12 @@ def main() -> int:
     print(f"soak: seed {seed}, {options.minutes:g} minutes, {folder}", flush=True)
     try:
         wrong, text = soak(
-            options.minutes * 60, seed, folder, verbose=not options.quiet, pace=options.pace
+            options.minutes * 60,
+            seed,
+            folder,
+            verbose=not options.quiet,
+            pace=options.pace,
+            controllers=options.controllers,
         )
     except AssertionError as error:
         print(f"soak: FAILED (seed {seed}; everything is in {folder}): {error}")
