@@ -172,6 +172,34 @@ def test_a_stop_is_clean_and_quick_with_clients_connected() -> None:
     assert seconds < MOST_STOP_SECONDS
 
 
+@pytest.mark.parametrize("command", [None, ["kafka-server-start", "/dev/null"]], ids=str)
+@pytest.mark.parametrize("delay_ms", [0, 10, 50, 100, 200, 500])
+def test_a_stop_at_any_moment_of_the_start_is_clean_and_quick(
+    delay_ms: int, command: list[str] | None
+) -> None:
+    container = docker_engine.run(command=command)
+    try:
+        time.sleep(delay_ms / 1000)  # the moment is what is tested
+        seconds = docker_engine.stop_seconds(container)
+        container.reload()
+        assert (container.attrs["State"]["ExitCode"], seconds < MOST_STOP_SECONDS) == (0, True)
+    finally:
+        container.remove(force=True, v=True)
+
+
+def test_a_container_tells_its_status_on_sigusr1_and_survives_an_early_one() -> None:
+    with docker_engine.running() as container:
+        container.kill("SIGUSR1")
+        deadline = time.monotonic() + 20
+        while b"PartitionCount=0" not in container.logs():
+            assert time.monotonic() < deadline, container.logs()
+            time.sleep(0.02)
+        container.stop(timeout=10)
+        container.start()
+        container.kill("SIGUSR1")
+        docker_engine.wait_ready(container, count=2)
+
+
 @pytest.mark.parametrize(
     ("variables", "names"),
     [

@@ -1,5 +1,15 @@
-"""`python -m kwire`."""
+"""`kwire` and `python -m kwire`."""
 
-from kwire.cli import main
+import signal
 
-main()
+
+def main() -> None:
+    """The command line. Ctrl-C ends it without a word until a command has something to stop."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from kwire.cli import main
+
+    main()
+
+
+if __name__ == "__main__":
+    main()

@@ -111,6 +111,7 @@ async def _main(settings: ContainerSettings, announce: Callable[[], None]) -> No
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     runners: list[NodeRunner] = []
+    loop.add_signal_handler(signal.SIGUSR1, _tell_status, runners)
     work = loop.create_task(_start(settings, runners, announce))
     stopping = loop.create_task(stop.wait())
     await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -125,6 +126,15 @@ async def _main(settings: ContainerSettings, announce: Callable[[], None]) -> No
         for runner in reversed(runners):
             await runner.stop(controlled=await _controller_answers(runner))
         await asyncio.sleep(0)  # connections that were being made are given up
+
+
+def _tell_status(runners: list[NodeRunner]) -> None:
+    """SIGUSR1, as to `kwire up`."""
+    from kwire.server.status import snapshot_of_broker, snapshot_of_controller, tell
+
+    for runner in runners:
+        snapshot = snapshot_of_broker if runner.settings.role == BROKER else snapshot_of_controller
+        tell(runner.config.node_id, snapshot(runner.core))
 
 
 async def _controller_answers(runner: NodeRunner) -> bool:

@@ -1,9 +1,9 @@
 """The process in a container: reads environment and files, runs a node, says what others wait to read.
 
 Answers to what kafka.Kafka prints and obeys in the images apache/kafka and confluentinc/cp-kafka: the lines on stdout
-that wait strategies look for, each once, after every listener accepts and the node leads what it has; SIGTERM from the
-first moment on, though process 1 has no default handlers; a refusal in one line. `HEALTH_FILE` says where a health
-check reaches the node; it is there only while the node is ready.
+that wait strategies look for, each once, after every listener accepts and the node leads what it has; SIGTERM is a
+clean stop at any moment (before there is a handler here it is docker/bin/process-one that obeys); a refusal in one
+line. `HEALTH_FILE` says where a health check reaches the node; it is there only while the node is ready.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def main(arguments: list[str]) -> int:
     """Runs until a signal; the exit status, 0, 1 or 2 as of `kwire up`."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end_before_start)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # there is nothing to tell yet
     _remove(HEALTH_FILE)
     from kwire.server.settings import NodeError, SettingsError
 
