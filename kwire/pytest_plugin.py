@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures `kwire_cluster` and `kwire`, the marker `kwire`, a section in the report of a failure.
+"""The pytest plugin: fixtures `kwire`, `kwire_cluster` and `kwire_spark`, the marker `kwire`, a section in the report.
 
 Loaded by pytest through its entry point in every environment that has kwire: nothing here imports more of kwire than
 its name until a fixture is used. `-p no:kwire` leaves it out.
@@ -12,8 +12,12 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from kwire import Cluster
+    from kwire.spark import Spark
 
 _FIXTURES = ("kwire", "kwire_cluster")
 _MODES = ("thread", "process", "docker", "external")
@@ -45,6 +49,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("kwire_brokers", "as --kwire-brokers")
     parser.addini(
         "kwire_config", "configuration keys of all clusters, KEY=VALUE a line", type="linelist"
+    )
+    parser.addini(
+        "kwire_spark_config",
+        "configuration of kwire_spark's session, KEY=VALUE a line",
+        type="linelist",
     )
 
 
@@ -84,6 +93,29 @@ def kwire(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     if new:
         told.update(new)
         pytest.fail(f"kwire has met an internal error; please report it:\n{new[0]}", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def kwire_spark_session(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
+    """A SparkSession that knows Kafka's source and sink, as long as pytest runs; one that is there already is it."""
+    from kwire.spark import SparkError, running_session
+
+    try:
+        with running_session(_lines(pytestconfig, "kwire_spark_config")) as session:
+            yield session
+    except SparkError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture
+def kwire_spark(
+    kwire: Cluster, kwire_spark_session: SparkSession, tmp_path: Path
+) -> Iterator[Spark]:
+    """Spark on the test's cluster: `.session`, `.read(topic)`, `.read_stream(topic)`, `.write(frame, topic)`."""
+    from kwire.spark import Spark, left_as_found
+
+    with left_as_found(kwire_spark_session):
+        yield Spark(kwire_spark_session, kwire, tmp_path)
 
 
 _TOLD: pytest.StashKey[set[str]] = pytest.StashKey()  # internal errors that have failed a test
@@ -128,12 +160,7 @@ def _make(config: pytest.Config, options: dict[str, object]) -> Cluster:
         if not text.isdecimal():
             raise pytest.UsageError(f"kwire_brokers: expected a number, not {text!r}")
         brokers = int(text)
-    values: dict[str, object] = {}
-    for line in config.getini("kwire_config"):
-        key, equals, value = line.partition("=")
-        if not equals:
-            raise pytest.UsageError(f"kwire_config: expected KEY=VALUE, not {line!r}")
-        values[key.strip()] = value.strip()
+    values: dict[str, object] = {**_lines(config, "kwire_config")}
     values.update(options.get("config") or {})  # type: ignore[call-overload]
     cluster = Cluster(
         brokers,  # type: ignore[arg-type]  # whatever it is, Cluster says what it expects
@@ -144,6 +171,17 @@ def _make(config: pytest.Config, options: dict[str, object]) -> Cluster:
     )
     cluster.start()
     return cluster
+
+
+def _lines(config: pytest.Config, name: str) -> dict[str, str]:
+    """An option of the ini file that is KEY=VALUE a line."""
+    values: dict[str, str] = {}
+    for line in config.getini(name):
+        key, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"{name}: expected KEY=VALUE, not {line!r}")
+        values[key.strip()] = value.strip()
+    return values
 
 
 def _option(config: pytest.Config, name: str) -> str:

@@ -1,0 +1,326 @@
+"""A SparkSession wired to a cluster: what the pytest fixture `kwire_spark` gives, for tests of Spark jobs.
+
+Answers to Spark's "Structured Streaming + Kafka Integration Guide": source and sink `kafka`, whose connector is no part
+of Spark and is looked for in this order: `spark.jars` or `spark.jars.packages` of the user's own configuration, the
+paths in KWIRE_SPARK_JARS, PySpark's folder of jars, and at last the artifact of the same version, which Spark fetches.
+
+PySpark is imported when a session is started, not before. Left out: Spark Connect, a master that is not this machine
+(give `spark.master` for one), databases and tables that a test makes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kwire.errors import KwireError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+
+    from kwire.cluster import Cluster
+
+JARS_VARIABLE = "KWIRE_SPARK_JARS"
+CONNECTOR = "spark-sql-kafka-0-10"
+_OWN_JARS = ("spark.jars", "spark.jars.packages")
+_JAVA_SECONDS = 60
+_MINIMUM_JAVA = {"3": 8, "4": 17}
+
+# A Spark for tests: small, of this machine, and silent about its progress.
+_DEFAULTS = {
+    "spark.master": "local[2]",
+    "spark.app.name": "kwire tests",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.stopTimeout": "30s",
+}
+
+
+class SparkError(KwireError):
+    """PySpark, Java or the connector is missing, or Spark did not start; nothing of it runs."""
+
+
+class Spark:
+    """A session and a cluster: reads and writes topics without further plumbing."""
+
+    def __init__(self, session: SparkSession, cluster: Cluster, folder: Path) -> None:
+        """`folder`: for checkpoints of streams that are given none."""
+        self.session = session
+        self.cluster = cluster
+        self._folder = folder
+        self._checkpoints = 0
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What any `format("kafka")` needs to find the cluster."""
+        return {"kafka.bootstrap.servers": self.cluster.bootstrap_servers}
+
+    def read(self, topic: str | None = None, **options: object) -> DataFrame:
+        """A topic's records as a DataFrame, from the first to the last there is now.
+
+        `options`: Spark's own (`startingOffsets=…`, `**{"kafka.group.id": …}`); without a topic they say what is read
+        (`subscribePattern`, `assign`)."""
+        given = self._source(topic, options)
+        frame: DataFrame = self.session.read.format("kafka").options(**given).load()
+        return frame
+
+    def read_stream(self, topic: str | None = None, **options: object) -> DataFrame:
+        """A topic as a streaming DataFrame: from the first record on, unless the options begin elsewhere."""
+        given = self._source(topic, options)
+        if not any(name.lower().startswith("starting") for name in given):
+            given["startingOffsets"] = "earliest"
+        frame: DataFrame = self.session.readStream.format("kafka").options(**given).load()
+        return frame
+
+    def write(self, frame: DataFrame, topic: str | None = None, **options: object) -> None:
+        """Appends a DataFrame (columns `value`, and `key`, `partition`, `headers` if wanted); returns when it is there.
+
+        Without a topic the column `topic` says where each row goes."""
+        frame.write.format("kafka").options(**self._sink(topic, options)).save()
+
+    def write_stream(
+        self, frame: DataFrame, topic: str | None = None, **options: object
+    ) -> DataStreamWriter:
+        """Spark's writer of a streaming DataFrame into a topic, to `.trigger(…)` and `.start()`.
+
+        Without the option `checkpointLocation` it has a new directory that goes with the test."""
+        given = self._sink(topic, options)
+        if "checkpointLocation" not in given:
+            self._checkpoints += 1
+            given["checkpointLocation"] = str(self._folder / f"checkpoint-{self._checkpoints}")
+        writer: DataStreamWriter = frame.writeStream.format("kafka").options(**given)
+        return writer
+
+    def _source(self, topic: str | None, options: Mapping[str, object]) -> dict[str, object]:
+        subscribe = {} if topic is None else {"subscribe": topic}
+        return {**self.options, **subscribe, **options}
+
+    def _sink(self, topic: str | None, options: Mapping[str, object]) -> dict[str, object]:
+        target = {} if topic is None else {"topic": topic}
+        return {**self.options, **target, **options}
+
+
+# -- the session -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def running_session(config: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session with Kafka's source and sink, stopped at the end; one that runs already is taken and left running.
+
+    `config`: Spark's configuration, before the defaults. SparkError in one line when there is no session."""
+    version = _pyspark_version()
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    mine = SparkContext._active_spark_context is None  # a process has one Spark
+    with (
+        tempfile.TemporaryDirectory(prefix="kwire-spark-", ignore_cleanup_errors=True) as folder,
+        _workers_python(),
+    ):
+        if mine:
+            _require_java(version)
+            session = _start({**_DEFAULTS, **_files(folder), **_jars(version, config), **config})
+        else:
+            session = SparkSession.builder.getOrCreate()
+        try:
+            _require_connector(session, version)
+            yield session
+        finally:
+            if mine:
+                session.stop()
+
+
+@contextmanager
+def left_as_found(session: SparkSession) -> Iterator[None]:
+    """What a test leaves in the session goes: its streaming queries, temporary views, caches, configuration."""
+    config = _config(session)
+    queries = {query.id for query in session.streams.active}
+    try:
+        yield
+    finally:
+        for query in session.streams.active:
+            if query.id not in queries:
+                query.stop()
+        _close_producers(session)
+        session.catalog.clearCache()
+        for table in session.catalog.listTables():
+            if table.isTemporary:
+                session.catalog.dropTempView(table.name)
+        _restore(session, config)
+
+
+def _start(config: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for key, value in config.items():
+        builder = builder.config(key, value)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except Exception as error:  # Py4J's, PySpark's and Java's errors have no common base
+        packages = config.get("spark.jars.packages")
+        if packages and "JAVA_GATEWAY_EXITED" in str(error):
+            raise SparkError(
+                f"Spark did not start: probably it could not fetch {packages} (Spark's own lines are in the captured"
+                f" stderr); set {JARS_VARIABLE} to the connector's jars, or to a folder with them"
+            ) from error
+        raise SparkError(f"Spark did not start: {_first_line(error)}") from error
+    return session
+
+
+def _files(folder: str) -> dict[str, str]:
+    """Where Spark puts files of its own, which would else be the working directory; and what its JVM is told.
+
+    A test's JVM ends before the second compiler pays: with the first alone a run takes half the processor's time."""
+    java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={folder}"
+    return {
+        "spark.sql.warehouse.dir": f"{folder}/warehouse",
+        "spark.local.dir": f"{folder}/local",
+        "spark.driver.extraJavaOptions": java,
+    }
+
+
+@contextmanager
+def _workers_python() -> Iterator[None]:
+    """Spark's Python workers are this Python; else they are whatever python3 is on the path."""
+    names = [name for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON") if name not in os.environ]
+    for name in names:
+        os.environ[name] = sys.executable
+    try:
+        yield
+    finally:
+        for name in names:
+            os.environ.pop(name, None)
+
+
+# -- what must be there ------------------------------------------------------------------------------------------------
+
+
+def _pyspark_version() -> str:
+    try:
+        import pyspark
+    except ImportError:
+        raise SparkError(
+            "kwire_spark needs PySpark, which is not installed: pip install 'kwire[spark]' (and a Java 17)"
+        ) from None
+    version: str = pyspark.__version__
+    return version
+
+
+def _require_java(version: str) -> None:
+    """The Java that Spark's scripts would run. SparkError when there is none, or one too old."""
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    wanted = f"Spark {version} needs a Java 17"
+    if java is None:
+        raise SparkError(f"{wanted}; no java is on the path, and JAVA_HOME is not set")
+    try:
+        done = subprocess.run(
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_JAVA_SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SparkError(f"{wanted}; {java} does not run: {_first_line(error)}") from None
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    if found is None:
+        raise SparkError(f"{wanted}; {java} -version ended with {done.returncode}")
+    if int(found[1]) < _MINIMUM_JAVA.get(version.partition(".")[0], 17):
+        raise SparkError(f"{wanted}; {java} is a Java {found[1]}: set JAVA_HOME")
+
+
+def _jars(version: str, config: Mapping[str, str]) -> dict[str, str]:
+    """The configuration that brings the connector. SparkError when KWIRE_SPARK_JARS does not hold it."""
+    given = os.environ.get(JARS_VARIABLE)
+    if any(name in config for name in _OWN_JARS):
+        return {}
+    if given:
+        return {"spark.jars": ",".join(_jar_files(given))}
+    import pyspark
+
+    folder = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
+    if any(folder.glob(f"{CONNECTOR}_*.jar")):
+        return {}
+    return {"spark.jars.packages": _coordinates(version, folder)}
+
+
+def _jar_files(text: str) -> list[str]:
+    """The jars of a list of files and folders, with the path's separator or a comma between them."""
+    found: list[str] = []
+    for item in re.split(rf"[,{os.pathsep}]", text):
+        path = Path(item.strip()).expanduser()
+        jars = sorted(path.glob("*.jar")) if path.is_dir() else [path]
+        if not item.strip() or not jars or not all(jar.is_file() for jar in jars):
+            raise SparkError(
+                f"{JARS_VARIABLE}: expected jars or folders with jars, but {item!r} is not"
+            )
+        found += [str(jar.resolve()) for jar in jars]
+    if not any(CONNECTOR in jar for jar in found):
+        raise SparkError(f"{JARS_VARIABLE}: no {CONNECTOR}_*.jar is among its {len(found)} jars")
+    return found
+
+
+def _coordinates(version: str, folder: Path) -> str:
+    """The connector's name in Maven's repositories, for the Scala this PySpark is built with."""
+    core = next(folder.glob("spark-core_*.jar"), None)
+    scala = core.name.split("_")[1].split("-")[0] if core else "2.13"
+    return f"org.apache.spark:{CONNECTOR}_{scala}:{version}"
+
+
+def _require_connector(session: SparkSession, version: str) -> None:
+    """SparkError when the session does not know the format; asked for nothing, one that does refuses in other words."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        session.read.format("kafka").load()
+    except AnalysisException as error:
+        raise SparkError(
+            f"this Spark session has no Kafka source: start it with spark.jars.packages=org.apache.spark:{CONNECTOR}_…:"
+            f"{version}, or let kwire_spark start it ({_first_line(error)})"
+        ) from None
+    except Exception:  # Java's IllegalArgumentException: no topic was named
+        return
+
+
+# -- between tests -----------------------------------------------------------------------------------------------------
+
+
+def _config(session: SparkSession) -> dict[str, str]:
+    return {row[0]: row[1] for row in session.sql("SET").collect()}
+
+
+def _restore(session: SparkSession, before: Mapping[str, str]) -> None:
+    now = _config(session)
+    for key in now.keys() - before.keys():
+        session.conf.unset(key)
+    for key, value in before.items():
+        if now.get(key) != value:
+            session.conf.set(key, value)
+
+
+def _close_producers(session: SparkSession) -> None:
+    """Spark keeps producers for ten minutes; their metadata requests would make the last test's topics again."""
+    sql = session.sparkContext._jvm.org.apache.spark.sql
+    with suppress(Exception):  # a connector that keeps them elsewhere
+        pool = getattr(sql.kafka010.producer, "InternalKafkaProducerPool$")
+        getattr(pool, "MODULE$").reset()
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))

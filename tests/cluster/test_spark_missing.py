@@ -1,0 +1,51 @@
+"""The fixture `kwire_spark` where PySpark is not: one line, and no cost. What it does with Spark: spark_it/."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from plugin_run import run_pytest
+
+from kwire.spark import SparkError, _jar_files
+
+pytestmark = pytest.mark.timeout(90)
+
+WITHOUT = 'import sys\nsys.modules["pyspark"] = None\n'
+
+
+def test_without_pyspark_it_says_how_to_install_it(tmp_path: Path) -> None:
+    run = run_pytest(tmp_path, WITHOUT + "def test_it(kwire_spark):\n    pass\n")
+    assert run.counts == {"error": 1}, run.text
+    line = "kwire_spark needs PySpark, which is not installed: pip install 'kwire[spark]' (and a Java 17)"
+    assert f"\n{line}\n" in run.text
+    assert "Traceback" not in run.text and "spark.py" not in run.text
+
+
+def test_a_wrong_configuration_is_told(tmp_path: Path) -> None:
+    ini = "kwire_spark_config =\n    spark.driver.memory\n"
+    run = run_pytest(tmp_path, "def test_it(kwire_spark):\n    pass\n", ini=ini)
+    assert run.counts == {"error": 1}, run.text
+    assert "kwire_spark_config: expected KEY=VALUE, not 'spark.driver.memory'" in run.text
+
+
+def test_importing_it_does_not_import_pyspark() -> None:
+    assert "kwire.spark" in sys.modules
+    assert "pyspark" not in sys.modules
+
+
+def test_jars_are_files_and_folders_and_the_connector_is_among_them(tmp_path: Path) -> None:
+    connector = tmp_path / "spark-sql-kafka-0-10_2.13-4.0.0.jar"
+    other = tmp_path / "more" / "kafka-clients.jar"
+    other.parent.mkdir()
+    with pytest.raises(
+        SparkError, match=r"expected jars or folders with jars, but '.*/more' is not"
+    ):
+        _jar_files(f"{tmp_path}/more")
+    other.touch()
+    with pytest.raises(SparkError, match="no spark-sql-kafka-0-10_"):
+        _jar_files(str(other))
+    connector.touch()
+    assert _jar_files(f"{connector}:{tmp_path}/more") == [str(connector), str(other)]
+    assert _jar_files(f"{tmp_path}/more, {connector}") == [str(other), str(connector)]
+    with pytest.raises(SparkError, match=r"but '/nowhere\.jar' is not"):
+        _jar_files(f"{connector},/nowhere.jar")
