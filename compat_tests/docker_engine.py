@@ -5,7 +5,6 @@ import functools
 import io
 import os
 import re
-import subprocess
 import tarfile
 import time
 from collections.abc import Iterator
@@ -166,6 +165,16 @@ def stop_seconds(container: Any) -> float:
     return time.monotonic() - start
 
 
+def with_free_ports(text: str) -> tuple[str, dict[str, int]]:
+    """A compose file on free ports of this machine, and which stands for which."""
+    ports: dict[str, int] = {}
+    for port in re.findall(r'^ +- "(\d+):\d+"', text, re.MULTILINE):
+        ports[port] = free_port()
+        text = re.sub(rf'"{port}:', f'"{ports[port]}:', text)
+        text = text.replace(f"localhost:{port}", f"localhost:{ports[port]}")
+    return text, ports
+
+
 class Compose:
     """A compose file's services as containers in a network of their own, with free ports of this machine.
 
@@ -174,12 +183,7 @@ class Compose:
     def __init__(self, path: Path) -> None:
         import yaml
 
-        text = path.read_text()
-        self.ports: dict[str, int] = {}
-        for port in re.findall(r'^ +- "(\d+):\d+"', text, re.MULTILINE):
-            self.ports[port] = free_port()
-            text = re.sub(rf'"{port}:', f'"{self.ports[port]}:', text)
-            text = text.replace(f"localhost:{port}", f"localhost:{self.ports[port]}")
+        text, self.ports = with_free_ports(path.read_text())
         text = re.sub(r"\$\{KWIRE_IMAGE:-kwire\}", image(), text)
         self.services: dict[str, Any] = yaml.safe_load(text)["services"]
         self.name = f"kwire-test-{os.getpid()}-{free_port()}"
@@ -237,11 +241,3 @@ class Compose:
         """Until every service has said that it is ready."""
         for container in self.containers.values():
             wait_ready(container)
-
-
-def command_works(argv: list[str]) -> bool:
-    """Whether a command ends with 0."""
-    try:
-        return subprocess.run(argv, capture_output=True, timeout=30).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False

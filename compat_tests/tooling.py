@@ -280,3 +280,19 @@ def python_path(client: str) -> str:
     if client == "kafka-python-2":
         return f"{pip_folder('kafka-python-2', 'kafka-python>=2.2,<3')}:{codecs}"
     return str(codecs)
+
+
+# --- Docker ---------------------------------------------------------------------------------
+
+
+@functools.cache
+def compose() -> list[str]:
+    """Compose's command: the engine's plugin, the program docker-compose, or Debian's."""
+    for argv in (["docker", "compose"], ["docker-compose"]):
+        try:
+            _run("compose", [*argv, "version"], timeout_s=60)
+            return argv
+        except ToolMissing:
+            pass
+    _apt("docker-compose")
+    return ["docker-compose"]
