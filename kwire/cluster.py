@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kwire import aio, errors
 from kwire.loop_thread import LoopThread, acquire, release
+from kwire.views import BrokerState
 
 if TYPE_CHECKING:
     import os
@@ -28,37 +29,13 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.002
 
 
-class Broker:
+class Broker(BrokerState):
     """One broker of a cluster that was started here."""
 
     def __init__(self, cluster: Cluster, inner: aio.Broker) -> None:
+        super().__init__(inner._handle)
         self._cluster = cluster
         self._inner = inner
-
-    @property
-    def id(self) -> int:
-        """Its node id."""
-        return self._inner.id
-
-    @property
-    def running(self) -> bool:
-        """Started and neither stopped nor killed; a paused broker runs."""
-        return self._inner.running
-
-    @property
-    def paused(self) -> bool:
-        """Between `pause` and `resume`."""
-        return self._inner.paused
-
-    @property
-    def address(self) -> str:
-        """host:port, the same for all its runs."""
-        return self._inner.address
-
-    @property
-    def log_dir(self) -> str:
-        """The directory of its logs, in Kafka's format."""
-        return self._inner.log_dir
 
     def kill(self) -> None:
         """Ends it as `kill -9` does: nothing is flushed, nobody is told. Others notice when they do: `wait_for`."""
@@ -79,9 +56,6 @@ class Broker:
     def resume(self) -> None:
         """Undoes `pause`."""
         self._cluster._run(self._inner.resume())
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
 
 
 class Network:
@@ -127,7 +101,7 @@ class Cluster:
         topics: Iterable[str] | Mapping[str, int] = (),
         recent_requests: bool = False,
     ) -> None:
-        """`config`: Kafka's keys, for every broker. `isolation`: "thread" or "process".
+        """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker".
 
         `data_dir`: for data that stays; without it, a temporary directory that goes with the cluster. `topics`: made at
         the start: "NAME[:PARTITIONS[:REPLICATION]]" each, or names and numbers of partitions. `recent_requests`: each

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import TracebackType
 
+DOCKER = "docker"
 _MAX_BROKERS = 100
 _LISTENERS = "PLAINTEXT://127.0.0.1:0"
 
@@ -34,13 +35,9 @@ class NodeLauncher:
         recent_requests: bool = False,
     ) -> None:
         """ConfigurationError for what is refused."""
-        if isinstance(brokers, bool) or not isinstance(brokers, int) or brokers < 1:
-            raise errors.ConfigurationError(f"brokers: expected a number from 1, not {brokers!r}")
-        if brokers > _MAX_BROKERS:
-            raise errors.ConfigurationError(f"brokers: at most {_MAX_BROKERS}, not {brokers}")
         if isolation not in (THREAD, PROCESS):
             raise errors.ConfigurationError(
-                f'isolation: expected "thread" or "process", not {isolation!r}'
+                f'isolation: expected "thread", "process" or "docker", not {isolation!r}'
             )
         self._brokers = brokers
         self._isolation = isolation
@@ -49,15 +46,7 @@ class NodeLauncher:
         self._data_dir = None if data_dir is None else str(Path(data_dir).absolute())
         self._temporary: TemporaryDirectory | None = None
         self.call = f"Cluster(brokers={brokers}, config={config}, isolation={isolation!r})"
-        try:
-            unknown = BrokerConfig({**self._values, "node.id": "1"}, brokers=brokers).unknown_keys()
-        except ConfigError as error:
-            raise errors.ConfigurationError(str(error)) from None
-        if unknown:
-            import warnings
-
-            text = f"Kafka does not know these configuration keys, they are ignored: {', '.join(unknown)}"
-            warnings.warn(text, stacklevel=4)
+        check_config(brokers, self._values)
 
     def prepare(self) -> Supervisor:
         """The nodes, not yet started, and their directory. StartError."""
@@ -86,8 +75,31 @@ class NodeLauncher:
             temporary.remove()
 
 
-def config_texts(config: Mapping[str, object]) -> dict[str, str]:
-    """Configuration values as Kafka writes them."""
+def check_config(brokers: int, values: dict[str, str]) -> None:
+    """ConfigurationError for what is refused; a warning for keys that Kafka does not know."""
+    if isinstance(brokers, bool) or not isinstance(brokers, int) or brokers < 1:
+        raise errors.ConfigurationError(f"brokers: expected a number from 1, not {brokers!r}")
+    if brokers > _MAX_BROKERS:
+        raise errors.ConfigurationError(f"brokers: at most {_MAX_BROKERS}, not {brokers}")
+    try:
+        unknown = BrokerConfig({**values, "node.id": "1"}, brokers=brokers).unknown_keys()
+    except ConfigError as error:
+        raise errors.ConfigurationError(str(error)) from None
+    if unknown:
+        import warnings
+
+        text = (
+            f"Kafka does not know these configuration keys, they are ignored: {', '.join(unknown)}"
+        )
+        warnings.warn(text, stacklevel=5)
+
+
+def config_texts(config: Mapping[str, object] | None) -> dict[str, str]:
+    """Configuration values as Kafka writes them. ConfigurationError for what is no mapping."""
+    if config is None:
+        return {}
+    if not hasattr(config, "items"):
+        raise errors.ConfigurationError(f"config: expected keys and values, not {config!r}")
     texts = {}
     for key, value in config.items():
         if isinstance(value, bool):

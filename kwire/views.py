@@ -1,4 +1,4 @@
-"""What `Cluster.partition` returns: values that stay as they are while the cluster goes on.
+"""What `Cluster.partition` returns: values that stay as they are while the cluster goes on; what is known of a broker.
 
 The controller (from outside: a broker's metadata) tells leader, epochs, ISR and replicas; each replica is then asked
 for its own log. Between the two the cluster may move: a test that waits asks again.
@@ -9,6 +9,37 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kwire.errors import BrokerNotAvailableError, ClusterStateError, NotSupportedError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from typing import Protocol
+
+    class BrokerHandle(Protocol):
+        """What a broker is started and ended by: `kwire.server.handles`, or a container."""
+
+        node_id: int
+        advertised: str
+        paused: bool
+
+        @property
+        def running(self) -> bool: ...
+
+        @property
+        def log_dir(self) -> str: ...
+
+        def expect(self, commands: list[str]) -> None: ...
+
+        async def start(self) -> None: ...
+
+        async def stop(self) -> None: ...
+
+        async def kill(self) -> None: ...
+
+        def pause(self) -> Awaitable[None] | None: ...
+
+        def resume(self) -> Awaitable[None] | None: ...
+
 
 NO_LEADER = -1
 
@@ -95,3 +126,39 @@ class Partition:
             what = self.found.get(broker) or self.missing.get(broker, "not asked")
             lines.append(f"  replica {broker}: {what}")
         return "\n".join(lines)
+
+
+class BrokerState:
+    """What is known of a broker that was started here, without asking it."""
+
+    def __init__(self, handle: BrokerHandle) -> None:
+        self._handle = handle
+
+    @property
+    def id(self) -> int:
+        """Its node id."""
+        return self._handle.node_id
+
+    @property
+    def running(self) -> bool:
+        """Started and neither stopped nor killed; a paused broker runs."""
+        return self._handle.running
+
+    @property
+    def paused(self) -> bool:
+        """Between `pause` and `resume`."""
+        return self._handle.paused
+
+    @property
+    def address(self) -> str:
+        """host:port, the same for all its runs."""
+        return self._handle.advertised
+
+    @property
+    def log_dir(self) -> str:
+        """The directory of its logs, in Kafka's format."""
+        return self._handle.log_dir
+
+    def __repr__(self) -> str:
+        state = "paused" if self.paused else "running" if self.running else "down"
+        return f"<broker {self.id} {self.address} {state}>"

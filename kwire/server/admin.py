@@ -26,8 +26,10 @@ EARLIEST, LATEST = -2, -1
 PREFERRED, UNCLEAN = 0, 1
 _METADATA, _CREATE_TOPICS, _DELETE_TOPICS = 12, 7, 6
 _LIST_OFFSETS, _ELECT_LEADERS, _REASSIGN, _ALTER_CONFIGS = 5, 2, 0, 1
+_BROKER_RESOURCE = 4
 _PAUSE_SECONDS = 0.005
 _CONNECTION_SECONDS = 10.0
+REQUEST_SECONDS = 20.0
 
 
 class NoBrokerError(Exception):
@@ -138,15 +140,15 @@ class Admin:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"waited {seconds:g} s for {what}")
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def reset_configs(self, resources: Sequence[tuple[int, str]]) -> None:
-        """Takes all dynamic configurations from resources: (type, name)."""
+    async def reset_broker_configs(self, brokers: Mapping[str, Address]) -> None:
+        """Takes all dynamic configurations from brokers, each asked where it is; "" stands for those of all."""
         from kwire.protocol.schemas.configs import AlterConfigsRequest, AlterConfigsResource
 
-        request = AlterConfigsRequest(
-            resources=[AlterConfigsResource(resource_type=t, resource_name=n) for t, n in resources]
-        )
-        for result in (await self.ask_any(_ALTER_CONFIGS, request, 10.0)).responses:
-            _check(result.error_code, result.error_message)
+        for name, address in brokers.items():
+            resource = AlterConfigsResource(resource_type=_BROKER_RESOURCE, resource_name=name)
+            request = AlterConfigsRequest(resources=[resource])
+            for result in (await self.ask_at(address, _ALTER_CONFIGS, request)).responses:
+                _check(result.error_code, result.error_message)
 
     # -- partitions ----------------------------------------------------------------------------------------------
 

@@ -60,6 +60,18 @@ class TemporaryDirectory:
             sweep(os.path.dirname(self.path))
 
 
+def is_held(path: str) -> bool:
+    """Whether the owner of a temporary directory lives."""
+    try:
+        fd = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        return not _try_lock(fd)
+    finally:
+        os.close(fd)
+
+
 def sweep(root: str) -> list[str]:
     """Deletes the directories of processes that are dead; returns their paths."""
     import shutil

@@ -1,5 +1,6 @@
 """kwire.Cluster: what a test author does with it, with brokers as threads and as processes."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -15,6 +16,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 import kwire
 from kwire import Cluster, errors
+from kwire.protocol.schemas import configs
+from kwire.server.wire_client import ask
 
 pytestmark = pytest.mark.timeout(60)
 BOTH = pytest.mark.parametrize("isolation", ["thread", "process"])
@@ -46,6 +49,34 @@ def consume(servers: str, topic: str, count: int, group: str = "g") -> list[str]
             found.append(message.value().decode())
     consumer.close()
     return found
+
+
+def ask_broker(cluster: Cluster, name: str, version: int, request: Any) -> Any:
+    """About the configurations of a broker that broker itself is asked; "" stands for all."""
+    host, port = cluster.broker(int(name or 1)).address.split(":")
+    return asyncio.run(ask(host, int(port), version, request))
+
+
+def alter_broker_configs(cluster: Cluster, *names: str) -> None:
+    """Makes them dynamic ones."""
+    for name in names:
+        config = configs.IncrementalAlterableConfig(
+            name="log.cleaner.threads", value="2", config_operation=0
+        )
+        resource = configs.IncrementalAlterConfigsResource(
+            resource_type=4, resource_name=name, configs=[config]
+        )
+        request = configs.IncrementalAlterConfigsRequest(resources=[resource])
+        (result,) = ask_broker(cluster, name, 1, request).responses
+        assert result.error_code == 0
+
+
+def dynamic_configs(cluster: Cluster, name: str) -> set[str]:
+    """The keys that a dynamic configuration has changed, of this broker or of all."""
+    resource = configs.DescribeConfigsResource(resource_type=4, resource_name=name)
+    request = configs.DescribeConfigsRequest(resources=[resource])
+    (result,) = ask_broker(cluster, name, 4, request).results
+    return {config.name for config in result.configs if config.config_source in (2, 3)}
 
 
 @pytest.fixture
@@ -323,11 +354,14 @@ def test_reset_leaves_nothing_of_what_was(isolation: str) -> None:
         produce(servers, "t", ["x"])
         assert consume(servers, "t", 1) == ["x"]
         assert "__consumer_offsets" in cluster.topics()
+        alter_broker_configs(cluster, "", "1", "2")
+        assert dynamic_configs(cluster, "2") == {"log.cleaner.threads"}
         cluster.broker(2).kill()
         cluster.broker(3).pause()
         cluster.network.cut(1, 2)
         cluster.reset()
         assert cluster.topics() == {}
+        assert not dynamic_configs(cluster, "1") and not dynamic_configs(cluster, "2")
         assert all(broker.running and not broker.paused for broker in cluster.brokers)
         cluster.create_topic("t", 1, 3)
         produce(servers, "t", ["y"], acks="all")
@@ -342,7 +376,7 @@ def test_reset_leaves_nothing_of_what_was(isolation: str) -> None:
     ("make", "what"),
     [
         (lambda: Cluster(0), "brokers: expected a number from 1, not 0"),
-        (lambda: Cluster(isolation="vm"), 'expected "thread" or "process", not \'vm\''),
+        (lambda: Cluster(isolation="vm"), '"thread", "process" or "docker", not \'vm\''),
         (lambda: Cluster(config={"num.partitions": "many"}), "num.partitions"),
         (lambda: Cluster(topics=["t:0"]), "expected NAME"),
         (lambda: Cluster.connect("nowhere"), "expected HOST:PORT"),

@@ -1,0 +1,252 @@
+"""A cluster that was started here, as threads or processes: started, stopped, and asked where only its inside knows.
+
+Questions go to the nodes themselves (`kwire.server.inside`), not over the network, so that a test sees what a broker
+that is cut off has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kwire import errors
+from kwire.options import NodeLauncher, translated
+from kwire.server.admin import REQUEST_SECONDS, Admin
+from kwire.server.settings import NodeError
+from kwire.views import Partition, Replica
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kwire.server.admin import Address
+    from kwire.server.handles import Handle
+    from kwire.server.supervisor import Supervisor
+
+_POLL_SECONDS = 0.002
+_SIGNALS_OF_USERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT}  # whoever sends them means it
+
+
+class Launched:
+    """The nodes of a cluster, while it runs and between its runs."""
+
+    external = False
+
+    def __init__(self, launcher: NodeLauncher) -> None:
+        self.launcher = launcher
+        self.admin = Admin(self.addresses)
+        self._supervisor: Supervisor | None = None
+        self._failures: list[str] = []
+
+    @property
+    def started(self) -> bool:
+        """Between `start` and `stop`."""
+        return self._supervisor is not None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers."""
+        return self._running().bootstrap_servers
+
+    @property
+    def controller_id(self) -> int:
+        """The controller's node id."""
+        return self._running().controller_id
+
+    @property
+    def handles(self) -> dict[int, Handle]:
+        """The brokers. ClusterStateError when the cluster is stopped."""
+        return self._running().brokers
+
+    def node(self, node_id: int) -> Handle:
+        """A broker or the controller. KeyError."""
+        supervisor = self._running()
+        if node_id == supervisor.controller_id:
+            return supervisor.controller
+        return supervisor.brokers[node_id]
+
+    def addresses(self) -> list[Address]:
+        """Of all brokers that would answer."""
+        handles = self.handles.values()
+        return [handle.address for handle in handles if handle.running and not handle.paused]
+
+    def _running(self) -> Supervisor:
+        if self._supervisor is None:
+            raise errors.ClusterStateError(
+                "the cluster does not run: start it, or use it as a context"
+            )
+        return self._supervisor
+
+    # -- start and stop ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """StartError, ConfigurationError: nothing runs."""
+        supervisor = self.launcher.prepare()
+        try:
+            with translated():
+                await supervisor.start()
+        except BaseException:
+            await supervisor.kill()
+            self.launcher.clean_up()
+            raise
+        self._supervisor = supervisor
+
+    async def abandon(self) -> None:
+        """The end of a start that was not finished."""
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is not None:
+            await supervisor.kill()
+            self.launcher.clean_up()
+
+    async def stop(self) -> None:
+        """InternalError, StartError: nothing runs any more in any case."""
+        supervisor = self._running()
+        for handle in supervisor.brokers.values():
+            handle.resume()
+            await self._keep_failures(handle)
+        await self._keep_failures(supervisor.controller)
+        self._failures += [
+            f"the process of {what} has ended by itself: {how}"
+            for what, how, status in supervisor.deaths
+            if -status not in _SIGNALS_OF_USERS
+        ]
+        self._supervisor = None
+        try:
+            with translated():
+                await supervisor.stop()
+        finally:
+            await supervisor.kill()
+            self.launcher.clean_up()
+        self._raise_failures()
+
+    # -- errors of kwire's own -------------------------------------------------------------------------------------
+
+    async def keep_failures(self, node_id: int) -> None:
+        """Takes what a broker met, before it ends, so that `stop` can tell."""
+        await self._keep_failures(self.handles[node_id])
+
+    async def _keep_failures(self, handle: Handle) -> None:
+        if handle.running and not handle.paused:
+            with suppress(NodeError):
+                self._failures += await handle.ask("failures")
+
+    async def failures(self) -> list[str]:
+        """Tracebacks, so far."""
+        found = list(self._failures)
+        if self._supervisor is not None:
+            for handle in self._supervisor.brokers.values():
+                if handle.running and not handle.paused:
+                    found += await _ask(handle, "failures")
+            found += await _ask(self._supervisor.controller, "failures")
+        return found
+
+    def _raise_failures(self) -> None:
+        failures, self._failures = self._failures, []
+        if failures:
+            from kwire import __version__
+
+            raise errors.InternalError(
+                f"kwire {__version__} has met an internal error ({len(failures)} in all; please"
+                f" report the first).\n{failures[0].rstrip()}\n"
+                f"To reproduce: the same calls on {self.launcher.call}.",
+                failures,
+            )
+
+    # -- questions -------------------------------------------------------------------------------------------------
+
+    async def topics(self) -> dict[str, int]:
+        """Every topic and how many partitions it has."""
+        found: dict[str, int] = await self._ask_controller("topics")
+        return found
+
+    async def partition(self, topic: str, index: int) -> Partition:
+        """A partition as the controller and each of its replicas have it."""
+        state = await self._ask_controller("partition", topic, index)
+        found: dict[int, Replica] = {}
+        missing: dict[int, str] = {}
+        for broker_id in state["replicas"]:
+            try:
+                copy = await self.ask(broker_id, "replica", topic, index)
+            except errors.KwireError as error:
+                missing[broker_id] = str(error)
+                continue
+            found[broker_id] = Replica(
+                broker_id,
+                copy["log_start_offset"],
+                copy["log_end_offset"],
+                copy["high_watermark"],
+                tuple((epoch, start) for epoch, start in copy["epochs"]),
+            )
+        return Partition(
+            topic,
+            index,
+            state["leader"],
+            state["leader_epoch"],
+            frozenset(state["isr"]),
+            tuple(state["replicas"]),
+            None,
+            found,
+            missing,
+        )
+
+    async def appoint(self, topic: str, index: int, leader: int, unclean: bool) -> None:
+        """An election whose winner is given."""
+        await self._ask_controller("appoint", topic, index, leader, unclean)
+
+    async def is_led(self, now: Partition) -> bool:
+        """Whether the leader itself knows that it is."""
+        with suppress(errors.KwireError):
+            copy = await self.ask(now.leader, "replica", now.topic, now.partition)
+            return bool(copy["leads"] and copy["leader_epoch"] >= now.leader_epoch)
+        return False
+
+    async def made_whole(self) -> None:
+        """After all brokers were started: all are known again, none has dynamic configurations."""
+        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+        while await self._ask_controller("brokers") != sorted(self.handles):
+            if asyncio.get_running_loop().time() > deadline:
+                raise errors.WaitTimeoutError("the controller does not take up all brokers")
+            await asyncio.sleep(_POLL_SECONDS)
+        handles = self.handles
+        first = next(iter(handles.values()))
+        overridden = [name for _, name in await self._ask_controller("overridden")]
+        with translated():
+            await self.admin.reset_broker_configs(
+                {name: (handles[int(name)] if name else first).address for name in overridden}
+            )
+
+    async def requests_told(self) -> list[str]:
+        """The last requests of clients, a line each; none where they are not kept."""
+        if not self.launcher.recent_requests:
+            return []
+        from kwire.recent import told
+
+        found = {}
+        for broker_id in self.handles:
+            with suppress(errors.KwireError):
+                found[broker_id] = await self.ask(broker_id, "requests")
+        lines = told(found)
+        return ["last requests of clients:", *lines] if lines else []
+
+    async def ask(self, broker_id: int, *question: object) -> Any:
+        """A question to a broker. BrokerNotAvailableError when it would not answer."""
+        handle = self.handles[broker_id]
+        require_answering(handle)
+        return await _ask(handle, *question)
+
+    async def _ask_controller(self, *question: object) -> Any:
+        return await _ask(self._running().controller, *question)
+
+
+def require_answering(handle: Any) -> None:
+    """BrokerNotAvailableError when a broker does not run or is paused."""
+    if not handle.running:
+        raise errors.BrokerNotAvailableError(f"broker {handle.node_id} does not run")
+    if handle.paused:
+        raise errors.BrokerNotAvailableError(f"broker {handle.node_id} is paused")
+
+
+async def _ask(handle: Handle, *question: object) -> Any:
+    with translated():
+        return await handle.ask(*question)
