@@ -141,7 +141,8 @@ class ClusterMember:
             self._replica_manager.broker_epoch = self.link.broker_epoch
             self._settings.on_ready()
         own = self._settings.inter_broker_listener
-        self.link.start(sorted(endpoints, key=lambda e: e.listener != own), cluster_id)
+        previous = self._replica_manager.log_manager.previous_broker_epoch
+        self.link.start(sorted(endpoints, key=lambda e: e.listener != own), cluster_id, previous)
 
     @property
     def is_registered(self) -> bool:

@@ -229,6 +229,7 @@ class BrokerConfig:
     default_replication_factor: int
     delete_records_purgatory_purge_interval_requests: int
     delete_topic_enable: bool
+    eligible_leader_replicas_enable: bool
     fetch_max_bytes: int
     fetch_purgatory_purge_interval_requests: int
     group_consumer_assignors: list[str]

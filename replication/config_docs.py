@@ -27,6 +27,7 @@ _BROKER = {
     "default.replication.factor": "Replicas of topics created on demand or without a number.",
     "delete.records.purgatory.purge.interval.requests": "Sweep finished delayed deletions after so many.",
     "delete.topic.enable": "Whether topics can be deleted at all.",
+    "eligible.leader.replicas.enable": "Remember who left the ISR with all that is committed: they may lead (KIP-966).",
     "fetch.max.bytes": "Most bytes in one answer to a fetch; one batch is always let through.",
     "fetch.purgatory.purge.interval.requests": "Sweep finished delayed fetches after so many.",
     "group.consumer.assignors": "Assignors of the new consumer group protocol, the default first.",

@@ -94,6 +94,7 @@ _HANDLERS = {
     "AlterConfigsRequest": ("configs", "alter_configs"),
     "IncrementalAlterConfigsRequest": ("configs", "incremental_alter_configs"),
     "ElectLeadersRequest": ("partitions", "elect_leaders"),
+    "DescribeTopicPartitionsRequest": ("partitions", "describe_eligible"),
     "AlterPartitionReassignmentsRequest": ("reassignments", "alter"),
     "ListPartitionReassignmentsRequest": ("reassignments", "list_ongoing"),
     "UnregisterBrokerRequest": ("registry", "unregister_request"),

@@ -132,7 +132,14 @@ def _elect_leaders(request: Any, code: int, message: str | None) -> Message:
     )
 
 
+def _describe_topic_partitions(request: Any, code: int, message: str | None) -> Message:
+    from kwire.protocol.schemas.metadata import DescribeTopicPartitionsResponse
+
+    return DescribeTopicPartitionsResponse()  # what the controller could have added, nobody adds
+
+
 _LISTING = {
+    "DescribeTopicPartitionsRequest": _describe_topic_partitions,
     "CreateTopicsRequest": _create_topics,
     "DeleteTopicsRequest": _delete_topics,
     "CreatePartitionsRequest": _create_partitions,

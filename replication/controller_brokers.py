@@ -115,9 +115,17 @@ class BrokerRegistry:
     # --- start ---------------------------------------------------------------------------------------------------
 
     def register(
-        self, broker_id: int, rack: str | None, endpoints: list[Endpoint], incarnation: bytes = b""
+        self,
+        broker_id: int,
+        rack: str | None,
+        endpoints: list[Endpoint],
+        incarnation: bytes = b"",
+        *,
+        unclean: bool = False,
     ) -> int:
-        """A broker has started: failure of its former life, then a new epoch and all it has to know."""
+        """A broker has started: failure of its former life, then a new epoch and all it has to know.
+
+        `unclean`: it did not stop in order, and may have lost the ends of its logs."""
         controller = self._controller
         self.fail(broker_id, "registered again")
         epoch = controller.state.last_broker_epoch + 1
@@ -131,6 +139,8 @@ class BrokerRegistry:
         self.heard(broker)
         controller.listener.open(broker_id)
         controller.say(f"broker {broker_id} has registered with epoch {epoch}")
+        if unclean and controller.config.eligible_leader_replicas_enable:
+            controller.partitions.forget_eligible(broker_id)
         elected = controller.partitions.elect_offline()
         batch = RequestBatch(controller, but=broker_id)
         batch.send_broker_list(other for other in self.brokers if other != broker_id)
@@ -167,7 +177,15 @@ class BrokerRegistry:
             return BrokerRegistrationResponse(
                 error_code=int(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
             )
-        epoch = self.register(request.broker_id, request.rack, endpoints, request.incarnation_id)
+        # KIP-966: who stopped in order knows the epoch it then had (`.kafka_cleanshutdown`).
+        last_epoch = controller.state.broker_epochs.get(request.broker_id)
+        epoch = self.register(
+            request.broker_id,
+            request.rack,
+            endpoints,
+            request.incarnation_id,
+            unclean=request.previous_broker_epoch != last_epoch,
+        )
         return BrokerRegistrationResponse(broker_epoch=epoch)
 
     def take_over(self) -> None:

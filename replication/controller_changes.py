@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kwire.replication.controller_state import partition_record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from kwire.replication.controller import Controller
     from kwire.replication.controller_batch import RequestBatch
@@ -52,6 +52,8 @@ class PartitionEvent:
             parts.append(f"leader {before.leader} -> {after.leader}")
         if before.isr != after.isr:
             parts.append(f"ISR {_ids(before.isr)} -> {_ids(after.isr)}")
+        if before.elr != after.elr:
+            parts.append(f"eligible leaders {_ids(before.elr)} -> {_ids(after.elr)}")
         if before.replicas != after.replicas:
             parts.append(f"replicas {_ids(before.replicas)} -> {_ids(after.replicas)}")
         if after.recovering:
@@ -83,8 +85,23 @@ class Changes:
         latest = self._latest.get((topic.name, index))
         return topic.partitions[index] if latest is None else latest[1]
 
-    def move(self, topic: TopicState, index: int, state: PartitionState, why: str) -> None:
+    def move(
+        self,
+        topic: TopicState,
+        index: int,
+        state: PartitionState,
+        why: str,
+        *,
+        unclean: Container[int] = (),
+    ) -> None:
+        """`unclean`: brokers that may have lost what they had (KIP-966)."""
         before = self.current(topic, index)
+        configs = self._controller.configs
+        if self._controller.config.eligible_leader_replicas_enable:
+            from kwire.replication.eligible_leaders import followed
+
+            min_isr = configs.topic_log_config(topic.name).min_insync_replicas
+            state = followed(before, state, min_isr, unclean)
         self._latest[topic.name, index] = topic, state
         self.records.append(partition_record(topic, index, state))
         now_ms = self._controller.now_ms

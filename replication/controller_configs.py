@@ -175,6 +175,7 @@ class ConfigControl:
         controller.commit([config_record(resource_type, name, overrides)])
         controller.config_changed(resource_type, name, overrides)
         if resource_type in (TOPIC_RESOURCE, BROKER_RESOURCE):
+            controller.partitions.review_eligible()
             controller.partitions.elect_where_allowed_now()
 
     def _checked(self, resource_type: int, values: Mapping[str, str | None]) -> dict[str, str]:

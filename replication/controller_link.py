@@ -75,6 +75,7 @@ class ControllerLink:
         self._on_unavailable = on_unavailable
         self.is_foreign = foreign_epoch is not None
         self.broker_epoch = -1 if foreign_epoch is None else foreign_epoch
+        self._previous_epoch = -1
         self._incarnation_id = random.randbytes(16)
         self._endpoints: list[Endpoint] = []
         self._cluster_id = ""
@@ -86,8 +87,13 @@ class ControllerLink:
 
     # -- registration and heartbeats -----------------------------------------------------------------------------
 
-    def start(self, endpoints: list[Endpoint], cluster_id: str) -> None:
-        """Registers, and again whenever the controller has lost sight of this broker."""
+    def start(
+        self, endpoints: list[Endpoint], cluster_id: str, previous_broker_epoch: int = -1
+    ) -> None:
+        """Registers, and again whenever the controller has lost sight of this broker.
+
+        `previous_broker_epoch`: of the last run, if that stopped cleanly."""
+        self._previous_epoch = previous_broker_epoch
         self._endpoints = endpoints
         self._cluster_id = cluster_id
         if not self.is_foreign:
@@ -107,7 +113,9 @@ class ControllerLink:
                 for e in self._endpoints
             ],
             rack=self._config.broker_rack,
-            previous_broker_epoch=self.broker_epoch,
+            previous_broker_epoch=(
+                self.broker_epoch if self.broker_epoch >= 0 else self._previous_epoch
+            ),
         )
         self._asked = True
         self._asked_node = self.controller_node()

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
         AlterPartitionResponsePartitionData,
         PartitionData,
     )
+    from kwire.protocol.schemas.metadata import (
+        DescribeTopicPartitionsRequest,
+        DescribeTopicPartitionsResponse,
+    )
     from kwire.protocol.schemas.topics import ElectLeadersRequest, ElectLeadersResponse
     from kwire.replication.controller import Controller
     from kwire.replication.controller_state import PartitionState, TopicState
@@ -63,7 +67,9 @@ class PartitionControl:
         if partition.leader == broker_id and self.elect(topic, index, changes):
             # Kafka's controller takes the dead out of the ISR in the same election.
             return
-        isr = [b for b in partition.isr if b != broker_id] or partition.isr
+        isr = [b for b in partition.isr if b != broker_id]
+        if not isr and not self._controller.config.eligible_leader_replicas_enable:
+            isr = partition.isr
         if partition.leader != broker_id and isr == partition.isr:
             return
         leader = NO_LEADER if partition.leader == broker_id else partition.leader
@@ -86,6 +92,12 @@ class PartitionControl:
             return bool(isr)
         why = election.OFFLINE
         elected = election.offline(partition.replicas, partition.isr, alive, partition.recovering)
+        if elected is None and controller.config.eligible_leader_replicas_enable:
+            from kwire.replication import eligible_leaders
+
+            found = eligible_leaders.elected(partition, alive)
+            if found is not None:
+                elected, why = found
         if elected is None and (force_unclean or self._unclean_allowed(topic.name)):
             why = election.UNCLEAN
             elected = election.unclean(partition.replicas, alive)
@@ -128,6 +140,59 @@ class PartitionControl:
     def elect_where_allowed_now(self) -> None:
         """A changed configuration may allow what was refused: looks again at partitions without a leader."""
         self._announce(self.elect_offline())
+
+    # --- eligible leaders (KIP-966) ---------------------------------------------------------------------------------
+
+    def forget_eligible(self, broker_id: int) -> None:
+        """The broker has stopped uncleanly: whatever it had may be lost. Journaled; nobody need be told."""
+        changes = Changes(self._controller)
+        for topic, index, partition in self.all():
+            if broker_id in partition.elr:
+                changes.move(topic, index, partition, "unclean shutdown", unclean=(broker_id,))
+        changes.commit()
+
+    def review_eligible(self) -> None:
+        """min.insync.replicas may have changed: where enough are in sync now, the high watermark moves without those
+        that are not."""
+        if not self._controller.config.eligible_leader_replicas_enable:
+            return
+        changes = Changes(self._controller)
+        for topic, index, partition in self.all():
+            if partition.elr:
+                changes.move(topic, index, partition, "min.insync.replicas")
+        changes.commit()
+
+    def describe_eligible(
+        self, request: DescribeTopicPartitionsRequest, version: int
+    ) -> DescribeTopicPartitionsResponse:
+        """DescribeTopicPartitions v0 as far as brokers cannot answer it: the eligible leaders, where there are any."""
+        from kwire.protocol.schemas.metadata import (
+            DescribeTopicPartitionsResponse,
+            DescribeTopicPartitionsResponsePartition,
+            DescribeTopicPartitionsResponseTopic,
+        )
+
+        response = DescribeTopicPartitionsResponse()
+        names = {topic.name for topic in request.topics}
+        for topic in self._controller.state.topics.values():
+            if names and topic.name not in names:
+                continue
+            partitions = [
+                DescribeTopicPartitionsResponsePartition(
+                    partition_index=index,
+                    eligible_leader_replicas=partition.elr,
+                    last_known_elr=partition.last_known_elr,
+                )
+                for index, partition in enumerate(topic.partitions)
+                if partition.elr or partition.last_known_elr
+            ]
+            if partitions:
+                response.topics.append(
+                    DescribeTopicPartitionsResponseTopic(
+                        name=topic.name, topic_id=topic.topic_id, partitions=partitions
+                    )
+                )
+        return response
 
     def _announce(self, changes: Changes) -> None:
         if changes:

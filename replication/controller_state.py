@@ -12,11 +12,13 @@ removes it, so a journal that keeps the last record of each key (compaction) los
     config/<type>/<name>          {"<key>": "<text>", …}
     producer_ids                  {"next": 2000}
     <state> is [replicas, isr, leader, leader epoch, partition epoch, recovering], and [adding, removing] while replicas
-    are reassigned: `replicas` then lists those to be, followed by those that will go.
+    are reassigned: `replicas` then lists those to be, followed by those that will go. While there are eligible leaders
+    (KIP-966) or a last known one, [eligible, last known] follow these two.
 
 Invariants: only `replay` changes hard state, so a restart arrives where the last run stood; ISR ⊆ replicas and never
-empty; the leader, when there is one, is in the ISR; both epochs only rise. A change of leader, ISR or leader epoch
-raises the partition epoch by one; a change of the assignment alone does not (ZooKeeper's version of the state node).
+empty (but with eligible leaders, `eligible_leaders.py`); the leader, when there is one, is in the ISR; both epochs only
+rise. A change of leader, ISR or leader epoch raises the partition epoch by one; a change of the assignment alone does
+not (ZooKeeper's version of the state node).
 """
 
 from __future__ import annotations
@@ -106,7 +108,9 @@ class PartitionState:
 
     __slots__ = (
         "adding",
+        "elr",
         "isr",
+        "last_known_elr",
         "leader",
         "leader_epoch",
         "partition_epoch",
@@ -125,9 +129,13 @@ class PartitionState:
         recovering: bool = False,
         adding: list[int] | None = None,
         removing: list[int] | None = None,
+        elr: list[int] | None = None,
+        last_known_elr: list[int] | None = None,
     ) -> None:
         self.adding = adding or []
         self.removing = removing or []
+        self.elr = elr or []
+        self.last_known_elr = last_known_elr or []
         self.replicas = replicas
         self.isr = isr
         self.leader = leader
@@ -168,6 +176,8 @@ class PartitionState:
             self.partition_epoch,
             self.recovering,
         ]
+        if self.elr or self.last_known_elr:
+            return [*state, self.adding, self.removing, self.elr, self.last_known_elr]
         return [*state, self.adding, self.removing] if self.reassigning else state
 
     def assigned(
@@ -185,6 +195,24 @@ class PartitionState:
             self.recovering,
             adding,
             removing,
+            self.elr,
+            self.last_known_elr,
+        )
+
+    def with_eligible(self, elr: list[int], last_known_elr: list[int]) -> PartitionState:
+        """The state with other eligible leaders: no epoch rises."""
+        assert not set(elr) & set(self.isr), "who is in sync is not listed again"
+        return PartitionState(
+            self.replicas,
+            self.isr,
+            self.leader,
+            self.leader_epoch,
+            self.partition_epoch,
+            self.recovering,
+            self.adding,
+            self.removing,
+            elr,
+            last_known_elr,
         )
 
     def moved(
@@ -200,6 +228,8 @@ class PartitionState:
             self.recovering if recovering is None else recovering,
             self.adding,
             self.removing,
+            self.elr,
+            self.last_known_elr,
         )
         assert self.phase in PARTITION_MOVES[state.phase], f"{self.phase} -> {state.phase}"
         assert leader == NO_LEADER or leader in isr, "the leader is in the ISR"

@@ -58,7 +58,9 @@ TABLE: tuple[Api, ...] = (
 )
 
 BY_KEY: dict[int, Api] = {entry.key: entry for entry in TABLE}
-_ADMIN_BY_KEY = {entry.key: entry for entry in ADMIN}
+# Of brokers only: what they cannot know themselves.
+_OF_BROKERS = Api(75, "DescribeTopicPartitions", "controller_plane", "handle_submit", 0, 0)
+_ADMIN_BY_KEY = {entry.key: entry for entry in (*ADMIN, _OF_BROKERS)}
 
 
 class ControllerServices:

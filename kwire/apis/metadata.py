@@ -269,8 +269,31 @@ def _leader(
 
 def handle_describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse | Parked:
+    """DescribeTopicPartitions v0: topics by name, in pages of `response_partition_limit` partitions.
+
+    Which replicas are eligible leaders (KIP-966) only the controller knows; it is asked where there can be any."""
+    response = _page(ctx, request)
+    if not ctx.services.config.eligible_leader_replicas_enable:
+        return response
+    from kwire.apis.forwarding import ask_controller
+
+    def finish(answer: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
+        told = {(t.name, p.partition_index): p for t in answer.topics for p in t.partitions}
+        for topic in response.topics:
+            for partition in topic.partitions:
+                found = told.get((topic.name, partition.partition_index))
+                if found is not None:
+                    partition.eligible_leader_replicas = found.eligible_leader_replicas
+                    partition.last_known_elr = found.last_known_elr
+        return response
+
+    return ask_controller(ctx, request, finish)  # type: ignore[return-value]  # what `finish` returns
+
+
+def _page(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """DescribeTopicPartitions v0: topics by name, in pages of `response_partition_limit` partitions."""
     services = ctx.services
     metadata = services.metadata
     names = sorted({topic.name for topic in request.topics} or metadata.topics)

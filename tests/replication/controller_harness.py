@@ -249,14 +249,15 @@ class Simulated:
 
     # brokers
 
-    def start(self, broker: int) -> Any:
-        """A new process of the broker registers."""
+    def start(self, broker: int, *, clean: bool = False) -> Any:
+        """A new process of the broker registers. `clean`: its last one stopped in order."""
         self._incarnation += 1
         request = BrokerRegistrationRequest(
             broker_id=broker,
             incarnation_id=self._incarnation.to_bytes(16, "big"),
             listeners=[Listener(name="L", host=f"h{broker}", port=broker)],
             rack=self.racks.get(broker),
+            previous_broker_epoch=self.epochs[broker] if clean else -1,
         )
         response = self.ask(request, 4)
         if not response.error_code:
