@@ -17,6 +17,7 @@ from kwire.protocol.errors import ErrorCode
 from kwire.protocol.records import Record, build_batch
 from kwire.protocol.schemas.control_plane import UpdateMetadataRequest
 from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from kwire.protocol.schemas.metadata import DescribeTopicPartitionsRequest, TopicRequest
 from kwire.protocol.schemas.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -505,6 +506,45 @@ def test_S86_delete_and_recreate(start: Start) -> None:
     Writer(cluster.bootstrap).send("t", "new")
     cluster.await_equal_logs("t", 1, 2, 3)
     assert values(cluster, 3) == ["new"] == read(cluster.bootstrap, "t")
+
+
+def test_S88_last_standing_with_eligible_leaders_kept(start: Start) -> None:
+    """All three stop one after the other. Who had all that was acknowledged, and stopped in order, leads again."""
+    cluster = start(
+        eligible_leader_replicas_enable="true", controlled_shutdown_retry_backoff_ms="50"
+    )
+    cluster.create("t", [[1, 2, 3]], {"min.insync.replicas": "2"})
+    writer = Writer(cluster.bootstrap)
+    writer.send("t", "all three")
+    cluster.kill9(3)
+    cluster.await_isr("t", 1, 2, by=1)
+    writer.send("t", "two of three")
+    cluster.stop(2)
+    cluster.await_isr("t", 1, by=1)
+
+    def eligible(by: int) -> tuple[list[int], list[int]]:
+        request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")])
+        (found,) = cluster.ask(by, 0, request).topics[0].partitions
+        return sorted(found.eligible_leader_replicas), found.last_known_elr
+
+    assert eligible(by=1) == ([2], [])
+    lonely = Writer(cluster.bootstrap, retries=0, enable_idempotence=False)
+    lonely.send("t", "not enough")
+    assert lonely.errors == ["NOT_ENOUGH_REPLICAS"]
+    cluster.stop(1)
+    cluster.start(3)
+    assert cluster.leader("t", by=3) == -1 and eligible(by=3) == ([1, 2], [1])
+    cluster.start(2)
+    cluster.await_leader("t", 2, by=2)
+    assert read(cluster.bootstrap, "t") == ["all three", "two of three"]
+    cluster.await_isr("t", 2, 3, by=2)
+    assert eligible(by=2) == ([], [])
+    writer.send("t", "two again")
+    cluster.start(1)
+    cluster.await_isr("t", 1, 2, 3, by=2)
+    cluster.await_equal_logs("t", 1, 2, 3)
+    assert read(cluster.bootstrap, "t") == ["all three", "two of three", "two again"]
+    assert "(eligible leader replica)" in cluster.said(cluster.controller_id)
 
 
 def is_created(cluster: Cluster, name: str) -> bool:
