@@ -314,16 +314,24 @@ class _Loader:
         return removed
 
     def restore_epochs(self) -> None:
-        """Reads the epochs from the batches again when the cache does not know the first one's.
+        """Reads the epochs from the batches again when the cache does not know the first one's, and cuts off what the
+        batches contradict.
 
         The first epoch of an empty log is noted without a flush, so that after a power cut it may be missing, or be the
-        one of what was in the log before it was truncated to nothing.
+        one of what was in the log before it was truncated to nothing. Truncations are noted without a flush, too: an
+        epoch that was cut may come back where by now batches of an earlier one stand. (A batch of a later epoch is no
+        contradiction: compaction may have removed the epoch's own.)
         """
         first = next((batch for segment in self.segments for batch in segment.batches(0)), None)
-        if first is None or (
-            self.epochs.epoch_for_offset(max(first.base_offset, self.log_start_offset))
-            == self.epoch_at(self.log_start_offset, first)
-        ):
+        if first is None:
+            return
+        if self.epochs.epoch_for_offset(
+            max(first.base_offset, self.log_start_offset)
+        ) == self.epoch_at(self.log_start_offset, first):
+            for epoch, start_offset in self.epochs.entries:
+                if self.epoch_at(start_offset, first) < epoch:
+                    self.epochs.truncate_from_end(start_offset)
+                    break
             return
         self.epochs.clear()
         for segment in self.segments:

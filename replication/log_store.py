@@ -116,7 +116,16 @@ class _MemoryFile:
     without a flush: a crash brings it back.
     """
 
-    __slots__ = ("_store", "before", "closed", "data", "flushed_size", "modified_ms", "whole")
+    __slots__ = (
+        "_store",
+        "before",
+        "closed",
+        "data",
+        "error",
+        "flushed_size",
+        "modified_ms",
+        "whole",
+    )
 
     def __init__(self, store: MemoryLogStore) -> None:
         self._store = store
@@ -125,6 +134,7 @@ class _MemoryFile:
         self.before: bytes | None = None
         self.whole = False  # written by write_file
         self.closed = False
+        self.error: OSError | None = None  # what every use of it raises
         self.modified_ms = store.wall_ms()
 
     @property
@@ -171,12 +181,17 @@ class _MemoryFile:
     def _check(self) -> None:
         if self.closed:
             raise OSError(EBADF, "this file belongs to a process that has crashed, or was deleted")
+        if self.error is not None:
+            self._store.failed.add(self.error.filename)
+            raise self.error
 
 
 class MemoryLogStore:
     """A LogStore in memory that can lose what was not flushed (`crash`). Renames, creations and deletions are durable.
 
-    `wall_ms` gives the time of a write (`modified_ms`). `fail_next` makes the next call of an operation raise OSError.
+    `wall_ms` gives the time of a write (`modified_ms`). `fail_next` makes the next call of an operation raise OSError,
+    `break_dir` every use of a directory. `faults_taken` counts the former, `failed` has the broken directories that
+    somebody has tried to use.
     """
 
     def __init__(self, wall_ms: Callable[[], int] = lambda: 0) -> None:
@@ -184,6 +199,9 @@ class MemoryLogStore:
         self._files: dict[str, _MemoryFile] = {}
         self._dirs: set[str] = {""}
         self._faults: dict[str, OSError] = {}
+        self._broken: dict[str, OSError] = {}
+        self.failed: set[str] = set()
+        self.faults_taken = 0
 
     def crash(self, keep: Callable[[int], int] | None = None) -> None:
         """A power cut: every file falls back to what was flushed; files opened before are dead.
@@ -209,8 +227,39 @@ class MemoryLogStore:
         """The next "append", "flush" or "write_file" raises `error` and changes nothing."""
         self._faults[operation] = error
 
+    def break_dir(self, directory: str, code: int, text: str) -> None:
+        """From now on its files raise OSError, until `mend`; what is in them stays."""
+        error = self._broken[directory] = OSError(code, text, directory)
+        for path, file in self._files.items():
+            if path.startswith(f"{directory}/"):
+                file.error = error
+
+    def cancel_faults(self) -> None:
+        """What `fail_next` has ordered and nobody has met yet does not happen."""
+        self._faults.clear()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether anything has raised OSError by order, or would, since `mend`."""
+        return bool(self.faults_taken or self._broken)
+
+    def mend(self) -> None:
+        """Nothing fails any more."""
+        self._faults.clear()
+        self._broken.clear()
+        self.failed.clear()
+        self.faults_taken = 0
+        for file in self._files.values():
+            file.error = None
+
+    def _check_disk(self, path: str) -> None:
+        if self._broken and (error := self._broken.get(path.partition("/")[0])) is not None:
+            self.failed.add(error.filename)
+            raise error
+
     def take_fault(self, operation: str) -> None:
         if self._faults and (error := self._faults.pop(operation, None)) is not None:
+            self.faults_taken += 1
             raise error
 
     def list_dir(self, path: str = "") -> list[str]:
@@ -231,6 +280,7 @@ class MemoryLogStore:
 
     def open(self, path: str, *, create: bool = False) -> LogFile:
         check_path(path)
+        self._check_disk(path)
         file = self._files.get(path)
         if file is None:
             self._check_parent(path)
@@ -257,11 +307,13 @@ class MemoryLogStore:
         return self._file(path).modified_ms
 
     def read_file(self, path: str) -> bytes:
+        self._check_disk(path)
         return bytes(self._file(path).data)
 
     def write_file(self, path: str, data: bytes, *, flush: bool = True) -> None:
         check_path(path)
         self._check_parent(path)
+        self._check_disk(path)
         self.take_fault("write_file")
         file = _MemoryFile(self)
         file.data = bytearray(data)
@@ -284,6 +336,7 @@ class MemoryLogStore:
         check_path(old)
         check_path(new)
         self._check_parent(new)
+        self._check_disk(old)
         if old in self._files:
             replaced = self._files.get(new)
             if replaced is not None:
@@ -302,12 +355,14 @@ class MemoryLogStore:
 
     def delete(self, path: str) -> None:
         check_path(path)
+        self._check_disk(path)
         file = self._files.pop(path, None)
         if file is not None:
             file.closed = True
 
     def delete_dir(self, path: str) -> None:
         check_path(path)
+        self._check_disk(path)
         for p in [p for p in self._files if p.startswith(f"{path}/")]:
             self._files.pop(p).closed = True
         self._dirs -= {p for p in self._dirs if p == path or p.startswith(f"{path}/")}

@@ -63,6 +63,8 @@ def become_leader_or_follower(
         for order in orders:
             order.error = error
         return _leader_and_isr_response(orders, error, version)
+    if request.type == _FULL:
+        _drop_strays(manager, orders)
     for order in orders:
         try:
             _accept(manager, order, request.is_kraft_controller)
@@ -82,8 +84,6 @@ def become_leader_or_follower(
         for order in orders:
             if (order.state.leader == manager.node_id) is leads and order.partition is not None:
                 _carry_out(manager, order, order.partition, leads, changed)
-    if request.type == _FULL:
-        _drop_strays(manager, {(order.topic, order.state.partition_index) for order in orders})
     if fetchers is not None:
         fetchers.close_idle()
     for partition, leads in changed:
@@ -161,18 +161,26 @@ def _carry_out(
     manager.complete_waiting(partition.key)
 
 
-def _drop_strays(manager: ReplicaManager, listed: set[TopicPartition]) -> None:
+def _drop_strays(manager: ReplicaManager, orders: list[_Order]) -> None:
     """A full request names all that belongs here: other logs are left of deleted topics, or of another broker.
 
-    They must not be in the way of a new topic of that name; but nobody ordered their deletion, so they are kept.
+    They must not be in the way of a new topic of that name, which may have been made while this broker was away; but
+    nobody ordered their deletion, so they are kept. Source: LogManager.findStrayReplicas.
     """
+    listed = {(order.topic, order.state.partition_index): order.topic_id for order in orders}
     for log in list(manager.log_manager.logs()):
         key = (log.topic, log.partition)
-        if key not in listed:
+        topic_id = listed.get(key)
+        if topic_id is None or (
+            topic_id != log.topic_id and ZERO_UUID not in (topic_id, log.topic_id)
+        ):
             manager.by_key.pop(key, None)
             if manager.fetchers is not None:
                 manager.fetchers.remove([key])
-            manager.log_manager.set_aside(*key)
+            try:
+                manager.log_manager.set_aside(*key)
+            except KafkaError as error:
+                manager.tell(error.message or f"{key[0]}-{key[1]} cannot be set aside")
             manager.complete_waiting(key)
 
 

@@ -78,6 +78,16 @@ def test_S64_a_log_of_another_topic_is_not_taken_over(node):
     assert ("t", 0) not in node.manager.by_key
 
 
+def test_S64_a_full_request_sets_the_log_of_a_former_topic_of_that_name_aside(node, make_batch):
+    """The old topic was deleted and another made while this broker was away and no replica of the old one any more."""
+    node.create()
+    assert node.produce(make_batch(b"a")).error_code == 0
+    node.manager.by_key.clear()
+    assert node.order(id_=b"j" * 16, type=2) == 0
+    assert (node.log().topic_id, node.log().log_end_offset) == (b"j" * 16, 0)
+    assert [name for name in node.store.list_dir() if name.endswith("-stray")]
+
+
 def test_S64_a_partition_whose_log_cannot_be_made_is_offline(node, make_batch):
     def fail(*_):
         raise OSError(28, "no space left")

@@ -464,3 +464,15 @@ def test_epochs_of_before_an_emptied_log_began_anew_do_not_come_back_with_a_powe
     one.crash()
     assert (one.log.log_start_offset, one.log.log_end_offset) == (5, 5)
     assert one.log.leader_epochs.entries == []
+
+
+def test_an_epoch_that_was_cut_does_not_come_back_among_batches_of_an_earlier_one() -> None:
+    one = OneLog()
+    one.append(b"a", b"b", epoch=3)
+    one.log.leader_epochs.assign(6, 2)  # it has led, and written nothing
+    one.log.truncate_to(2)  # follows one that is still in epoch 3
+    one.append(b"c", epoch=3)
+    one.log.flush()
+    one.crash()
+    assert one.log.log_end_offset == 3
+    assert one.log.leader_epochs.entries == [(3, 0)]
