@@ -262,6 +262,29 @@ def test_S70_clean_failover(start: Start) -> None:
     assert "t-0: leader 1 -> 2, ISR 1,2,3 -> 2,3, leader epoch 1" in told
 
 
+def test_S72_follower_dies_without_a_new_leader_epoch(start: Start) -> None:
+    """KRaft's way since 3.6: the leader takes the smaller ISR in the epoch that it has."""
+    cluster = start(kwire_leader_epoch_bump_on_isr_shrink="false")
+    cluster.create("t", [[1, 2, 3]])
+    writer = Writer(cluster.bootstrap)
+    writer.send("t", "a")
+    cluster.kill9(3)
+    assert cluster.await_isr("t", 1, 2, by=1).leader_epoch == 0
+    writer.send("t", "b")
+    cluster.stop(2)
+    assert cluster.await_isr("t", 1, by=1).leader_epoch == 0
+    writer.send("t", "c")
+    assert writer.errors == [] and writer.acked == {"a": 0, "b": 1, "c": 2}
+    for node in (2, 3):
+        cluster.start(node)
+    cluster.await_isr("t", 1, 2, 3, by=1)
+    cluster.kill9(1)
+    assert cluster.await_leader("t", 2, by=2).leader_epoch == 1
+    writer.send("t", "d")
+    assert cluster.epochs(2, "t") == [(0, 0), (1, 3)]
+    assert read(cluster.bootstrap, "t") == ["a", "b", "c", "d"]
+
+
 def first_and_second(cluster: Cluster, unclean: bool) -> None:
     """S74, S75: 2 dies after "first", 1 writes "second" and dies, 2 starts."""
     cluster.create("t", [[1, 2]], UNCLEAN if unclean else {})

@@ -81,6 +81,10 @@ TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
 }
 
 
+EPOCH_BUMP_KEY = "kwire.leader.epoch.bump.on.isr.shrink"
+"""kwire's own, static: Kafka decides it by its metadata version (KAFKA-15021)."""
+
+
 class ConfigError(Exception):
     """A value that its key does not allow. The text is Kafka's: value, key, what is allowed."""
 
@@ -354,6 +358,8 @@ class BrokerConfig:
         self.dynamic: dict[str, str] = {}
         self.listeners_of_change: list[Callable[[set[str]], None]] = []
         _check_broker_values(self.static)
+        if EPOCH_BUMP_KEY in self.static:
+            _parse_type(EPOCH_BUMP_KEY, "BOOLEAN", self.static[EPOCH_BUMP_KEY])
         self._pair_ids()
         self._load()
 
@@ -434,9 +440,16 @@ class BrokerConfig:
             for listener in self.listeners_of_change:
                 listener(changed)
 
+    @property
+    def leader_epoch_bump_on_isr_shrink(self) -> bool:
+        """A broker that leaves an ISR raises the leader epoch, as with ZooKeeper; not so with KRaft since 3.6."""
+        return self.static.get(EPOCH_BUMP_KEY, "true").strip().lower() == "true"
+
     def unknown_keys(self) -> list[str]:
-        """Static keys that Kafka does not know: kept, shown, without effect."""
-        return sorted(key for key in self.static if broker_key(key) is None)
+        """Static keys that neither Kafka nor kwire knows: kept, shown, without effect."""
+        return sorted(
+            key for key in self.static if broker_key(key) is None and key != EPOCH_BUMP_KEY
+        )
 
     def unused_keys(self) -> list[str]:
         """Static keys that Kafka knows and kwire does not act on."""

@@ -189,6 +189,8 @@ class RequestBatch:
             controller_id=controller.node_id,
             controller_epoch=controller.epoch,
             broker_epoch=controller.brokers[broker_id].epoch,
+            # Of KRaft's controllers brokers take a changed ISR without a new leader epoch.
+            is_kraft_controller=not controller.config.leader_epoch_bump_on_isr_shrink,
             type=kind,
             topic_states=topics,
         )

@@ -73,7 +73,8 @@ class PartitionControl:
         if partition.leader != broker_id and isr == partition.isr:
             return
         leader = NO_LEADER if partition.leader == broker_id else partition.leader
-        state = partition.moved(leader=leader, isr=isr, leader_epoch=partition.leader_epoch + 1)
+        bump = leader == NO_LEADER or self._controller.config.leader_epoch_bump_on_isr_shrink
+        state = partition.moved(leader=leader, isr=isr, leader_epoch=partition.leader_epoch + bump)
         changes.move(topic, index, state, "leader lost" if leader == NO_LEADER else "replica lost")
 
     def elect(

@@ -116,6 +116,15 @@ def test_unknown_keys_are_kept_and_unused_ones_told_apart() -> None:
     assert config.text("foo") == "1"
 
 
+def test_kwires_own_key_is_known_and_checked() -> None:
+    key = "kwire.leader.epoch.bump.on.isr.shrink"
+    assert BrokerConfig().leader_epoch_bump_on_isr_shrink
+    config = BrokerConfig({key: "False"})
+    assert not config.leader_epoch_bump_on_isr_shrink and config.unknown_keys() == []
+    with pytest.raises(ConfigError, match="either true or false"):
+        BrokerConfig({key: "maybe"})
+
+
 def test_keys_of_a_listener_are_known_by_their_plain_name() -> None:
     assert broker_key("listener.name.inside.ssl.keystore.location") is not None
     assert broker_key("listener.name.inside.plain.sasl.jaas.config") is not None

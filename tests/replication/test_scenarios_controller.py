@@ -127,6 +127,24 @@ def test_S72_follower_dies() -> None:
     assert told[0][1].topic_states[0].partition_states[0].offline_replicas == [3]
 
 
+def test_S72_follower_dies_and_with_a_switch_the_leader_epoch_stays() -> None:
+    from kwire.protocol.schemas.control_plane import LeaderAndIsrRequest
+
+    cluster = Simulated(
+        1, 2, 3, journal=ListJournal(), kwire_leader_epoch_bump_on_isr_shrink="false"
+    )
+    cluster.create("t", [1, 2, 3])
+    cluster.brokers.take()
+    cluster.kill(3)
+    assert cluster.state() == "leader 1 ISR [1, 2] LE 0 PE 1"
+    orders = [r for _, r in cluster.brokers.take() if isinstance(r, LeaderAndIsrRequest)]
+    assert len(orders) == 2 and all(order.is_kraft_controller for order in orders)
+    cluster.stop(2)
+    assert cluster.state() == "leader 1 ISR [1] LE 0 PE 2"
+    cluster.kill(1)
+    assert cluster.state() == "leader -1 ISR [1] LE 1 PE 3"
+
+
 def test_S73_last_isr_dies() -> None:
     cluster = Simulated(1, 2)
     cluster.create("t", [1])
