@@ -6,6 +6,7 @@ its name until a fixture is used. `-p no:kwire` leaves it out.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from pathlib import Path
+    from typing import NoReturn
 
     from pyspark.sql import SparkSession
 
@@ -34,7 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--kwire-mode",
         choices=_MODES,
-        help="where the brokers run: in threads of the tests' process (default), a process each, or elsewhere",
+        help="where the brokers run: in a thread of the tests' process (default), a process or a container each,"
+        " or elsewhere",
     )
     group.addoption(
         "--kwire-bootstrap",
@@ -83,8 +86,9 @@ def kwire(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         _stop(own, set())
         return
     cluster: Cluster = request.getfixturevalue("kwire_cluster")
-    cluster.start()  # unless it runs: a test may have stopped it
-    cluster.reset()
+    with _one_line():
+        cluster.start()  # unless it runs: a test may have stopped it
+        cluster.reset()
     yield cluster
     # The session goes on with the cluster; but this is the test during which it has happened.
     failures = cluster.failures() if cluster.started else []
@@ -142,35 +146,52 @@ def _make(config: pytest.Config, options: dict[str, object]) -> Cluster:
     if mode == "external":
         bootstrap = _option(config, "bootstrap")
         if not bootstrap:
-            raise pytest.UsageError("--kwire-mode=external needs --kwire-bootstrap=HOST:PORT")
+            _refuse("--kwire-mode=external needs --kwire-bootstrap=HOST:PORT")
         if options.keys() - {"mode"}:
             pytest.skip(
                 "the marker kwire asks for a cluster of its own; --kwire-mode=external has none"
             )
-        return Cluster.connect(bootstrap)
-    if mode == "docker":
-        raise pytest.UsageError(
-            "--kwire-mode=docker is not there yet: start the image and use --kwire-mode=external"
-        )
+        with _one_line():
+            return Cluster.connect(bootstrap)
     if mode not in _MODES:
-        raise pytest.UsageError(f"kwire mode: expected one of {', '.join(_MODES)}, not {mode!r}")
+        _refuse(f"kwire mode: expected one of {', '.join(_MODES)}, not {mode!r}")
     brokers = options.get("brokers")
     if brokers is None:
         text = _option(config, "brokers") or "1"
         if not text.isdecimal():
-            raise pytest.UsageError(f"kwire_brokers: expected a number, not {text!r}")
+            _refuse(f"kwire_brokers: expected a number, not {text!r}")
         brokers = int(text)
     values: dict[str, object] = {**_lines(config, "kwire_config")}
-    values.update(options.get("config") or {})  # type: ignore[call-overload]
-    cluster = Cluster(
-        brokers,  # type: ignore[arg-type]  # whatever it is, Cluster says what it expects
-        values,
-        isolation=str(mode),
-        topics=options.get("topics") or (),  # type: ignore[arg-type]
-        recent_requests=True,
-    )
-    cluster.start()
+    given = options.get("config") or {}
+    if not isinstance(given, dict):
+        _refuse(f"marker kwire: config: expected keys and values, not {given!r}")
+    values.update(given)
+    with _one_line():
+        cluster = Cluster(
+            brokers,  # type: ignore[arg-type]  # whatever it is, Cluster says what it expects
+            values,
+            isolation=str(mode),
+            topics=options.get("topics") or (),  # type: ignore[arg-type]
+            recent_requests=True,
+        )
+        cluster.start()
     return cluster
+
+
+def _refuse(text: str) -> NoReturn:
+    """Fails the test with a line for its author, without this module's traceback."""
+    pytest.fail(text, pytrace=False)
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """Errors of kwire's are told by `_refuse`."""
+    from kwire.errors import KwireError
+
+    try:
+        yield
+    except KwireError as error:
+        _refuse(f"{type(error).__name__}: {error}")
 
 
 def _lines(config: pytest.Config, name: str) -> dict[str, str]:
@@ -179,7 +200,7 @@ def _lines(config: pytest.Config, name: str) -> dict[str, str]:
     for line in config.getini(name):
         key, equals, value = line.partition("=")
         if not equals:
-            raise pytest.UsageError(f"{name}: expected KEY=VALUE, not {line!r}")
+            _refuse(f"{name}: expected KEY=VALUE, not {line!r}")
         values[key.strip()] = value.strip()
     return values
 
@@ -198,7 +219,7 @@ def _marker_options(item: pytest.Item) -> dict[str, object]:
     unknown = sorted(marker.kwargs.keys() - set(_MARKER_OPTIONS))
     if marker.args or unknown:
         what = f"{unknown[0]!r}" if unknown else f"{marker.args[0]!r}, which has no name"
-        raise pytest.UsageError(f"marker kwire: expected {', '.join(_MARKER_OPTIONS)}, not {what}")
+        _refuse(f"marker kwire: expected {', '.join(_MARKER_OPTIONS)}, not {what}")
     return {"brokers": None, **marker.kwargs}
 
 

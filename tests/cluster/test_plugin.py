@@ -146,7 +146,6 @@ def test_a_cluster_that_runs_elsewhere_is_emptied_and_not_stopped(tmp_path: Path
     ("option", "said"),
     [
         ("--kwire-mode=external", "--kwire-mode=external needs --kwire-bootstrap=HOST:PORT"),
-        ("--kwire-mode=docker", "--kwire-mode=docker is not there yet"),
         ("--kwire-brokers=0", "brokers: expected a number from 1, not 0"),
     ],
 )
