@@ -35,17 +35,26 @@ from kwire.replication.outbox import Close, Outbox, Reply, Send
 class Rig:
     """The controller; a connection for each broker; the orders it has sent."""
 
-    def __init__(self, store: MemoryLogStore | None = None) -> None:
+    def __init__(
+        self,
+        store: MemoryLogStore | None = None,
+        node_id: int = 1000,
+        clock: Clock | None = None,
+        **options: Any,
+    ) -> None:
         self.outbox = Outbox()
-        self.clock = Clock(now_ms=1000, wall_ms=1_700_000_000_000)
+        self.clock = clock or Clock(now_ms=1000, wall_ms=1_700_000_000_000)
+        self.said: list[str] = []
         self.store = store or MemoryLogStore()
         self.node = ControllerNode(
-            BrokerConfig({"node.id": "1000"}, brokers=2),
+            BrokerConfig({"node.id": str(node_id)}, brokers=2),
             self.store,
             self.clock,
             self.outbox,
             Random(1),
             cluster_id="cluster",
+            report=self.said.append,
+            **options,
         )
         self.node.start([Endpoint("PLAINTEXT", "here", 9090)])
         self.connections = 0
