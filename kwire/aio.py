@@ -93,7 +93,7 @@ class Cluster:
     ) -> None:
         """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker".
 
-        `data_dir`: for data that stays; without it, a temporary directory that goes with the cluster. `topics`: made at
+        `data_dir` (or log.dirs in `config`): for data that stays; without, a temporary directory. `topics`: made at
         the start: "NAME[:PARTITIONS[:REPLICATION]]" each, or names and numbers of partitions. `recent_requests`: each
         broker keeps the last 20 of its clients, for `describe`. ConfigurationError."""
         self._topics = parse_topics(topics)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kwire.replication.controller import Controller
     from kwire.replication.controller_journal import StoreJournal
     from kwire.replication.log import Log
+    from kwire.replication.log_directory import LogDirectory, LogDirStore
     from kwire.replication.log_manager import LogManager
     from kwire.replication.log_store import LogStore
     from kwire.replication.metadata import Endpoint, MetadataCache
@@ -46,22 +47,26 @@ class Broker:
     def __init__(
         self,
         config: BrokerConfig,
-        store: LogStore,
+        store: LogStore | list[LogDirStore],
         clock: Clock,
         outbox: Outbox,
         random: Random,
         *,
         log_dir: str = "",
-        disk_space: Callable[[], tuple[int, int]] | None = None,
+        disk_space: Callable[[str], tuple[int, int]] | None = None,
         api_caps: dict[int, tuple[int, int]] | None = None,
         cluster_id: str | None = None,
         report: Callable[[str], None] | None = None,
         cluster: ClusterSettings | None = None,
+        on_halt: Callable[[str], None] | None = None,
     ) -> None:
         """`api_caps`: the API versions of the release to pass for (kwire.apis.releases), None for all that are served.
 
         `cluster_id` None: the data directory's, a new one for a new directory. `report` is told what was repaired.
-        `cluster`: how to get to it, None for a broker alone. Nothing is read or written before `start`."""
+        `cluster`: how to get to it, None for a broker alone. Nothing is read or written before `start`.
+
+        `store`: of the one log directory, or of each. `on_halt`: no directory is left that works, or not the one with
+        the controller's journal, and why: the broker is of no more use, and Kafka's process ends there."""
         from kwire.coordinator.group_coordinator import GroupCoordinator
         from kwire.replication.fetch_session import FetchSessionCache
         from kwire.replication.log_manager import LogManager
@@ -87,6 +92,8 @@ class Broker:
             node_id=config.node_id,
             clean_logs=self._compaction.clean_logs,
             report=report,
+            new_uuid=lambda: random.randbytes(16),
+            on_all_failed=self._halt,
         )
         replica_manager = ReplicaManager(
             node_id=config.node_id,
@@ -96,9 +103,11 @@ class Broker:
             log_manager=log_manager,
             metadata=metadata,
         )
-        self._store = store
+        self._on_halt = on_halt
+        self.halted: str | None = None
         controller = None
         if cluster is None:
+            log_manager.failure_listeners.append(self._directory_failed)
             controller = self._local_controller(random, metadata, replica_manager)
         else:
             self.member = _cluster_member(self, cluster, random, metadata, replica_manager)
@@ -118,7 +127,9 @@ class Broker:
                 config, clock, timers, random, metadata, replica_manager
             ),
             producer_ids=(
-                self.member.producer_ids if self.member else ProducerIds(ProducerIdBlocks(store))
+                self.member.producer_ids
+                if self.member
+                else ProducerIds(ProducerIdBlocks(log_manager.store))
             ),
             fetch_sessions=FetchSessionCache(
                 clock, random, config.max_incremental_fetch_session_cache_slots
@@ -144,7 +155,7 @@ class Broker:
         from kwire.replication.controller_local import LocalListener
 
         config = self.config
-        self._journal = StoreJournal(self._store)
+        self._journal = StoreJournal(replica_manager.log_manager.store)
         listener = LocalListener(config.node_id, replica_manager, metadata, config)
         return Controller(config.node_id, config, self._journal, listener, random)
 
@@ -159,6 +170,9 @@ class Broker:
         if log_manager.cluster_id is None:
             log_manager.cluster_id = self._own_cluster_id()
         log_manager.load()
+        if self._journal is not None and not log_manager.directories[0].is_online:
+            first = log_manager.directories[0]
+            raise OSError(f"{first.path}, where the controller's journal is: {first.failure}")
         services.cluster_id = log_manager.cluster_id
         if self.member is not None:
             log_manager.start()
@@ -179,6 +193,39 @@ class Broker:
         """A follower's log was cut: the cleaner must not think it clean beyond."""
         self._compaction.log_truncated(self.services.log_manager, log, offset)
 
+    def _directory_failed(self, directory: LogDirectory) -> None:
+        """Here the controller is in this process: its journal is in the first directory (Kafka's metadata.log.dir)."""
+        directories = self.services.log_manager.directories
+        if directory is directories[0] and len(directories) > 1:
+            self._halt(
+                f"log directory {directory.path}, where the controller's journal is, has failed: {directory.failure}"
+            )
+            return
+        self.timers.schedule(
+            ("broker", "directory-failed", directory.path),
+            self.clock.now_ms,
+            lambda: self._tell_controller(directory),
+        )
+
+    def _tell_controller(self, directory: LogDirectory) -> None:
+        """Others can not be elected; but that a partition has no leader is in the metadata then."""
+        from kwire.protocol.schemas.nodes import BrokerHeartbeatRequest
+
+        controller = self.services.controller
+        if controller is not None and directory.directory_id is not None:
+            request = BrokerHeartbeatRequest(
+                broker_id=self.config.node_id,
+                broker_epoch=self.broker_epoch,
+                offline_log_dirs=[directory.directory_id],
+            )
+            controller.submit(request, 1, lambda _: None)
+
+    def _halt(self, why: str) -> None:
+        if self.halted is None:
+            self.halted = why
+            if self._on_halt is not None:
+                self._on_halt(why)
+
     def report(self, text: str) -> None:
         """Something that an operator wants to know."""
         if self._report is not None:
@@ -189,7 +236,9 @@ class Broker:
         from kwire.replication.checkpoints import encode_uuid, read_meta_properties
 
         log_manager, random = self.services.log_manager, self.services.random
-        found = read_meta_properties(log_manager.store).get("cluster.id")
+        found = None
+        for directory in log_manager.online():
+            found = found or read_meta_properties(directory.store).get("cluster.id")
         while not found or found.startswith("-"):
             found = encode_uuid(random.randbytes(16)).decode()
         return found

@@ -99,7 +99,9 @@ def cli() -> None:
 )
 @click.option("--advertise", metavar="HOST", help="Host that clients are told to connect to.")
 @click.option(
-    "--data-dir", metavar="DIR", help="Where logs live; a temporary directory when not given."
+    "--data-dir",
+    metavar="DIR",
+    help="Where logs live, DIR,DIR for several; a temporary directory when not given.",
 )
 @click.option(
     "--isolation",
@@ -237,7 +239,11 @@ def _controllers(
     type=click.IntRange(0),
     help="Under a foreign controller, where somebody else has registered the broker.",
 )
-@click.option("--data-dir", metavar="DIR", required=True, help="Where its logs live.")
+@click.option(
+    "--data-dir",
+    metavar="DIR",
+    help="Where its logs live; DIR,DIR for several.  [default: log.dirs]",
+)
 @click.option("--cluster-id", metavar="ID", help="The cluster's id; else the controller's word.")
 @click.option(
     "--brokers",

@@ -9,6 +9,7 @@ from kwire import errors
 from kwire.protocol.errors import KafkaError
 from kwire.replication.config import BrokerConfig, ConfigError
 from kwire.server.admin import NoBrokerError
+from kwire.server.log_dirs import join_dirs, split_dirs
 from kwire.server.settings import NodeError, SettingsError
 from kwire.server.supervisor import PROCESS, THREAD, Supervisor
 from kwire.server.temporary import TemporaryDirectory
@@ -43,7 +44,10 @@ class NodeLauncher:
         self._isolation = isolation
         self.recent_requests = recent_requests
         self._values = {"listeners": _LISTENERS, **config}
-        self._data_dir = None if data_dir is None else str(Path(data_dir).absolute())
+        self._data_dir: str | None = None if data_dir is None else str(Path(data_dir).absolute())
+        if data_dir is None and (given := config.get("log.dirs") or config.get("log.dir")):
+            with translated():
+                self._data_dir = join_dirs(split_dirs(given))
         self._temporary: TemporaryDirectory | None = None
         self.call = f"Cluster(brokers={brokers}, config={config}, isolation={isolation!r})"
         check_config(brokers, self._values)

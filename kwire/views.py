@@ -157,7 +157,12 @@ class BrokerState:
     @property
     def log_dir(self) -> str:
         """The directory of its logs, in Kafka's format."""
-        return self._handle.log_dir
+        return self.log_dirs[0]
+
+    @property
+    def log_dirs(self) -> list[str]:
+        """All of them, where there are several (`log.dirs`)."""
+        return self._handle.log_dir.split(",")
 
     def __repr__(self) -> str:
         state = "paused" if self.paused else "running" if self.running else "down"

@@ -100,6 +100,18 @@ def encode_uuid(value: bytes) -> bytes:
     return b2a_base64(value, newline=False)[:22].translate(_TO_URL_SAFE)
 
 
+def decode_uuid(text: str) -> bytes | None:
+    """The uuid of such a text; None when it is none."""
+    from binascii import Error, a2b_base64
+
+    if len(text) != 22 or not text.isascii():
+        return None
+    try:
+        return a2b_base64(text.encode().translate(_FROM_URL_SAFE) + b"==", strict_mode=True)
+    except Error:
+        return None
+
+
 _TO_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _FROM_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 

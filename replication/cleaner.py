@@ -104,6 +104,7 @@ class LogCleaner:
         self._work: Generator[None, None, int] | None = None
         self._cleaning: LogToClean | None = None
         self._uncleanable: set[TopicPartition] = set()
+        self._written: dict[str, bytes] = {}  # path of a directory → its checkpoint
 
     def clean_logs(self, manager: LogManager) -> None:
         """Begins with the dirtiest log, if one is due, and goes on with the others, step by step. OSError."""
@@ -162,6 +163,8 @@ class LogCleaner:
             # As Kafka does: this log is left alone until the broker starts again, the others go on.
             self._work = self._cleaning = None
             self._uncleanable.add((log.topic, log.partition))
+            if isinstance(error, OSError):
+                log.storage_error("clean", error)
             manager.tell(f"cannot clean {log.name}, leaving it as it is: {error}")
             self._begin_next(manager)
         else:
@@ -191,7 +194,10 @@ class LogCleaner:
 
     def _checkpoint(self, manager: LogManager) -> dict[TopicPartition, int]:
         if self._offsets is None:
-            self._offsets = read_offsets(manager.store, CLEANER_OFFSETS)
+            offsets: dict[TopicPartition, int] = {}
+            for directory in manager.online():
+                offsets |= read_offsets(directory.store, CLEANER_OFFSETS)
+            self._offsets = offsets
         return self._offsets
 
     def _write_checkpoint(self, manager: LogManager) -> None:
@@ -199,7 +205,13 @@ class LogCleaner:
         for topic, partition in list(offsets):
             if manager.get(topic, partition) is None:
                 del offsets[topic, partition]
-        manager.store.write_file(CLEANER_OFFSETS, format_offsets(offsets.items()))
+        for directory in manager.online():
+            inside = [(key, offset) for key, offset in offsets.items() if key in directory.logs]
+            data = format_offsets(inside)
+            before = self._written.get(directory.path)
+            if data != before and (inside or before is not None):
+                directory.store.write_file(CLEANER_OFFSETS, data)
+                self._written[directory.path] = data
 
 
 def _ratio(work: LogToClean) -> float:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kwire.replication.clock import Clock, Timers
     from kwire.replication.config import BrokerConfig
     from kwire.replication.log import Log
+    from kwire.replication.log_directory import LogDirectory
     from kwire.replication.metadata import Endpoint, MetadataCache
     from kwire.replication.outbox import Buffer, Outbox
     from kwire.replication.replica_manager import ReplicaManager
@@ -133,7 +134,8 @@ class ClusterMember:
             on_unavailable=self._controller_unavailable,
         )
         replica_manager.isr_proposer = proposals.submit
-        replica_manager.offline_listeners.append(lambda key, reason: self.link.disk_failed())
+        replica_manager.log_manager.failure_listeners.append(self._directory_failed)
+        replica_manager.on_partition_lost = self.link.disk_failed
 
     def start(self, endpoints: list[Endpoint], cluster_id: str) -> None:
         """Registers with the controller, the listener for it and for brokers first; a foreign one knows the broker."""
@@ -141,8 +143,16 @@ class ClusterMember:
             self._replica_manager.broker_epoch = self.link.broker_epoch
             self._settings.on_ready()
         own = self._settings.inter_broker_listener
-        previous = self._replica_manager.log_manager.previous_broker_epoch
+        log_manager = self._replica_manager.log_manager
+        self.link.log_dirs = [
+            d.directory_id for d in log_manager.online() if d.directory_id is not None
+        ]
+        previous = log_manager.previous_broker_epoch
         self.link.start(sorted(endpoints, key=lambda e: e.listener != own), cluster_id, previous)
+
+    def _directory_failed(self, directory: LogDirectory) -> None:
+        if directory.directory_id is not None:
+            self.link.disk_failed(directory.directory_id)
 
     @property
     def is_registered(self) -> bool:

@@ -84,6 +84,8 @@ class ControllerLink:
         self._disk_failures: list[bytes] = []
         self._untold_failures = False
         self._ending = False
+        self.log_dirs: list[bytes] = []
+        """The ids of those log directories of several that work; for a broker with one nothing is said of it."""
 
     # -- registration and heartbeats -----------------------------------------------------------------------------
 
@@ -113,6 +115,7 @@ class ControllerLink:
                 for e in self._endpoints
             ],
             rack=self._config.broker_rack,
+            log_dirs=sorted(self.log_dirs),
             previous_broker_epoch=(
                 self.broker_epoch if self.broker_epoch >= 0 else self._previous_epoch
             ),
@@ -181,12 +184,15 @@ class ControllerLink:
         else:
             self._later(self._config.broker_heartbeat_interval_ms, self._heartbeat)
 
-    def disk_failed(self) -> None:
-        """A partition's log has failed: the controller is told at once and asks which.
-
-        Kafka takes a log directory offline as a whole and names it; here a failure is of one partition, so it is
-        failures that are numbered. The controller asks for all roles when it hears of a new one."""
-        self._disk_failures.append((len(self._disk_failures) + 1).to_bytes(16, "big"))
+    def disk_failed(self, directory_id: bytes | None = None) -> None:
+        """A log directory has failed, or, without an id, a single partition: the controller is told at once, asks for
+        all roles, and hears of which partitions are lost. Failures of partitions are numbered, to the controller each
+        is a directory. A foreign one sees the errors in the answers to its orders."""
+        if directory_id is None:
+            directory_id = (len(self._disk_failures) + 1).to_bytes(16, "big")
+        elif directory_id in self.log_dirs:
+            self.log_dirs.remove(directory_id)
+        self._disk_failures.append(directory_id)
         self._untold_failures = True
         if not (self._asked or self._ending or self.is_foreign) and self.broker_epoch >= 0:
             self._timers.cancel(CHANNEL)

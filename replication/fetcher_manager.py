@@ -207,10 +207,7 @@ class ReplicaFetcherManager:
 
     def checkpoint_recovery_points(self) -> None:
         """A recovery point on disk that is above the log end would hide what is appended next from a recovery."""
-        try:
-            self.host.log_manager.checkpoint_recovery_points(flush=True)
-        except OSError as error:
-            self.tell(f"cannot write the recovery points: {error}")
+        self.host.log_manager.checkpoint_recovery_points(flush=True)
 
     # Which fetcher
 

@@ -13,7 +13,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.log_config import LogConfig
+from kwire.replication.log_store import PartitionFault
 from kwire.replication.log_types import FetchedData
 from kwire.replication.segment import HEADER, OFFSET_AND_LENGTH, LogSegment
 
@@ -27,7 +29,7 @@ _JUMP_BYTES = 1 << 16
 
 
 class LocalLog:
-    """The files of a log. OSError from all that touches the store."""
+    """The files of a log. OSError from all that touches the store; `storage_error` makes Kafka's error of it."""
 
     def __init__(
         self,
@@ -40,7 +42,10 @@ class LocalLog:
         log_end_offset: int,
         recovery_point: int,
         report: Callable[[str], None] | None,
+        on_failure: Callable[[str], None] | None = None,
     ) -> None:
+        """`on_failure` is told of every error of the store: its whole directory fails with it."""
+        self._on_failure = on_failure
         self.store = store
         self.directory = directory
         self.clock = clock
@@ -67,6 +72,13 @@ class LocalLog:
         """Something an operator wants to know; the node logs it."""
         if self.report is not None:
             self.report(f"[{self.directory}] {message}")
+
+    def storage_error(self, action: str, error: OSError) -> KafkaError:
+        """KAFKA_STORAGE_ERROR for an error of the store, and the directory hears of it (LogDirFailureChannel)."""
+        why = f"Failed to {action} partition {self.directory}: {error}"
+        if self._on_failure is not None and not isinstance(error, PartitionFault):
+            self._on_failure(why)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
 
     def segment_number(self, offset: int) -> int:
         """Index of the segment whose range holds `offset`; 0 when it is below all of them."""
@@ -190,8 +202,11 @@ class LocalLog:
         key = ("delete-segments", self.directory, doomed[0].base_offset, id(doomed[0]))
 
         def delete_files() -> None:
-            for segment in doomed:
-                segment.delete_files()
+            try:
+                for segment in doomed:
+                    segment.delete_files()
+            except OSError as error:
+                self.tell(str(self.storage_error("delete segments of", error)))
 
         self.timers.schedule(key, deadline, delete_files)
 

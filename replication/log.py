@@ -81,6 +81,7 @@ class Log(LocalLog):
         log_end_offset: int,
         recovery_point: int,
         report: Callable[[str], None] | None = None,
+        on_failure: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(
             store,
@@ -92,6 +93,7 @@ class Log(LocalLog):
             log_end_offset,
             recovery_point,
             report,
+            on_failure,
         )
         self.topic = topic
         self.partition = partition
@@ -205,7 +207,7 @@ class Log(LocalLog):
             last_offset = base_offset + fields[6]
             self._write(parts, size, base_offset, last_offset, fields[8])
         except OSError as error:
-            raise self._storage_error("append to", error) from error
+            raise self.storage_error("append to", error) from error
         if self._unflushed_messages >= config.flush_messages:
             self.flush()
         return LogAppendInfo(
@@ -230,7 +232,7 @@ class Log(LocalLog):
                 self._append_replicated(view, header)
                 size += header.size
         except OSError as error:
-            raise self._storage_error("append to", error) from error
+            raise self.storage_error("append to", error) from error
         self._flush_if_due()
         first_offset, last_offset = (
             (headers[0].base_offset, headers[-1].last_offset) if headers else (-1, -1)
@@ -372,7 +374,7 @@ class Log(LocalLog):
         try:
             return self._read(offset, max_bytes, end_offset, min_one_batch)
         except OSError as error:
-            raise self._storage_error("read from", error) from error
+            raise self.storage_error("read from", error) from error
 
     # ---- look-ups
 
@@ -383,7 +385,7 @@ class Log(LocalLog):
         try:
             return offset_by_timestamp(self, timestamp, end_offset)
         except OSError as error:
-            raise self._storage_error("read from", error) from error
+            raise self.storage_error("read from", error) from error
 
     def max_timestamp_offset(self, end_offset: int) -> TimestampAndOffset | None:
         """The first record with the largest timestamp of the log; None when it is not below `end_offset` (KIP-734)."""
@@ -392,7 +394,7 @@ class Log(LocalLog):
         try:
             return max_timestamp_offset(self, end_offset)
         except OSError as error:
-            raise self._storage_error("read from", error) from error
+            raise self.storage_error("read from", error) from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch not above `epoch`, where it ends); (-1, -1) when unknown
@@ -450,7 +452,7 @@ class Log(LocalLog):
         try:
             self.leader_epochs.truncate_from_start(offset)
         except OSError as error:
-            raise self._storage_error("move the start of", error) from error
+            raise self.storage_error("move the start of", error) from error
         self.producer_state.on_log_start_offset_incremented(offset)
         return True
 
@@ -462,7 +464,7 @@ class Log(LocalLog):
             try:
                 self._roll(self.log_end_offset)
             except OSError as error:
-                raise self._storage_error("roll", error) from error
+                raise self.storage_error("roll", error) from error
 
     def _roll(self, base_offset: int) -> LogSegment:
         """A new active segment, with the producers' snapshot beside it; the old one begins to be flushed."""
@@ -504,7 +506,7 @@ class Log(LocalLog):
                 wall_ms=self.clock.wall_ms,
             )
         except OSError as error:
-            raise self._storage_error("truncate", error) from error
+            raise self.storage_error("truncate", error) from error
         if self.high_watermark > offset:
             self.update_high_watermark(offset)
         return True
@@ -516,7 +518,7 @@ class Log(LocalLog):
         try:
             self._truncate_fully(offset, offset if log_start_offset is None else log_start_offset)
         except OSError as error:
-            raise self._storage_error("truncate", error) from error
+            raise self.storage_error("truncate", error) from error
 
     def _truncate_fully(self, offset: int, log_start_offset: int) -> None:
         self._appended_epoch = -1
@@ -537,7 +539,7 @@ class Log(LocalLog):
         try:
             return delete_old_segments(self)
         except OSError as error:
-            raise self._storage_error("delete segments of", error) from error
+            raise self.storage_error("delete segments of", error) from error
 
     def delete_oldest(self, count: int, reason: str) -> None:
         """Deletes the first `count` segments, all below the high watermark; after the last one begins a new segment."""
@@ -557,7 +559,7 @@ class Log(LocalLog):
         try:
             self.flush_files()
         except OSError as error:
-            raise self._storage_error("flush", error) from error
+            raise self.storage_error("flush", error) from error
 
     def close(self) -> None:
         """Clean stop: producer snapshot, indexes complete, all of it on the disk, descriptors given back."""
@@ -577,18 +579,13 @@ class Log(LocalLog):
                 self.store.flush_file(f"{self.directory}/{name}")
             self.abandon()
         except OSError as error:
-            raise self._storage_error("close", error) from error
+            raise self.storage_error("close", error) from error
 
     def maybe_flush(self) -> None:
         """flush.ms: flushes when the last flush is that long ago and something was appended since."""
         due = self.clock.now_ms - self._last_flush_ms >= self._config.flush_ms
         if due and self._unflushed_messages:
             self.flush()
-
-    def _storage_error(self, action: str, error: OSError) -> KafkaError:
-        return KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR, f"Failed to {action} partition {self.name}: {error}"
-        )
 
     def _too_large(self, size: int) -> KafkaError:
         return KafkaError(

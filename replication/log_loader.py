@@ -49,6 +49,7 @@ class LogContext:
 
     __slots__ = (
         "clock",
+        "on_failure",
         "producer_id_expiration_ms",
         "report",
         "store",
@@ -65,7 +66,10 @@ class LogContext:
         producer_id_expiration_ms: int = 24 * 3600 * 1000,
         transaction_verification_enabled: bool = False,
         report: Callable[[str], None] | None = None,
+        on_failure: Callable[[str], None] | None = None,
     ) -> None:
+        """`on_failure` is told of every error of the store that a log runs into once it is open."""
+        self.on_failure = on_failure
         self.store = store
         self.clock = clock
         self.timers = timers
@@ -88,11 +92,17 @@ class LogContext:
 
 
 def create_log(
-    context: LogContext, topic: str, partition: int, topic_id: bytes, config: LogConfig
+    context: LogContext,
+    topic: str,
+    partition: int,
+    topic_id: bytes,
+    config: LogConfig,
+    *,
+    directory: str | None = None,
 ) -> Log:
     """An empty log at offset 0 in a new directory. Nothing is flushed before the first append: a power cut may forget
     the partition until then."""
-    store, directory = context.store, f"{topic}-{partition}"
+    store, directory = context.store, directory or f"{topic}-{partition}"
     store.make_dir(directory)
     if topic_id != ZERO_TOPIC_ID:
         write_topic_id(store, directory, topic_id)
@@ -113,6 +123,7 @@ def create_log(
         log_end_offset=0,
         recovery_point=0,
         report=context.report,
+        on_failure=context.on_failure,
     )
 
 
@@ -206,6 +217,7 @@ class _Loader:
             if self.clean
             else min(self.recovery_point, log_end_offset),
             report=self.context.report,
+            on_failure=self.context.on_failure,
         )
 
     def topic_id(self) -> bytes:

@@ -1,11 +1,16 @@
-"""All logs of one log directory: loading, checkpoints, retention, compaction's turn, deletion, the clean stop.
+"""All logs of a broker, in one log directory or several: which is where, periodic tasks, failed directories, the stop.
 
-Answers to kafka.log.LogManager, ReplicaManager's high watermark checkpoint and MetaPropertiesEnsemble of Kafka 3.9, for
-one directory. Every partition directory of the store is loaded when the manager is; what a topic's configuration is,
-the caller says (`topic_config`) and says again when it changes (`get_or_create`, or `log.config = …`).
+Answers to kafka.log.LogManager, ReplicaManager's high watermark checkpoint and MetaPropertiesEnsemble of Kafka 3.9
+(KIP-112, KIP-113). What lies in one directory is log_directory.py's. Every partition directory is loaded when the
+manager is; what a topic's configuration is, the caller says (`topic_config`) and says again when it changes
+(`get_or_create`, or `log.config = …`).
 
-Invariants: one Log a partition; `meta.properties` names this cluster and node before any log is touched; the mark of
-a clean stop is taken away before the first write and written only after everything else of the stop succeeded.
+A directory whose store raises an error is offline until the broker is started again: `failure_listeners` hear of it in
+the same step, its logs are given up in the next. When the last one fails `on_all_failed` is called: Kafka halts then.
+
+Invariants: one Log a partition, beside one on its way to another directory; `meta.properties` names this cluster and
+node in every directory before any log is touched; the mark of a clean stop is taken away before the first write and
+written only after everything else of the stop succeeded.
 """
 
 from __future__ import annotations
@@ -16,21 +21,22 @@ from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.checkpoints import (
-    HIGH_WATERMARKS,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
     ZERO_TOPIC_ID,
     TopicPartition,
+    decode_uuid,
     encode_uuid,
-    format_offsets,
     read_meta_properties,
-    read_offsets,
-    take_clean_shutdown,
-    write_clean_shutdown,
     write_meta_properties,
 )
 from kwire.replication.log_config import LogConfig
-from kwire.replication.log_loader import LogContext, create_log, load_log, write_topic_id
+from kwire.replication.log_directory import (
+    DELETE_SUFFIX,
+    STRAY_SUFFIX,
+    LogDirectory,
+    LogDirStore,
+    parse_directory,
+)
+from kwire.replication.log_loader import write_topic_id
 
 if TYPE_CHECKING:
     from kwire.replication.clock import Clock, Timers
@@ -38,177 +44,287 @@ if TYPE_CHECKING:
     from kwire.replication.log import Log
     from kwire.replication.log_store import LogStore
 
-_DELETE_SUFFIX = "-delete"
-_STRAY_SUFFIX = "-stray"
-_FILE_NAME_BYTES_MAX = 255
+__all__ = ["InconsistentLogDirs", "LogDirStore", "LogManager", "parse_directory"]
+
 _INT64_MAX = (1 << 63) - 1
 
 
+class InconsistentLogDirs(OSError):
+    """The directories are not this broker's, or contradict each other: a broker does not start with them."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(EINVAL, reason)
+
+
 class LogManager:
-    """The logs of one store. `load` first; `start` begins the periodic tasks."""
+    """The logs of a broker. `load` first; `start` begins the periodic tasks."""
 
     def __init__(
         self,
-        store: LogStore,
+        store: LogStore | list[LogDirStore],
         clock: Clock,
         timers: Timers,
         config: BrokerConfig,
         *,
         cluster_id: str | None = None,
         node_id: int = -1,
-        directory_id: bytes | None = None,
         topic_config: Callable[[str], LogConfig] | None = None,
         clean_logs: Callable[[LogManager], None] | None = None,
         report: Callable[[str], None] | None = None,
+        new_uuid: Callable[[], bytes] | None = None,
+        on_all_failed: Callable[[str], None] | None = None,
     ) -> None:
-        """`topic_config`: the configuration of a topic whose log is found at start (default: the broker's).
+        """`store`: of the one directory, or of each entry of log.dirs. `new_uuid` makes the ids of several directories.
 
+        `topic_config`: the configuration of a topic whose log is found at start (default: the broker's).
         `clean_logs` is called every log.cleaner.backoff.ms. `report` is told of what was repaired, cut or deleted.
         `cluster_id` None: any directory is taken, and what `meta.properties` says is `cluster_id` afterwards.
         """
-        self.store = store
         self.clock = clock
         self.timers = timers
         self.config = config
         self.cluster_id = cluster_id
         self.node_id = node_id
-        self.directory_id = directory_id
         self.clean_logs = clean_logs
         self.previous_broker_epoch = -1
         """The broker epoch of the last run, when it ended cleanly (KIP-966); -1 otherwise."""
+        self.failure_listeners: list[Callable[[LogDirectory], None]] = []
+        self.preferred: dict[TopicPartition, LogDirectory] = {}
+        """Where a partition's log is to be made that is not there yet (AlterReplicaLogDirs)."""
         self._topic_config = topic_config or (lambda _: config.log_config())
-        self._context = LogContext(
-            store,
-            clock,
-            timers,
-            producer_id_expiration_ms=config.producer_id_expiration_ms,
-            report=report,
-        )
         self._report = report
-        self._logs: dict[TopicPartition, Log] = {}
-        self._written: dict[str, bytes] = {}
-        self._deleted = 0
+        self._new_uuid = new_uuid
+        self._on_all_failed = on_all_failed
+        opened = store if isinstance(store, list) else [LogDirStore("", store)]
+        self.directories = [
+            LogDirectory(each, clock, timers, config, self.tell, self.fail) for each in opened
+        ]
         self._closed = False
+
+    @property
+    def store(self) -> LogStore:
+        """The first directory's. OSError when it is offline from the start."""
+        return self.directories[0].store
 
     # ---- loading
 
     def load(self) -> None:
-        """Loads every partition directory. OSError with a plain message when the directory cannot be this broker's.
+        """Loads every partition directory. OSError with a plain message when a directory cannot be this broker's.
 
-        A malformed checkpoint is such an error too (S8): guessing would silently lose or repeat records.
+        One of several that cannot be read is offline from the start, and told. Where there is only one that is an
+        error, and so is a malformed checkpoint (S8): guessing would silently lose or repeat records.
         """
-        self._check_identity()
-        epoch = take_clean_shutdown(self.store)
-        clean = epoch is not None
-        self.previous_broker_epoch = -1 if epoch is None else epoch
-        recovery_points = read_offsets(self.store, RECOVERY_POINTS)
-        log_starts = read_offsets(self.store, LOG_START_OFFSETS)
-        high_watermarks = read_offsets(self.store, HIGH_WATERMARKS)
-        tails_lost = False
-        for name in self.store.list_dir():
-            if name.endswith(_DELETE_SUFFIX):
-                self._delete_later(name)
-                continue
-            topic_partition = parse_directory(name)
-            if topic_partition is None:
-                continue
-            topic, partition = topic_partition
-            log = load_log(
-                self._context,
-                name,
-                topic,
-                partition,
-                self._topic_config(topic),
-                clean=clean,
-                recovery_point=recovery_points.get(topic_partition, 0),
-                log_start_offset=log_starts.get(topic_partition, 0),
-            )
-            high_watermark = high_watermarks.get(topic_partition, 0)
-            log.update_high_watermark(high_watermark)
-            tails_lost |= high_watermark > log.log_end_offset
-            self._logs[topic_partition] = log
-        if (
-            tails_lost
-        ):  # else what is appended there now would count as committed after the next crash
-            self.checkpoint_high_watermarks(flush=True)
+        for directory in self.directories:
+            if not directory.is_online:
+                self.tell(f"log directory {directory.path} is offline: {directory.failure}")
+        found = {}
+        for directory in self.online():
+            with _Usable(self, directory):
+                found[directory.path] = read_meta_properties(directory.store)
+        self._check_identity(found)
+        for directory in self.online():
+            with _Usable(self, directory):
+                self._identify(directory, found[directory.path])
+        for directory in self.online():
+            with _Usable(self, directory):
+                directory.load(self._topic_config)
+        self._check_duplicates()
+        epochs = {directory.broker_epoch for directory in self.directories}
+        if len(epochs) == 1:
+            (epoch,) = epochs
+            self.previous_broker_epoch = -1 if epoch is None else epoch
 
-    def _check_identity(self) -> None:
-        found = read_meta_properties(self.store)
-        version = found.get("version", "1")
-        if version not in ("0", "1"):
-            raise OSError(EINVAL, f"meta.properties has version {version}; 0 and 1 are known")
-        node_key = "node.id" if version == "1" else "broker.id"
-        cluster_id, node_id = found.get("cluster.id"), found.get(node_key)
-        if cluster_id is not None and self.cluster_id is not None and cluster_id != self.cluster_id:
-            raise OSError(
-                EINVAL,
-                f"the log directory belongs to cluster {cluster_id}, not to {self.cluster_id}"
-                " (meta.properties): give it its cluster id, or use another directory",
-            )
-        if node_id is not None and self.node_id >= 0 and node_id != str(self.node_id):
-            raise OSError(
-                EINVAL,
-                f"the log directory belongs to node {node_id}, not to {self.node_id} (meta.properties)",
-            )
-        self.cluster_id = self.cluster_id or cluster_id
-        if self.node_id < 0 and node_id is not None and node_id.isdigit():
-            self.node_id = int(node_id)
-        if not found and self.cluster_id is not None:
+    def _check_identity(self, found: dict[str, dict[str, str]]) -> None:
+        for path, properties in found.items():
+            where = f"the log directory {path}".rstrip()
+            version = properties.get("version", "1")
+            if version not in ("0", "1"):
+                raise InconsistentLogDirs(
+                    f"meta.properties has version {version}; 0 and 1 are known"
+                )
+            cluster_id = properties.get("cluster.id")
+            node_id = properties.get("node.id" if version == "1" else "broker.id")
+            if cluster_id is not None and self.cluster_id not in (None, cluster_id):
+                raise InconsistentLogDirs(
+                    f"{where} belongs to cluster {cluster_id}, not to {self.cluster_id}"
+                    " (meta.properties): give it its cluster id, or use another directory"
+                )
+            if node_id is not None and self.node_id >= 0 and node_id != str(self.node_id):
+                raise InconsistentLogDirs(
+                    f"{where} belongs to node {node_id}, not to {self.node_id} (meta.properties)"
+                )
+            self.cluster_id = self.cluster_id or cluster_id
+            if self.node_id < 0 and node_id is not None and node_id.isdigit():
+                self.node_id = int(node_id)
+
+    def _identify(self, directory: LogDirectory, found: dict[str, str]) -> None:
+        """Writes `meta.properties` where there is none. One of several directories has an id in it."""
+        properties = dict(found)
+        if not found:
+            if self.cluster_id is None:
+                return
             properties = {
                 "version": "1",
                 "cluster.id": self.cluster_id,
                 "node.id": str(self.node_id),
             }
-            if self.directory_id is not None:
-                properties["directory.id"] = encode_uuid(self.directory_id).decode()
-            write_meta_properties(self.store, properties)
+        if len(self.directories) > 1:
+            directory.directory_id = decode_uuid(found.get("directory.id", ""))
+            if directory.directory_id is None and self._new_uuid is not None:
+                directory.directory_id = self._new_uuid()
+                properties["directory.id"] = encode_uuid(directory.directory_id).decode()
+            for other in self.directories:
+                same = directory.directory_id is not None and (
+                    other.directory_id == directory.directory_id
+                )
+                if other is not directory and same:
+                    raise InconsistentLogDirs(
+                        f"the log directories {other.path} and {directory.path} have the same directory.id"
+                        " (meta.properties): one is a copy of the other"
+                    )
+        if properties != found:
+            write_meta_properties(directory.store, properties)
+
+    def _check_duplicates(self) -> None:
+        for logs_of in (_logs_of, _future_logs_of):
+            seen: dict[TopicPartition, LogDirectory] = {}
+            for directory in self.online():
+                for key in logs_of(directory):
+                    if key in seen:
+                        raise InconsistentLogDirs(
+                            f"{key[0]}-{key[1]} is in two log directories, {seen[key].path} and {directory.path}:"
+                            " delete one of the two, most likely that in the directory that failed last"
+                        )
+                    seen[key] = directory
+
+    # ---- directories
+
+    def online(self) -> list[LogDirectory]:
+        """The directories that work."""
+        return [directory for directory in self.directories if directory.failure is None]
+
+    def directory(self, path: str) -> LogDirectory | None:
+        """By its absolute path, as DescribeLogDirs shows it."""
+        for directory in self.directories:
+            if directory.path == path:
+                return directory
+        return None
+
+    def directory_of(self, log: Log) -> LogDirectory:
+        return next(directory for directory in self.directories if directory.holds(log))
+
+    def fail(self, directory: LogDirectory, why: str) -> None:
+        """A directory's store raised an error: it is offline until the broker is started again. No error when it is."""
+        if not directory.is_online:
+            return
+        directory.failure = why
+        if self._closed:
+            return
+        name = f"log directory {directory.path}".rstrip()
+        self.tell(f"{name} is offline, nothing in it is served any more: {why}")
+        for listener in self.failure_listeners:
+            listener(directory)
+        # Who found out may be going through its logs just now.
+        self.timers.schedule(
+            ("log-manager", "failed", directory.path), self.clock.now_ms, directory.abandon
+        )
+        if not self.online() and self._on_all_failed is not None:
+            which = (
+                "the only log directory" if len(self.directories) == 1 else "every log directory"
+            )
+            self._on_all_failed(f"{which} has failed: {why}")
 
     # ---- the logs
 
     def get(self, topic: str, partition: int) -> Log | None:
-        return self._logs.get((topic, partition))
+        key = (topic, partition)
+        for directory in self.directories:
+            log = directory.logs.get(key)
+            if log is not None and directory.failure is None:
+                return log
+        return None
+
+    def future(self, topic: str, partition: int) -> Log | None:
+        """The partition's log in the directory to which it is being moved."""
+        key = (topic, partition)
+        for directory in self.directories:
+            log = directory.future_logs.get(key)
+            if log is not None and directory.failure is None:
+                return log
+        return None
 
     def logs(self) -> Iterable[Log]:
-        return self._logs.values()
+        """All but those on their way from one directory to another."""
+        for directory in self.online():
+            yield from directory.logs.values()
 
-    def get_or_create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Log:
+    def get_or_create(
+        self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, is_new: bool = True
+    ) -> Log:
         """The log, made when there is none, with this configuration from now on.
 
-        KafkaError: INCONSISTENT_TOPIC_ID when the directory holds another topic of that name, KAFKA_STORAGE_ERROR.
+        KafkaError: INCONSISTENT_TOPIC_ID when the directory holds another topic of that name; KAFKA_STORAGE_ERROR,
+        also for a log that is not there, not `is_new`, and may be in a directory that is offline.
         """
-        key = (topic, partition)
-        log = self._logs.get(key)
-        try:
-            if log is None:
-                log = create_log(self._context, topic, partition, topic_id, config)
-                self._logs[key] = log
-                return log
-            if topic_id not in (ZERO_TOPIC_ID, log.topic_id):
-                if log.topic_id != ZERO_TOPIC_ID:
-                    raise KafkaError(
-                        ErrorCode.INCONSISTENT_TOPIC_ID,
-                        f"the log of {log.name} belongs to another topic of that name",
-                    )
-                write_topic_id(self.store, log.directory, topic_id)
+        log = self.get(topic, partition)
+        if log is None:
+            return self._create((topic, partition), topic_id, config, is_new)
+        if topic_id not in (ZERO_TOPIC_ID, log.topic_id):
+            if log.topic_id != ZERO_TOPIC_ID:
+                raise KafkaError(
+                    ErrorCode.INCONSISTENT_TOPIC_ID,
+                    f"the log of {log.name} belongs to another topic of that name",
+                )
+            try:
+                write_topic_id(log.store, log.directory, topic_id)
                 log.topic_id = topic_id
                 log.flush_topic_id()
-        except OSError as error:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"cannot make the log of {topic}-{partition}: {error}",
-            ) from error
+            except OSError as error:
+                raise log.storage_error("keep the topic id of", error) from error
         if log.config is not config:
             log.config = config
         return log
+
+    def _create(self, key: TopicPartition, topic_id: bytes, config: LogConfig, is_new: bool) -> Log:
+        online = self.online()
+        if not online or not (is_new or len(online) == len(self.directories)):
+            offline = ",".join(d.path for d in self.directories if not d.is_online)
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"Can not create log for {key[0]}-{key[1]} because log directories {offline} are offline",
+            )
+        why = ""
+        for directory in self._by_use(key, online):
+            try:
+                directory.store.make_dir(f"{key[0]}-{key[1]}")
+            except OSError as error:
+                why = directory.met(error, f"cannot make the log of {key[0]}-{key[1]}")
+                continue
+            try:
+                log = directory.create(key, topic_id, config)
+            except OSError as error:
+                why = directory.met(error, f"cannot make the log of {key[0]}-{key[1]}")
+                break
+            self.preferred.pop(key, None)
+            return log
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+
+    def _by_use(self, key: TopicPartition, online: list[LogDirectory]) -> list[LogDirectory]:
+        """Where to make a log: where somebody wants it, else in the directory with the fewest, then the others."""
+        preferred = self.preferred.get(key)
+        if preferred is not None and preferred.is_online:
+            return [preferred]
+        if len(online) == 1:
+            return online
+        return sorted(online, key=lambda d: len(d.logs) + len(d.future_logs))
 
     def delete(self, topic: str, partition: int) -> None:
         """Renames the directory to `….<id>-delete`; it is removed after file.delete.delay.ms. No error without a
         log.
         """
-        log = self._logs.pop((topic, partition), None)
-        if log is not None:
-            name = self._rename_away(log, _DELETE_SUFFIX)
-            self._delete_later(name, log.config.file_delete_delay_ms)
+        for log in (self.get(topic, partition), self.future(topic, partition)):
+            if log is not None:
+                self.directory_of(log).remove(log, DELETE_SUFFIX)
         # A topic of the same name must not start from this one's offsets, should the broker die before the next
         # checkpoint. Once for all partitions that are deleted in this step.
         self.timers.schedule(
@@ -217,49 +333,13 @@ class LogManager:
 
     def set_aside(self, topic: str, partition: int) -> None:
         """Renames the directory to `….<id>-stray`, where it stays: nobody ordered it to be deleted (KIP-858)."""
-        log = self._logs.pop((topic, partition), None)
-        if log is not None:
-            name = self._rename_away(log, _STRAY_SUFFIX)
-            self.tell(f"{log.name} is not known to the controller: set aside as {name}")
-
-    def _rename_away(self, log: Log, suffix: str) -> str:
-        log.abandon()
-        name = self._unique_name(log, suffix)
-        try:
-            self.store.rename(log.directory, name)
-        except OSError as error:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"cannot move the log of {log.name}: {error}"
-            ) from error
-        return name
-
-    def _unique_name(self, log: Log, suffix: str) -> str:
-        """Kafka's form: topic, partition, 32 hexadecimal digits, "-delete", cut to what a file name may have."""
-        self._deleted += 1
-        unique = f"{self.clock.wall_ms & (1 << 64) - 1:016x}{self._deleted:016x}"
-        suffix = f"-{log.partition}.{unique}{suffix}"
-        return log.topic[: _FILE_NAME_BYTES_MAX - len(suffix)] + suffix
+        for log in (self.get(topic, partition), self.future(topic, partition)):
+            if log is not None:
+                name = self.directory_of(log).remove(log, STRAY_SUFFIX)
+                self.tell(f"{log.name} is not known to the controller: set aside as {name}")
 
     def _checkpoint_deletions(self) -> None:
-        try:
-            self.checkpoint_recovery_points()
-            self.checkpoint_log_starts()
-            self.checkpoint_high_watermarks()
-        except OSError as error:
-            self.tell(f"cannot write checkpoints after a deletion: {error}")
-
-    def _delete_later(self, name: str, delay_ms: int | None = None) -> None:
-        if delay_ms is None:
-            delay_ms = self.config.log_segment_delete_delay_ms
-        deadline = self.clock.now_ms + delay_ms
-
-        def delete_dir() -> None:
-            try:
-                self.store.delete_dir(name)
-            except OSError as error:
-                self.tell(f"cannot delete {name}: {error}")
-
-        self.timers.schedule(("delete-log", name), deadline, delete_dir)
+        self.in_each("checkpoints after a deletion", LogDirectory.checkpoint)
 
     def tell(self, message: str) -> None:
         if self._report is not None:
@@ -325,68 +405,83 @@ class LogManager:
 
     def delete_old_segments(self) -> None:
         """Retention, for the logs that compaction does not own alone (LogManager.cleanupLogs)."""
-        for log in list(self._logs.values()):
-            log.delete_old_segments()
+        self.in_each("retention", LogDirectory.delete_old_segments)
 
     def remove_expired_producers(self) -> None:
-        for log in self._logs.values():
+        for log in self.logs():
             if log.producer_state.producers:
                 log.producer_state.remove_expired_producers()
 
     def flush_dirty(self) -> None:
         """flush.ms: flushes the logs whose oldest unflushed append is older than their configuration allows."""
-        for log in self._logs.values():
-            log.maybe_flush()
+        self.in_each("flush", LogDirectory.flush_dirty)
 
     def checkpoint_high_watermarks(self, *, flush: bool = False) -> None:
-        """Not flushed while running: a lost checkpoint only means a lower high watermark after a power cut."""
-        entries = [(key, log.high_watermark) for key, log in self._logs.items()]
-        self._checkpoint(HIGH_WATERMARKS, entries, flush)
+        self.in_each("high-watermarks", lambda d: d.checkpoint_high_watermarks(flush=flush))
 
     def checkpoint_recovery_points(self, *, flush: bool = False) -> None:
-        entries = [(key, log.advance_recovery_point()) for key, log in self._logs.items()]
-        self._checkpoint(RECOVERY_POINTS, entries, flush)
+        self.in_each("recovery-points", lambda d: d.checkpoint_recovery_points(flush=flush))
 
     def checkpoint_log_starts(self, *, flush: bool = False) -> None:
-        """Only logs that begin after their first segment does: the others' file names say it."""
-        entries = [
-            (key, log.log_start_offset)
-            for key, log in self._logs.items()
-            if log.log_start_offset > log.segments[0].base_offset
-        ]
-        self._checkpoint(LOG_START_OFFSETS, entries, flush)
+        self.in_each("log-starts", lambda d: d.checkpoint_log_starts(flush=flush))
 
-    def _checkpoint(
-        self, path: str, entries: list[tuple[TopicPartition, int]], flush: bool
-    ) -> None:
-        data = format_offsets(entries)
-        if flush or self._written.get(path) != data:
-            self.store.write_file(path, data, flush=flush)
-            self._written[path] = data
+    def in_each(self, what: str, task: Callable[[LogDirectory], object]) -> None:
+        """Does something in every directory that works; one in which it raises OSError is offline from then on."""
+        for directory in self.online():
+            try:
+                task(directory)
+            except OSError as error:
+                directory.met(error, what)
+            except KafkaError as error:  # its log has told the directory
+                self.tell(f"{what} failed: {error}")
 
     # ---- stopping
 
     def close(self, broker_epoch: int = -1) -> None:
-        """The clean stop: everything flushed, snapshots and checkpoints written, then the mark.
+        """The clean stop of every directory that works: everything flushed, checkpoints written, then the mark.
 
-        OSError or KafkaError(KAFKA_STORAGE_ERROR): no mark, the next start recovers.
+        OSError or KafkaError(KAFKA_STORAGE_ERROR) when one could not be: it has no mark, the next start recovers it.
         """
         if self._closed:
             return
         self._closed = True
-        for log in self._logs.values():
-            log.close()
-        self.checkpoint_recovery_points(flush=True)
-        self.checkpoint_log_starts(flush=True)
-        self.checkpoint_high_watermarks(flush=True)
-        write_clean_shutdown(self.store, broker_epoch)
+        failure: OSError | KafkaError | None = None
+        for directory in self.online():
+            try:
+                directory.close(broker_epoch)
+            except (OSError, KafkaError) as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
 
-def parse_directory(name: str) -> TopicPartition | None:
-    """Topic and partition of a partition's directory; None for any other name ("-future", "-stray", "-delete" too)."""
-    topic, _, partition = name.rpartition("-")
-    if topic == "__cluster_metadata":  # a KRaft controller's, not a broker's
-        return None
-    if not topic or not partition.isascii() or not partition.isdigit() or len(partition) > 10:
-        return None
-    return topic, int(partition)
+class _Usable:
+    """A context in which an error of one of several directories takes that offline, and the start goes on."""
+
+    __slots__ = ("_directory", "_manager")
+
+    def __init__(self, manager: LogManager, directory: LogDirectory) -> None:
+        self._manager = manager
+        self._directory = directory
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        manager, directory = self._manager, self._directory
+        if not isinstance(error, OSError) or isinstance(error, InconsistentLogDirs):
+            return False
+        if len(manager.online()) == 1:
+            return False
+        directory.failure = error.strerror or str(error)
+        manager.tell(f"log directory {directory.path} is offline: {directory.failure}")
+        directory.abandon()
+        return True
+
+
+def _logs_of(directory: LogDirectory) -> Iterable[TopicPartition]:
+    return directory.logs
+
+
+def _future_logs_of(directory: LogDirectory) -> Iterable[TopicPartition]:
+    return directory.future_logs

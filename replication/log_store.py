@@ -103,6 +103,10 @@ class LogStore(Protocol):
         ...
 
 
+class PartitionFault(OSError):
+    """An error that a test asked for in one log: it takes that partition offline, and not its whole directory."""
+
+
 def check_path(path: str) -> None:
     """OSError unless `path` stays inside the store: relative, no empty, "." or ".." component, no NUL."""
     if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
@@ -229,7 +233,7 @@ class MemoryLogStore:
 
     def break_dir(self, directory: str, code: int, text: str) -> None:
         """From now on its files raise OSError, until `mend`; what is in them stays."""
-        error = self._broken[directory] = OSError(code, text, directory)
+        error = self._broken[directory] = PartitionFault(code, text, directory)
         for path, file in self._files.items():
             if path.startswith(f"{directory}/"):
                 file.error = error

@@ -209,8 +209,7 @@ class Partition:
         try:
             self.log.leader_epochs.assign(leader_epoch, end_offset)
         except OSError as error:
-            message = f"Failed to begin epoch {leader_epoch} of {self.topic}-{self.index}: {error}"
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
+            raise self.log.storage_error(f"begin epoch {leader_epoch} of", error) from error
         self.leader_epoch = leader_epoch
         now_ms, isr = self._host.clock.now_ms, self.isr_state.isr
         for replica in self.remote_replicas.values():

@@ -151,7 +151,8 @@ def _carry_out(
         order.error = error.code
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
             manager.by_key.setdefault(partition.key, partition)
-            manager.mark_offline(partition.key, error.message or "its log cannot be opened")
+            reason = error.message or "its log cannot be opened"
+            manager.mark_offline(partition.key, reason, told=True)
         return
     manager.by_key[partition.key] = partition
     if role_changed:

@@ -1,14 +1,15 @@
 """The replicas of this broker: appends, fetches, and what a controller orders.
 
 Answers to kafka.server.ReplicaManager in its ZooKeeper-era form (LeaderAndIsr, StopReplica, UpdateMetadata). Leaves out
-tiered storage and several log directories. A broker alone has neither `fetchers` nor an `isr_proposer`.
+tiered storage. A broker alone has neither `fetchers` nor an `isr_proposer`.
 
 Every entry runs to completion on the caller's stack. An append or a fetch that need not wait is answered before the
 call returns; else it waits in a purgatory and is answered by the step that satisfies it, or by its timer.
 
 Invariants: a request with a smaller controller epoch or broker epoch changes nothing; a partition is either hosted
-(`by_key`), in `offline` (its log could not be opened, written or read) or unknown; whoever waits for a partition that
-is dropped or followed is answered in the same step, for one that went offline in the next.
+(`by_key`), in `offline` (its log could not be opened, written or read, or is in a directory that failed) or unknown;
+whoever waits for a partition that is dropped or followed is answered in the same step, for one that went offline in the
+next.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from kwire.replication.fetcher_manager import ReplicaFetcherManager
     from kwire.replication.log import Log
     from kwire.replication.log_config import LogConfig
+    from kwire.replication.log_directory import LogDirectory
     from kwire.replication.log_manager import LogManager
     from kwire.replication.metadata import MetadataCache
     from kwire.replication.outbox import Buffer
@@ -91,6 +93,7 @@ class ReplicaManager:
         "node_id",
         "offline",
         "offline_listeners",
+        "on_partition_lost",
         "produce_purgatory",
         "role_listeners",
     )
@@ -114,6 +117,8 @@ class ReplicaManager:
         self.deletion_listeners: list[Callable[[list[TopicPartition]], None]] = []
         # Hear of partitions whose log failed, and why, one tick later: (topic, index), reason.
         self.offline_listeners: list[Callable[[TopicPartition, str], None]] = []
+        # Called when a partition was lost and its directory was not.
+        self.on_partition_lost: Callable[[], None] | None = None
         self.isr_proposer: Callable[[Partition], None] | None = None
         self.fetchers: ReplicaFetcherManager | None = None  # None: a cluster of one broker
         self.follower_epochs: dict[
@@ -132,6 +137,7 @@ class ReplicaManager:
             self._rack_aware = config.replica_selector_class == RACK_AWARE
         self._timers = timers
         self.log_manager = log_manager
+        log_manager.failure_listeners.append(self._directory_failed)
         self.metadata = metadata
         self.by_key: dict[TopicPartition, Partition] = {}
         self.offline: set[TopicPartition] = set()
@@ -176,8 +182,9 @@ class ReplicaManager:
         return self.metadata.is_alive(broker_id)
 
     def open_log(self, topic: str, index: int, topic_id: bytes, is_new: bool) -> Log:
-        """With one log directory a log that is not there is made, new partition or not."""
-        return self.log_manager.get_or_create(topic, index, topic_id, self._log_config(topic))
+        """A log that is not there is made; not so that of an old partition while a log directory is offline."""
+        config = self._log_config(topic)
+        return self.log_manager.get_or_create(topic, index, topic_id, config, is_new=is_new)
 
     def propose_isr(self, partition: Partition) -> None:
         if self.isr_proposer is not None:
@@ -214,17 +221,32 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def mark_offline(self, key: TopicPartition, reason: str) -> None:
-        """The log of a partition failed: KAFKA_STORAGE_ERROR from now on, until the broker is started again.
+    def mark_offline(self, key: TopicPartition, reason: str, *, told: bool = False) -> None:
+        """One partition is lost: KAFKA_STORAGE_ERROR from now on, until the broker is started again.
 
-        The rest (fetchers, listeners, who waits) hears of it in the next tick: who found out may be in the middle of
-        something. Kafka takes the whole log directory offline, and stops the broker with its last one.
+        Its log could not be made, or a fault was asked for it; a failed disk takes the whole directory with it. The
+        rest (fetchers, listeners, who waits) hears of it in the next tick: who found out may be in the middle of
+        something. `told`: the controller is being told.
         """
-        partition = self.by_key.pop(key, None)
-        if partition is None:
-            return
+        if key in self.by_key:
+            self.tell(f"{key[0]}-{key[1]} is offline: {reason}")
+            self._take_offline(key, reason)
+            if self.on_partition_lost is not None and not told:
+                self.on_partition_lost()
+
+    def _directory_failed(self, directory: LogDirectory) -> None:
+        """Every partition in it is lost (ReplicaManager.handleLogDirFailure)."""
+        reason = f"log directory {directory.path} has failed: {directory.failure}"
+        keys = [key for key, found in self.by_key.items() if directory.holds(found.log)]
+        if keys:
+            names = ", ".join(f"{topic}-{index}" for topic, index in keys)
+            self.tell(f"offline with log directory {directory.path}: {names}")
+        for key in keys:
+            self._take_offline(key, reason)
+
+    def _take_offline(self, key: TopicPartition, reason: str) -> None:
+        partition = self.by_key.pop(key)
         self.offline.add(key)
-        self.tell(f"{key[0]}-{key[1]} is offline: {reason}")
         self._timers.schedule(
             (self, "offline", key), self.clock.now_ms, lambda: self._went_offline(partition, reason)
         )

@@ -167,7 +167,7 @@ def test_json_logs_are_json_in_every_line() -> None:
         (["-c", "listeners=PLAINTEXT://[::1"], ["listeners", "[::1"]),
         (["-c", "advertised.listeners=PLAINTEXT://0.0.0.0:1"], ["advertised.listeners", "0.0.0.0"]),
         (["-c", "inter.broker.listener.name=X"], ["inter.broker.listener.name", "PLAINTEXT"]),
-        (["-c", "log.dirs=/tmp/a,/tmp/b"], ["log.dirs", "one log directory"]),
+        (["-c", "log.dirs=/tmp/a,/tmp/./a"], ["Duplicate log directory", "/tmp/a"]),
         (["--as-version", "1.1"], ["--as-version", "1.1", "3.9"]),
         (["--topic", "a:0"], ["--topic", "a:0"]),
         (["--topic", "a:1:1:1"], ["--topic", "NAME[:PARTITIONS[:REPLICATION]]"]),

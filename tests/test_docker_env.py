@@ -188,7 +188,6 @@ def test_topics_in_the_form_that_is_known() -> None:
         ({"KAFKA_CREATE_TOPICS": "a:999999"}, "1 to 10000"),
         ({"KAFKA_CREATE_TOPICS": ":1"}, "KAFKA_CREATE_TOPICS"),
         ({"KAFKA_CREATE_TOPICS": "a:1:1:compact:x"}, "KAFKA_CREATE_TOPICS"),
-        ({"KAFKA_LOG_DIRS": "/a,/b"}, "KAFKA_LOG_DIRS"),
         ({"CLUSTER_ID": "a b"}, "CLUSTER_ID"),
         ({"KWIRE_LOG_LEVEL": "loud"}, "KWIRE_LOG_LEVEL"),
         ({"KAFKA_PROCESS_ROLES": "leader"}, "KAFKA_PROCESS_ROLES"),

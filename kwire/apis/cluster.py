@@ -22,10 +22,12 @@ from kwire.protocol.schemas.cluster import (
 )
 
 if TYPE_CHECKING:
-    from kwire.replication.log import Log
+    from kwire.apis.context import Services
+    from kwire.replication.log_directory import LogDirectory
 
 _CLUSTER_OPERATIONS = 8096  # all bits of AclOperation that a cluster has
 _BROKERS, _CONTROLLERS = 1, 2
+_NO_LAG = -1
 
 
 def handle_describe_cluster(
@@ -66,29 +68,51 @@ def handle_describe_cluster(
 def handle_describe_log_dirs(
     ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """DescribeLogDirs v0-5. One log directory; unknown partitions are left out, as in Kafka."""
-    services = ctx.services
+    """DescribeLogDirs v0-5. Unknown partitions are left out, as in Kafka."""
     wanted = None
     if request.topics is not None:
         wanted = {(t.topic, index) for t in request.topics for index in t.partitions}
+    directories = ctx.services.log_manager.directories
+    return DescribeLogDirsResponse(
+        results=[_directory(ctx.services, directory, wanted) for directory in directories]
+    )
+
+
+def _directory(
+    services: Services, directory: LogDirectory, wanted: set[tuple[str, int]] | None
+) -> DescribeLogDirsResult:
+    path = directory.path or services.log_dir
+    if not directory.is_online:
+        return DescribeLogDirsResult(log_dir=path, error_code=int(ErrorCode.KAFKA_STORAGE_ERROR))
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for log in services.log_manager.logs():
-        if wanted is not None and (log.topic, log.partition) not in wanted:
+    for log in directory.all_logs():
+        key = (log.topic, log.partition)
+        if wanted is not None and key not in wanted:
             continue
         topic = topics.get(log.topic)
         if topic is None:
             topic = topics[log.topic] = DescribeLogDirsTopic(name=log.topic)
-        topic.partitions.append(_partition(log))
-    result = DescribeLogDirsResult(log_dir=services.log_dir, topics=list(topics.values()))
+        if directory.logs.get(key) is log:
+            # How far the high watermark is ahead of the log: nothing on a leader.
+            lag = max(log.high_watermark - log.log_end_offset, 0)
+        else:  # on its way here: what it has not yet
+            current = services.log_manager.get(*key)
+            lag = _NO_LAG if current is None else current.log_end_offset - log.log_end_offset
+        topic.partitions.append(
+            DescribeLogDirsPartition(
+                partition_index=log.partition,
+                partition_size=log.size_bytes,
+                offset_lag=lag,
+                is_future_key=directory.logs.get(key) is not log,
+            )
+        )
+    result = DescribeLogDirsResult(log_dir=path, topics=list(topics.values()))
     if services.disk_space is not None:
-        result.total_bytes, result.usable_bytes = services.disk_space()
-    return DescribeLogDirsResponse(results=[result])
-
-
-def _partition(log: Log) -> DescribeLogDirsPartition:
-    return DescribeLogDirsPartition(
-        partition_index=log.partition,
-        partition_size=log.size_bytes,
-        # How far the high watermark is ahead of the log: nothing on a leader.
-        offset_lag=max(log.high_watermark - log.log_end_offset, 0),
-    )
+        try:
+            result.total_bytes, result.usable_bytes = services.disk_space(path)
+        except OSError as error:
+            directory.met(error, "cannot tell the size of its file system")
+            return DescribeLogDirsResult(
+                log_dir=path, error_code=int(ErrorCode.KAFKA_STORAGE_ERROR)
+            )
+    return result

@@ -122,13 +122,14 @@ class Services:
         producer_ids: ProducerIds | AllocatedProducerIds,
         fetch_sessions: FetchSessionCache,
         log_dir: str = "/tmp/kwire",
-        disk_space: Callable[[], tuple[int, int]] | None = None,
+        disk_space: Callable[[str], tuple[int, int]] | None = None,
         api_ranges: dict[int, tuple[int, int]] | None = None,
         member: ClusterMember | None = None,
     ) -> None:
         """`controller` when it is here, `member` when it is another node: one of the two.
 
-        `log_dir`: absolute path as DescribeLogDirs shows it; `disk_space`: → (total, usable) bytes, None unknown.
+        `log_dir`: what DescribeLogDirs shows for a store without a path; `disk_space`: of a directory → (total,
+        usable) bytes, OSError; None unknown.
 
         `api_ranges`: key → (min, max) as ApiVersions advertises them (kwire.apis.served_ranges)."""
         self.api_ranges = api_ranges or {}

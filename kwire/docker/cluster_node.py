@@ -18,6 +18,7 @@ import signal
 import sys
 
 from kwire.server import logs
+from kwire.server.log_dirs import split_dirs
 from kwire.server.node import new_event_loop, settle_garbage_collector
 from kwire.server.node_runner import BROKER, CONTROLLER, NodeRunner, NodeSettings
 from kwire.server.settings import NodeError, SettingsError
@@ -75,7 +76,7 @@ def controller_settings(settings: ContainerSettings) -> NodeSettings:
     values["node.id"] = str(node_id)
     values["listeners"] = f"PLAINTEXT://{bound}"
     values["advertised.listeners"] = f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"
-    directory = settings.data_dir
+    directory = split_dirs(settings.data_dir)[0]
     if settings.runs_broker:
         directory = os.path.join(directory, CONTROLLER_DIR)
     return NodeSettings(

@@ -116,7 +116,9 @@ def _read(path: str) -> dict[str, str]:
 
 def _default_cluster_id(data_dir: str) -> str | None:
     """For a directory that has none: the one it was formatted with, else that of apache/kafka."""
-    if os.path.exists(os.path.join(data_dir, "meta.properties")):
+    from kwire.server.log_dirs import split_dirs
+
+    if any(os.path.exists(os.path.join(d, "meta.properties")) for d in split_dirs(data_dir)):
         return None
     try:
         with open(FORMATTED_FILE, encoding="ascii") as file:

@@ -188,8 +188,6 @@ def container_settings(
     _set_listeners(values)
     data_dir = values.pop("log.dirs", None) or values.pop("log.dir", None) or DATA_DIR
     values.pop("log.dir", None)
-    if "," in data_dir.strip(","):
-        raise SettingsError(f"KAFKA_LOG_DIRS={data_dir}: kwire keeps one log directory")
     settings = ContainerSettings(values, data_dir.strip(", "))
     settings.cluster_id = _cluster_id(environ)
     settings.topics = parse_topics(

@@ -123,6 +123,8 @@ class FileLogFile:
         elif self.flushed_size < self.size and (
             self._flush_running is None or self._flush_running.done()
         ):
+            if self._flush_running is not None:
+                self._flush_running.result()  # raises what the last one has met
             self._flush_running = self._store.background().submit(
                 self._flush_in_background, os.dup(self._descriptor()), self.size, self._cuts
             )
@@ -174,7 +176,7 @@ class FileLogStore:
         `is_alone`: none of them does at this moment."""
         self.root = os.path.abspath(root)
         self.fsync = fsync
-        self._max_open_files = max_open_files or _default_max_open_files()
+        self._max_open_files = max_open_files or default_max_open_files()
         self._open: dict[FileLogFile, None] = {}
         self._files: dict[str, dict[str, FileLogFile]] = {}  # directory → name → file
         self._newborn: dict[str, dict[str, bytes]] = {}  # directory → name → whole file
@@ -188,15 +190,18 @@ class FileLogStore:
         if self._background is not None:
             self._background.shutdown()
             self._background = None
-        for directory in list(self._newborn):
-            self.make_files(directory)
-        for file in self._open:
-            file.release()
-        self._open.clear()
-        self._files.clear()
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
+        try:
+            for directory in list(self._newborn):
+                self.make_files(directory)
+        finally:
+            for file in self._open:
+                with suppress(OSError):  # of a disk that failed
+                    file.release()
+            self._open.clear()
+            self._files.clear()
+            if self._lock_fd >= 0:
+                os.close(self._lock_fd)
+                self._lock_fd = -1
 
     def full_path(self, path: str) -> str:
         return f"{self.root}/{path}"
@@ -454,7 +459,7 @@ def _lock(root: str, shared: bool) -> tuple[int, bool]:
     return fd, True
 
 
-def _default_max_open_files() -> int:
+def default_max_open_files() -> int:
     """Half of what the process may open: the other half is for connections."""
     import resource
 

@@ -42,7 +42,7 @@ class NodeHandle:
 
     @property
     def log_dir(self) -> str:
-        """The directory of its logs."""
+        """The directory of its logs, of several with commas between."""
         return self.settings.data_dir
 
     def expect(self, commands: list[str]) -> None:
@@ -53,9 +53,13 @@ class NodeHandle:
 class ThreadHandle(NodeHandle):
     """A node on this event loop."""
 
-    def __init__(self, node_id: int, settings: NodeSettings) -> None:
+    def __init__(
+        self, node_id: int, settings: NodeSettings, on_death: Callable[[int, int, str], None]
+    ) -> None:
+        """`on_death(node id, 1, why)`: the node has ended itself."""
         super().__init__(node_id, settings)
         self.runner: NodeRunner | None = None
+        self._on_death = on_death
 
     @property
     def running(self) -> bool:
@@ -69,9 +73,15 @@ class ThreadHandle(NodeHandle):
         runner = NodeRunner(self.settings)
         await runner.start(wait_seconds=START_SECONDS)
         self.runner = runner
+        runner.on_halted = self._halted
         self.address, self.advertised = runner.address, runner.advertised
         self.settings.values["listeners"] = runner.listeners
         self.settings.again = True
+
+    def _halted(self, why: str) -> None:
+        self.paused = False
+        self.runner = None
+        self._on_death(self.node_id, 1, why)
 
     async def stop(self, *, controlled: bool = True) -> None:
         self.resume()

@@ -19,7 +19,7 @@ import time
 from collections import deque
 from contextlib import suppress
 
-from kwire.protocol.errors import MalformedMessage
+from kwire.protocol.errors import KafkaError, MalformedMessage
 from kwire.replication.clock import Clock
 from kwire.replication.outbox import Close, HangUp, Outbox, Reply, Send
 from kwire.server.connection import Connection
@@ -169,7 +169,7 @@ class Node:
         self.stopped = True
         try:
             self.broker.close()
-        except OSError as error:
+        except (OSError, KafkaError) as error:
             raise NodeError(f"the logs could not be closed cleanly: {error}") from None
         self.outbox.drain()
         event(_log, logging.INFO, "stopped", node_id=self.config.node_id)

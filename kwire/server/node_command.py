@@ -16,6 +16,7 @@ import signal
 import sys
 
 from kwire.server import logs
+from kwire.server.log_dirs import join_dirs, split_dirs
 from kwire.server.node import new_event_loop, settle_garbage_collector
 from kwire.server.node_runner import BROKER, NodeRunner, NodeSettings
 from kwire.server.settings import (
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-async def _run(settings: NodeSettings, supervised: bool) -> None:
+async def _run(settings: NodeSettings, supervised: bool) -> int:
     loop = asyncio.get_running_loop()
-    stopping: asyncio.Future[bool] = loop.create_future()  # whether with controlled shutdown
+    # Whether with controlled shutdown; or why the node has ended itself.
+    stopping: asyncio.Future[bool | str] = loop.create_future()
 
     def on_signal() -> None:
         if stopping.done():
@@ -66,16 +68,26 @@ async def _run(settings: NodeSettings, supervised: bool) -> None:
     if not starting.done():  # told to stop while the controller is waited for
         starting.cancel()
         await asyncio.wait({starting})
-        return
+        return 0
     starting.result()
+
+    def on_halted(why: str) -> None:
+        if not stopping.done():
+            stopping.set_result(why)
+
+    runner.on_halted = on_halted
     sys.stdout.write(
         f"ready id={runner.config.node_id} roles={settings.role} listeners={runner.listeners}"
         f" bootstrap={runner.advertised}\n"
     )
     sys.stdout.flush()
     settle_garbage_collector()
-    await runner.stop(controlled=await stopping)
+    end = await stopping
+    if isinstance(end, str):
+        return _say(1, end, False)
+    await runner.stop(controlled=end)
     await asyncio.sleep(0)  # connections that were being made are given up
+    return 0
 
 
 def node_settings(
@@ -86,7 +98,7 @@ def node_settings(
     controllers: tuple[tuple[int, str, int], ...],
     standby: bool,
     broker_epoch: int | None,
-    data_dir: str,
+    data_dir: str | None,
     cluster_id: str | None,
     brokers: int,
     config_path: str | None,
@@ -108,12 +120,15 @@ def node_settings(
     values = config_values(UpSettings(config_path=config_path, overrides=values, port=None))
     if not listeners and "listeners" not in overrides and config_path is None:
         values["listeners"] = f"PLAINTEXT://{DEFAULT_HOST}:0"
+    data_dir = data_dir or values.get("log.dirs") or values.get("log.dir")
+    if data_dir is None:
+        raise SettingsError("--data-dir DIR, or -c log.dirs=DIR,…, is needed")
     values["node.id"] = str(node_id)
     values.pop("broker.id", None)
     return NodeSettings(
         role,
         values,
-        os.path.abspath(data_dir),
+        join_dirs(split_dirs(data_dir)),
         controller=controllers[0] if controllers else None,
         more_controllers=list(controllers[1:]),
         standby=standby,
@@ -136,7 +151,7 @@ def run_node(
     logs.configure(log_level, log_json)
     loop = new_event_loop()
     try:
-        loop.run_until_complete(_run(make_settings(), supervised))
+        return loop.run_until_complete(_run(make_settings(), supervised))
     except SettingsError as error:
         return _say(2, str(error), supervised)
     except NodeError as error:
@@ -145,7 +160,6 @@ def run_node(
         return _say(1, "nobody reads the ready line: stdout is closed", False)
     finally:
         loop.close()
-    return 0
 
 
 def _say(status: int, line: str, supervised: bool) -> int:

@@ -15,12 +15,15 @@ from kwire.server.listeners import (
     format_address,
     inter_broker_listener,
 )
+from kwire.server.log_dirs import LogDirs, disk_space, load_error, split_dirs
 from kwire.server.logs import event
 from kwire.server.node import Node
 from kwire.server.settings import NodeError, SettingsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kwire.broker import Broker
     from kwire.controller_node import ControllerNode
     from kwire.replication.metadata import Endpoint
@@ -116,7 +119,9 @@ class NodeRunner:
         except ValueError as error:
             raise SettingsError(f"--as-version: {error}") from None
         self.core: Broker | ControllerNode
-        self._store: FileLogStore | None = None
+        self.on_halted: Callable[[str], None] | None = None
+        """Hears that the broker has ended itself, and why; nothing of it is left then."""
+        self._dirs: LogDirs | FileLogStore | None = None
         self._ready = asyncio.Event()
         self._refusal: str | None = None
         self._ended = False
@@ -181,7 +186,10 @@ class NodeRunner:
             settings.cluster_id is not None
             or settings.role == CONTROLLER
             or settings.broker_epoch is not None
-            or os.path.exists(os.path.join(settings.data_dir, "meta.properties"))
+            or any(
+                os.path.exists(os.path.join(path, "meta.properties"))
+                for path in split_dirs(settings.data_dir)
+            )
         ):
             return settings.cluster_id
         from kwire.protocol.errors import MalformedMessage
@@ -206,17 +214,18 @@ class NodeRunner:
     def _load(self, cluster_id: str | None) -> None:
         from random import Random
 
-        from kwire.server.file_log_store import FileLogStore
-
         settings, node = self.settings, self.node
-        self._store = store = FileLogStore(
-            settings.data_dir, fsync=not settings.temporary, shared=settings.standby
-        )
         random = Random(int.from_bytes(os.urandom(8), "big"))
         endpoints = [_endpoint(listener) for listener in node.listeners]
         if settings.role == CONTROLLER:
             from kwire.controller_node import ControllerNode
+            from kwire.server.file_log_store import FileLogStore
 
+            self._dirs = store = FileLogStore(
+                split_dirs(settings.data_dir)[0],
+                fsync=not settings.temporary,
+                shared=settings.standby,
+            )
             self.core = ControllerNode(
                 self.config,
                 store,
@@ -233,16 +242,16 @@ class NodeRunner:
         from kwire.broker import Broker
         from kwire.replication.cluster_member import ClusterSettings
 
+        self._dirs = dirs = LogDirs(settings.data_dir, fsync=not settings.temporary)
         assert settings.controller is not None
         controller_id, host, port = settings.controller
         self.core = Broker(
             self.config,
-            store,
+            dirs.opened,
             node.clock,
             node.outbox,
             random,
-            log_dir=settings.data_dir,
-            disk_space=self._disk_space,
+            disk_space=disk_space,
             api_caps=self._caps,
             cluster_id=cluster_id,
             report=self._report,
@@ -255,6 +264,7 @@ class NodeRunner:
                 on_ready=self._ready.set,
                 on_refused=self._refused,
             ),
+            on_halt=self._halt,
         )
         if settings.recent_requests:
             from kwire.recent import RecentRequests
@@ -268,8 +278,7 @@ class NodeRunner:
 
         if not isinstance(error, OSError | JournalError | KafkaError):
             return error
-        reason = getattr(error, "strerror", None) or str(error)
-        return NodeError(f"data directory {self.settings.data_dir}: {reason}")
+        return load_error(self.settings.data_dir, error)
 
     async def _registered(self, wait_seconds: float | None) -> None:
         try:
@@ -287,10 +296,17 @@ class NodeRunner:
     def _report(self, text: str) -> None:
         event(_log, logging.INFO, text, node_id=self.config.node_id)
 
-    def _disk_space(self) -> tuple[int, int]:
-        """(total, usable) bytes of the file system that the log directory is on."""
-        stat = os.statvfs(self.settings.data_dir)
-        return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+    def _halt(self, why: str) -> None:
+        """Its log directories have failed, which it finds out in the middle of a step: the end comes after it."""
+        event(_log, logging.ERROR, f"the broker halts: {why}", node_id=self.config.node_id)
+        self._refused(why)
+        asyncio.get_running_loop().call_soon(self._halted, why)
+
+    def _halted(self, why: str) -> None:
+        if not self._ended:
+            self.kill()
+            if self.on_halted is not None:
+                self.on_halted(why)
 
     def answer(self, question: str) -> str:
         """A question of `inside.py`, or a command of `network`."""
@@ -330,8 +346,8 @@ class NodeRunner:
     def _release(self) -> None:
         self._ended = True
         self.node.close_sockets()
-        if self._store is not None:
-            self._store.close()
+        if self._dirs is not None:
+            self._dirs.close()
 
 
 def reachable(address: str) -> tuple[str, int]:

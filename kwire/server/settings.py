@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,16 +123,13 @@ def config_values(settings: UpSettings) -> dict[str, str]:
 
 
 def data_dir_of(settings: UpSettings, values: dict[str, str]) -> tuple[str, bool]:
-    """The log directory's absolute path, and whether it is a temporary one (`temporary.py`, yet to be made)."""
-    if settings.data_dir is not None:
-        return os.path.abspath(settings.data_dir), False
-    given = values.get("log.dirs") or values.get("log.dir")
+    """The log directory's absolute path, those of several with commas between, and whether it is a temporary one
+    (`temporary.py`, yet to be made)."""
+    given = settings.data_dir or values.get("log.dirs") or values.get("log.dir")
     if given is None:
         from kwire.server.temporary import new_temporary_path
 
         return new_temporary_path(), True
-    if "," in given:
-        raise SettingsError(
-            f"Invalid value {given} for configuration log.dirs: kwire keeps one log directory"
-        )
-    return os.path.abspath(given), False
+    from kwire.server.log_dirs import join_dirs, split_dirs
+
+    return join_dirs(split_dirs(given)), False

@@ -18,6 +18,7 @@ from contextlib import suppress
 
 from kwire.replication.config_table import BROKER_KEYS
 from kwire.server.handles import START_SECONDS, Handle, ProcessHandle, ThreadHandle
+from kwire.server.log_dirs import below, split_dirs
 from kwire.server.logs import event
 from kwire.server.node_runner import BROKER, CONTROLLER, NodeSettings
 from kwire.server.settings import NodeError, SettingsError
@@ -93,7 +94,7 @@ class Supervisor:
             settings = NodeSettings(
                 CONTROLLER,
                 {**own, "node.id": str(node_id)},
-                os.path.join(data_dir, "controller"),
+                os.path.join(split_dirs(data_dir)[0], "controller"),
                 standby=controllers > 1,
                 **common,  # type: ignore[arg-type]
             )
@@ -108,7 +109,7 @@ class Supervisor:
             settings = NodeSettings(
                 BROKER,
                 own,
-                os.path.join(data_dir, f"broker-{node_id}"),
+                below(data_dir, f"broker-{node_id}"),
                 recent_requests=recent_requests,
                 **common,  # type: ignore[arg-type]
             )
@@ -117,11 +118,12 @@ class Supervisor:
     def _handle(self, node_id: int, settings: NodeSettings) -> Handle:
         if self.isolation == PROCESS:
             return ProcessHandle(node_id, settings, self._log_options, self._died)
-        return ThreadHandle(node_id, settings)
+        return ThreadHandle(node_id, settings, self._died)
 
-    def _died(self, node_id: int, status: int) -> None:
+    def _died(self, node_id: int, status: int, why: str | None = None) -> None:
         if not self._stopping:
             how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+            how = why or how
             what = self._name(node_id)
             self.deaths.append((what, how, status))
             event(_log, logging.ERROR, f"{what} has ended ({how}); the others go on")
@@ -142,7 +144,7 @@ class Supervisor:
         """Starts everything; returns when every broker knows of every other. NodeError, SettingsError: nothing runs."""
         self._stopping = False
         try:
-            os.makedirs(self.data_dir, exist_ok=True)
+            os.makedirs(split_dirs(self.data_dir)[0], exist_ok=True)
             for handle in self.controllers.values():  # in turn: the first is the active one
                 await self._start_node(handle)
             addresses = [(node_id, *each.address) for node_id, each in self.controllers.items()]
@@ -277,7 +279,8 @@ def _stored_cluster_id(data_dir: str) -> str:
     """The id of the cluster whose directory it is; a new one for a new directory."""
     from kwire.replication.checkpoints import encode_uuid
 
-    with suppress(OSError), open(os.path.join(data_dir, "controller", "meta.properties")) as file:
+    path = os.path.join(split_dirs(data_dir)[0], "controller", "meta.properties")
+    with suppress(OSError), open(path) as file:
         for line in file:
             key, _, value = line.strip().partition("=")
             if key == "cluster.id" and value:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from kwire.broker import Broker
     from kwire.replication.metadata import Endpoint
-    from kwire.server.file_log_store import FileLogStore
     from kwire.server.listeners import Listener
+    from kwire.server.log_dirs import LogDirs
     from kwire.server.temporary import TemporaryDirectory
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,8 @@ class _Process:
         values["log.dirs"] = self.data_dir
         values.pop("log.dir", None)
         self.folder: TemporaryDirectory | None = None
-        self.store: FileLogStore | None = None
+        self.dirs: LogDirs | None = None
+        self.halted: str | None = None
         self.caps: dict[int, tuple[int, int]] | None = None
         try:
             self.config = BrokerConfig(values)
@@ -68,8 +69,8 @@ class _Process:
         finally:
             self.node.close_sockets()
             loop.close()
-            if self.store is not None:
-                self.store.close()
+            if self.dirs is not None:
+                self.dirs.close()
             self._clean_up()
 
     async def _main(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -78,7 +79,7 @@ class _Process:
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal, stop)
-        broker = self._start_broker()
+        broker = self._start_broker(stop)
         await self.node.serve(broker)
 
         def on_status_signal() -> None:
@@ -90,37 +91,44 @@ class _Process:
         self._announce()
         settle_garbage_collector()
         await stop.wait()
+        if self.halted is not None:
+            self.node.kill()
+            raise NodeError(self.halted)
         await self.node.stop()
 
-    def _start_broker(self) -> Broker:
+    def _start_broker(self, stop: asyncio.Event) -> Broker:
         """Everything that can fail because of the data directory, with one line for each way to fail."""
         from random import Random
 
         from kwire.broker import Broker
         from kwire.protocol.errors import KafkaError
         from kwire.replication.controller_state import JournalError
-        from kwire.server.file_log_store import FileLogStore
+        from kwire.server.log_dirs import LogDirs, disk_space, load_error
 
         node, config = self.node, self.config
+
+        def halt(why: str) -> None:
+            self.halted = why
+            stop.set()
+
         try:
             # What is thrown away at exit need not survive a power cut.
-            self.store = store = FileLogStore(self.data_dir, fsync=not self.temporary)
+            self.dirs = LogDirs(self.data_dir, fsync=not self.temporary)
             broker = Broker(
                 config,
-                store,
+                self.dirs.opened,
                 node.clock,
                 node.outbox,
                 Random(int.from_bytes(os.urandom(8), "big")),
-                log_dir=self.data_dir,
-                disk_space=self._disk_space,
+                disk_space=disk_space,
                 api_caps=self.caps,
                 cluster_id=self.settings.cluster_id,
                 report=lambda text: _log.warning("%s", text),
+                on_halt=halt,
             )
             broker.start([_endpoint(listener) for listener in node.listeners])
         except (OSError, JournalError, KafkaError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise NodeError(f"data directory {self.data_dir}: {reason}") from None
+            raise load_error(self.data_dir, error) from None
         logs.event(
             _log,
             logging.INFO,
@@ -163,11 +171,6 @@ class _Process:
             if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 reason = result.error_message or code.name
                 raise SettingsError(f"--topic {result.name}: {reason}")
-
-    def _disk_space(self) -> tuple[int, int]:
-        """(total, usable) bytes of the file system that the log directory is on."""
-        stat = os.statvfs(self.data_dir)
-        return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
 
     def _announce(self) -> None:
         bootstrap = self.node.bootstrap_servers

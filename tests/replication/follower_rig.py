@@ -35,8 +35,8 @@ from kwire.replication.config import BrokerConfig
 from kwire.replication.fetch_session import FetchSessionCache
 from kwire.replication.fetcher_manager import ReplicaFetcherManager
 from kwire.replication.log import AppendOrigin, Log
-from kwire.replication.log_manager import LogManager
-from kwire.replication.log_store import MemoryLogStore
+from kwire.replication.log_manager import LogDirStore, LogManager
+from kwire.replication.log_store import LogStore, MemoryLogStore
 from kwire.replication.metadata import MetadataCache
 from kwire.replication.outbox import Close, HangUp, Outbox, Reply, Send
 from kwire.replication.peers import Peers
@@ -52,8 +52,14 @@ class Node:
     """One broker: the real parts, without a controller."""
 
     def __init__(
-        self, rig: Rig, node_id: int, store: MemoryLogStore | None = None, fetch_version: int = 17
+        self,
+        rig: Rig,
+        node_id: int,
+        store: MemoryLogStore | None = None,
+        fetch_version: int = 17,
+        dirs: dict[str, LogStore | None] | None = None,
     ) -> None:
+        """`dirs`: several log directories by path; None for one that cannot be opened."""
         self.rig = rig
         self.id = node_id
         self.fetch_version = fetch_version
@@ -62,8 +68,18 @@ class Node:
         self.outbox = Outbox()
         self.config = BrokerConfig({"node.id": str(node_id), **rig.settings})
         self.metadata = MetadataCache()
+        self.halted: list[str] = []
+        ids = Random(node_id)
+        opened = [LogDirStore(path, store) for path, store in (dirs or {}).items()]
         self.log_manager = LogManager(
-            self.store, rig.clock, self.timers, self.config, cluster_id="c", node_id=node_id
+            opened or self.store,
+            rig.clock,
+            self.timers,
+            self.config,
+            cluster_id="c",
+            node_id=node_id,
+            new_uuid=lambda: ids.randbytes(16),
+            on_all_failed=self.halted.append,
         )
         self.log_manager.load()
         self.manager = ReplicaManager(
@@ -241,6 +257,7 @@ class Rig:
         isr: Iterable[int] | None = None,
         to: Iterable[int] | None = None,
         id_: bytes | None = None,
+        is_new: bool = False,
     ) -> None:
         """`leader` leads in `epoch`; told to the brokers in `to`, or all, who must not object."""
         self.partition_epoch += 1
@@ -254,6 +271,7 @@ class Rig:
                 partition_epoch=self.partition_epoch,
                 replicas=members,
                 isr=list(members if isr is None else isr),
+                is_new=is_new,
             )
             for index in partitions
         ]

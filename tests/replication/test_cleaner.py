@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -67,6 +68,9 @@ class Logs:
 
     def get(self, topic: str, partition: int) -> Log | None:
         return self._logs.get((topic, partition))
+
+    def online(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(path="", store=self.store, logs=self._logs)]
 
     def tell(self, message: str) -> None:
         self.messages.append(message)

@@ -11,7 +11,7 @@ from kwire.replication.clock import Clock, Timers
 from kwire.replication.config import BrokerConfig
 from kwire.replication.log_config import LogConfig
 from kwire.replication.log_manager import LogManager, parse_directory
-from kwire.replication.log_store import MemoryLogStore
+from kwire.replication.log_store import MemoryLogStore, PartitionFault
 
 
 class Managed:
@@ -20,6 +20,7 @@ class Managed:
         self.timers = Timers()
         self.store = store or MemoryLogStore(lambda: self.clock.wall_ms)
         self.said: list[str] = []
+        self.halted: list[str] = []
         self.cleaned = 0
         self.manager = LogManager(
             self.store,
@@ -30,6 +31,7 @@ class Managed:
             node_id=4,
             clean_logs=self._clean,
             report=self.said.append,
+            on_all_failed=self.halted.append,
         )
         self.manager.load()
 
@@ -123,7 +125,22 @@ def test_a_failing_disk_is_a_storage_error() -> None:
     with pytest.raises(KafkaError) as caught:
         managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    # and the directory is not used again, new partition or not
+    with pytest.raises(KafkaError) as caught:
+        managed.manager.get_or_create("u", 0, TOPIC_ID, LogConfig())
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert managed.halted == [
+        "the only log directory has failed: cannot make the log of t-0: [Errno 28] disk full"
+    ]
+
+
+def test_an_error_that_a_test_asked_for_is_no_failure_of_the_directory() -> None:
+    managed = Managed()
+    managed.store.fail_next("write_file", PartitionFault(5, "I/O error"))
+    with pytest.raises(KafkaError):
+        managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    managed.manager.get_or_create("u", 0, TOPIC_ID, LogConfig())
+    assert managed.halted == []
 
 
 def test_a_deleted_log_is_gone_at_once_and_its_files_later() -> None:
@@ -251,13 +268,30 @@ def test_flush_ms_flushes() -> None:
     assert log.recovery_point == 1
 
 
-def test_a_failing_task_is_told_and_comes_again() -> None:
+def test_a_failing_task_takes_the_directory_offline() -> None:
+    managed = Managed()
+    managed.manager.start()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    managed.store.fail_next("write_file", OSError(5, "I/O error"))
+    managed.wait(5000)
+    assert "high-watermarks: [Errno 5] I/O error" in managed.said[-1]
+    assert managed.halted == [
+        "the only log directory has failed: high-watermarks: [Errno 5] I/O error"
+    ]
+    assert log.closed and list(managed.manager.logs()) == []
+    managed.wait(60_000)
+    assert not managed.store.exists("replication-offset-checkpoint")
+    managed.manager.close()
+    assert not managed.store.exists(".kafka_cleanshutdown")
+
+
+def test_a_task_that_a_test_lets_fail_comes_again() -> None:
     managed = Managed()
     managed.manager.start()
     managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
-    managed.store.fail_next("write_file", OSError(5, "I/O error"))
+    managed.store.fail_next("write_file", PartitionFault(5, "I/O error"))
     managed.wait(5000)
-    assert "high-watermarks failed" in managed.said[-1]
+    assert managed.said == ["high-watermarks: [Errno 5] I/O error"]
     managed.wait(5000)
     assert managed.store.exists("replication-offset-checkpoint")
 

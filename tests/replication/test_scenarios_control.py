@@ -10,6 +10,7 @@ from follower_rig import Rig
 from leader_rig import Leader
 
 from kwire.protocol.errors import ErrorCode
+from kwire.replication.log_store import PartitionFault
 from kwire.replication.replica_status import describe
 
 
@@ -121,18 +122,18 @@ def test_a_broker_that_shuts_down_follows_nothing_and_answers_nobody():
     assert (status.waiting_fetches, status.waiting_produces) == (0, 0)
 
 
-# S87, as far as one directory a broker goes: there is no other one that keeps serving, and no controller is told.
+# S87 for a single partition, by a fault that a test asks for; directories are in test_scenarios_log_dirs.py.
 
 
 class BrokenFile:
-    """A file whose disk is gone."""
+    """A file with a fault that a test has asked for."""
 
     def __init__(self, file):
         self._file = file
 
     def __getattr__(self, name):
         if name in ("append", "read", "read_into"):
-            raise OSError(5, "Input/output error")
+            raise PartitionFault(5, "Input/output error")
         return getattr(self._file, name)
 
 
@@ -146,6 +147,8 @@ def break_disk(node, index=0):
 @pytest.mark.parametrize("touch", ["append", "read"])
 def test_S87_a_partition_whose_log_fails_is_offline_and_the_others_go_on(touch):
     leader = Leader()
+    lost = []
+    leader.manager.on_partition_lost = lambda: lost.append(1)
     heard, gone = [], []
     leader.manager.offline_listeners.append(lambda key, reason: gone.append((key, reason)))
     leader.manager.role_listeners.append(lambda p, leads: heard.append((p.key, leads)))
@@ -172,6 +175,7 @@ def test_S87_a_partition_whose_log_fails_is_offline_and_the_others_go_on(touch):
     with pytest.raises(AssertionError, match="56"):
         leader.lead(2)
     assert leader.node.log_manager.get("t", 0) is broken
+    assert lost == [1]
     # and t-1 is as before
     assert leader.node.produce(1, index=1).error == 0
     assert leader.fetch(2, 0, index=1).error == 0

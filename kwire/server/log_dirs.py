@@ -1,0 +1,97 @@
+"""The log directories of a node: `log.dirs` as text, and their stores.
+
+Answers to createAndValidateLogDirs and lockLogDirs of kafka.log.LogManager (3.9): a directory that cannot be made or
+opened is offline, and the others are served; one that another process holds is an error, and so is none that works.
+"""
+
+from __future__ import annotations
+
+import os
+from errno import EAGAIN
+
+from kwire.server.settings import NodeError, SettingsError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kwire.replication.log_directory import LogDirStore
+    from kwire.server.file_log_store import FileLogStore
+
+
+def split_dirs(text: str) -> list[str]:
+    """The absolute paths in a text like "/a,/b" (log.dirs). SettingsError for none, or one that is there twice."""
+    paths = [os.path.abspath(item.strip()) for item in text.split(",") if item.strip()]
+    if not paths:
+        raise SettingsError(
+            f"Invalid value {text} for configuration log.dirs: at least one log directory must be defined"
+        )
+    if len(paths) > 1:
+        real = [os.path.realpath(path) for path in paths]
+        for number, path in enumerate(real):
+            if path in real[:number]:
+                raise SettingsError(f"Duplicate log directory found: {text}")
+    return paths
+
+
+def join_dirs(paths: list[str]) -> str:
+    """The other way round."""
+    return ",".join(paths)
+
+
+def below(dirs: str, name: str) -> str:
+    """A folder of that name in each of the directories, in the same form."""
+    return join_dirs([os.path.join(path, name) for path in split_dirs(dirs)])
+
+
+class LogDirs:
+    """The stores of one node. `opened` is what a Broker takes; `close` when it is done with."""
+
+    def __init__(self, dirs: str, *, fsync: bool = True) -> None:
+        """OSError when another process holds one, or none can be opened."""
+        from kwire.replication.log_directory import LogDirStore
+        from kwire.server.file_log_store import FileLogStore, default_max_open_files
+
+        self.paths = split_dirs(dirs)
+        self._stores: list[FileLogStore] = []
+        self.opened: list[LogDirStore] = []
+        max_open_files = max(default_max_open_files() // len(self.paths), 32)
+        first_error: OSError | None = None
+        try:
+            for path in self.paths:
+                try:
+                    store = FileLogStore(path, fsync=fsync, max_open_files=max_open_files)
+                    self._stores.append(store)
+                    if len(self.paths) > 1:
+                        store.list_dir()  # one that cannot be listed is of no use
+                except OSError as error:
+                    if error.errno == EAGAIN:
+                        raise
+                    first_error = first_error or error
+                    self.opened.append(LogDirStore(path, None, error.strerror or str(error)))
+                else:
+                    self.opened.append(LogDirStore(path, store))
+            if first_error is not None and all(each.store is None for each in self.opened):
+                raise first_error
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Closes all files and gives up the locks."""
+        for store in self._stores:
+            try:
+                store.close()
+            except OSError:
+                continue  # of a disk that failed: what could not be written was told before
+
+
+def disk_space(path: str) -> tuple[int, int]:
+    """(total, usable) bytes of the file system that a directory is on. OSError."""
+    stat = os.statvfs(path)
+    return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+
+
+def load_error(dirs: str, error: OSError | Exception) -> NodeError:
+    """One line for what went wrong with the directories at the start."""
+    reason = getattr(error, "strerror", None) or str(error)
+    word = "directories" if "," in dirs else "directory"
+    return NodeError(f"data {word} {dirs}: {reason}")
