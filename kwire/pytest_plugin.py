@@ -107,8 +107,10 @@ def kwire_spark_session(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     try:
         with running_session(_lines(pytestconfig, "kwire_spark_config")) as session:
             yield session
+        return
     except SparkError as error:
-        pytest.fail(str(error), pytrace=False)
+        said = str(error)
+    pytest.fail(said, pytrace=False)  # here, so that it is said once
 
 
 @pytest.fixture

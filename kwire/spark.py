@@ -128,6 +128,7 @@ def running_session(config: Mapping[str, str]) -> Iterator[SparkSession]:
 
     mine = SparkContext._active_spark_context is None  # a process has one Spark
     with (
+        _working_directory_left_alone(),
         tempfile.TemporaryDirectory(prefix="kwire-spark-", ignore_cleanup_errors=True) as folder,
         _workers_python(),
     ):
@@ -192,6 +193,17 @@ def _files(folder: str) -> dict[str, str]:
         "spark.local.dir": f"{folder}/local",
         "spark.driver.extraJavaOptions": java,
     }
+
+
+@contextmanager
+def _working_directory_left_alone() -> Iterator[None]:
+    """Spark 4.0 makes a folder `artifacts` there, which nothing configures; it goes if it is empty."""
+    folder = Path("artifacts").absolute()
+    there = folder.exists()
+    yield
+    if not there:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 @contextmanager
