@@ -7,7 +7,8 @@ is reassigned; a broker is stopped in an orderly way; the controller is killed. 
 must become whole, and then
 
 - every acknowledged record is where its acknowledgement said, and nowhere else;
-- no record is there twice, acknowledged or not;
+- no record is there twice, acknowledged or not (but for what librdkafka writes anew of its own accord, see
+  `soak_checks.sent_anew`);
 - the records of a producer are in the order in which it sent them, in each partition;
 - what a consumer saw meanwhile is what is there now: nobody has read what was lost later;
 - the copies of a partition are the same, byte for byte, at all its replicas;
@@ -23,17 +24,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from compat_tests.cluster import Cluster, running, until
+from compat_tests.soak_checks import Records, Sessions, faults_of, read_back
+from compat_tests.soak_clients import PARTITIONS, TOPIC, WRITERS, Reader, Writer, write
 
-TOPIC = "soak"
 BROKERS = 5
-PARTITIONS = 6
 REPLICAS = 3
 CONFIG = {
     "broker_session_timeout_ms": "1500",  # a paused broker is noticed by its lease only
@@ -48,175 +47,6 @@ CONFIG = {
 DOWN_AT_MOST = 2
 _KILL_CONTROLLER, _PAUSE_CONTROLLER = "kill -9 a controller", "pause a controller"
 PAUSE_BETWEEN_S = (0.3, 2.0)
-RECORDS_PER_SECOND = 200
-LONG_SILENCE_S = 4.0
-DELIVERY_TIMEOUT_MS = 600_000
-
-
-@dataclass
-class Writer:
-    """One producer's records: what it sent, what was acknowledged, how long it had to wait."""
-
-    name: str
-    sent: int = 0
-    acked: dict[int, tuple[int, int]] = field(default_factory=dict)  # number: partition, offset
-    errors: list[str] = field(default_factory=list)
-    longest_silence_s: float = 0.0
-    last_ack: float = field(default_factory=time.monotonic)
-    silences: list[tuple[float, float]] = field(default_factory=list)  # end and length of long ones
-
-    def next(self) -> tuple[int, bytes]:
-        """The partition and the value of the next record."""
-        number, self.sent = self.sent, self.sent + 1
-        # A few in a row to one partition, so that batches hold more than one record.
-        return number // 5 % PARTITIONS, f"{self.name}:{number}:{'x' * (number % 97)}".encode()
-
-    def delivered(self, number: int, partition: int, offset: int) -> None:
-        now = time.monotonic()
-        silence_s = now - self.last_ack
-        self.longest_silence_s = max(self.longest_silence_s, silence_s)
-        if silence_s > LONG_SILENCE_S:
-            self.silences.append((now, silence_s))
-        self.last_ack = now
-        self.acked[number] = partition, offset
-
-
-def number_of(value: bytes) -> tuple[str, int]:
-    name, number, _ = value.decode().split(":")
-    return name, int(number)
-
-
-def write_confluent(writer: Writer, bootstrap: str, stop: threading.Event) -> None:
-    from confluent_kafka import Producer
-
-    def on_error(error: Any) -> None:
-        if error.fatal():
-            writer.errors.append(f"fatal: {error.str()}")
-
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "acks": "all",
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "message.timeout.ms": DELIVERY_TIMEOUT_MS,
-            "request.timeout.ms": 5000,
-            "reconnect.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 200,
-            "retry.backoff.ms": 20,
-            "log_level": 0,
-            "error_cb": on_error,
-        }
-    )
-
-    def on_delivery(error: Any, message: Any) -> None:
-        if error is None:
-            number = number_of(message.value())[1]
-            offset = message.offset()  # None: a duplicate of a batch that is not remembered
-            writer.delivered(number, message.partition(), -1 if offset is None else offset)
-        else:
-            writer.errors.append(str(error))
-
-    while not stop.wait(1 / RECORDS_PER_SECOND):
-        partition, value = writer.next()
-        producer.produce(TOPIC, value, partition=partition, on_delivery=on_delivery)
-        producer.poll(0)
-    left = producer.flush(60)
-    if left:
-        writer.errors.append(f"{left} records are still not delivered")
-
-
-def write_kafka_python(writer: Writer, bootstrap: str, stop: threading.Event) -> None:
-    from kafka import KafkaProducer
-
-    producer = KafkaProducer(
-        bootstrap_servers=bootstrap.split(","),
-        acks="all",
-        enable_idempotence=True,
-        linger_ms=5,
-        delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
-        request_timeout_ms=5000,
-        reconnect_backoff_ms=20,
-        reconnect_backoff_max_ms=200,
-        retry_backoff_ms=20,
-        max_block_ms=DELIVERY_TIMEOUT_MS,
-        metadata_max_age_ms=5000,
-    )
-    while not stop.wait(1 / RECORDS_PER_SECOND):
-        number = writer.sent
-        partition, value = writer.next()
-        future = producer.send(TOPIC, value, partition=partition)
-        future.add_callback(
-            lambda done, number=number: writer.delivered(number, done.partition, done.offset)
-        )
-        future.add_errback(lambda error: writer.errors.append(repr(error)))
-    try:
-        producer.flush(60)
-    except Exception as error:
-        writer.errors.append(f"flush: {error!r}")
-    producer.close(10)
-
-
-def write(writer: Writer, bootstrap: str, stop: threading.Event) -> None:
-    """The thread of a writer: an exception of its client is one of its errors."""
-    try:
-        WRITERS[writer.name](writer, bootstrap, stop)
-    except Exception as error:
-        writer.errors.append(f"gave up: {error!r}")
-
-
-WRITERS: dict[str, Callable[[Writer, str, threading.Event], None]] = {
-    "confluent-1": write_confluent,
-    "confluent-2": write_confluent,
-    "kafka-python-1": write_kafka_python,
-    "kafka-python-2": write_kafka_python,
-}
-
-
-@dataclass
-class Reader:
-    """What a consumer sees while the cluster is attacked: values by partition and offset."""
-
-    seen: dict[tuple[int, int], bytes] = field(default_factory=dict)
-    errors: list[str] = field(default_factory=list)
-
-    def read(self, bootstrap: str, stop: threading.Event) -> None:
-        from confluent_kafka import Consumer, KafkaException, TopicPartition
-
-        settings = {"bootstrap.servers": bootstrap, "group.id": "meanwhile", "log_level": 0}
-        quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
-        consumer = Consumer(
-            {**settings, **quick, "enable.auto.commit": False, "auto.offset.reset": "error"}
-        )
-        consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)])
-        next_offsets = dict.fromkeys(range(PARTITIONS), 0)
-        while not stop.is_set():
-            try:
-                message = consumer.poll(0.1)
-            except KafkaException as error:
-                self.errors.append(str(error))
-                continue
-            if message is None:
-                continue
-            if message.error() is not None:
-                if not message.error().retriable() and message.error().code() >= 0:
-                    self.errors.append(str(message.error()))
-                continue
-            place: Any = message.partition(), message.offset()
-            if place[1] != next_offsets[place[0]]:
-                self.errors.append(f"read {place} instead of offset {next_offsets[place[0]]}")
-            next_offsets[place[0]] = place[1] + 1
-            self.seen[place] = message.value() or b""
-        consumer.close()
-
-    def faults(self, found: dict[int, list[tuple[int, bytes]]]) -> list[str]:
-        """What is wrong with what was seen, in one line each."""
-        final = {(index, offset): value for index in found for offset, value in found[index]}
-        return [f"a consumer: {error}" for error in self.errors] + [
-            f"DIRTY READ: {TOPIC}-{place[0]} at {place[1]} was {value[:40]!r}"
-            for place, value in self.seen.items()
-            if final.get(place) != value
-        ]
 
 
 class Attack:
@@ -412,72 +242,12 @@ def await_whole(cluster: Cluster) -> dict[int, list[int]]:
     return replicas
 
 
-def read_back(bootstrap: str) -> dict[int, list[tuple[int, bytes]]]:
-    """All records by partition, as a consumer sees them: offset, value."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    settings = {"bootstrap.servers": bootstrap, "group.id": "soak", "enable.auto.commit": False}
-    consumer = Consumer({**settings, "auto.offset.reset": "error"})
-    found: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
-    try:
-        ends = {}
-        for index in range(PARTITIONS):
-            _, ends[index] = consumer.get_watermark_offsets(TopicPartition(TOPIC, index), 20)
-        consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)])
-        deadline = time.monotonic() + 60
-        reached = dict.fromkeys(ends, 0)
-        while any(reached[index] < end for index, end in ends.items()):
-            if time.monotonic() > deadline:
-                raise AssertionError(f"read up to {reached} only, not to {ends}")
-            for message in consumer.consume(1000, 0.2):
-                if message.error() is not None:
-                    raise AssertionError(f"reading: {message.error()}")
-                place: Any = message.partition(), message.offset()
-                found[place[0]].append((place[1], message.value() or b""))
-                reached[place[0]] = place[1] + 1
-    finally:
-        consumer.close()
-    return found
-
-
-def faults_of(writers: list[Writer], found: dict[int, list[tuple[int, bytes]]]) -> list[str]:
-    """What is wrong with what was read, in one line each."""
-    wrong: list[str] = []
-    places: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
-    for index, records in found.items():
-        last: dict[str, int] = {}
-        for offset, value in records:
-            name, number = number_of(value)
-            places[name, number].append((index, offset))
-            if number <= last.get(name, -1):
-                wrong.append(f"{TOPIC}-{index} at {offset}: {name} {number} after {last[name]}")
-            last[name] = number
-    for key, where in places.items():
-        if len(where) > 1:
-            wrong.append(f"{key[0]} {key[1]} is there {len(where)} times: {where}")
-    for writer in writers:
-        for number, place in writer.acked.items():
-            where = places.get((writer.name, number), [])
-            if not where:
-                wrong.append(f"LOST: {writer.name} {number}, acknowledged at {place}")
-            elif (
-                place not in where and place[1] >= 0
-            ):  # -1: a duplicate of what has left the window
-                wrong.append(f"{writer.name} {number} acknowledged at {place}, is at {where}")
-        wrong += [f"{writer.name}: {error}" for error in writer.errors]
-        if writer.sent != len(writer.acked):
-            wrong.append(
-                f"{writer.name}: of {writer.sent} records {len(writer.acked)} are acknowledged"
-            )
-    return wrong
-
-
-def compare_logs(cluster: Cluster, replicas: dict[int, list[int]]) -> int:
-    """Waits until all copies of each partition are equal; the sum of their bytes. AssertionError: they stay unequal."""
-    return sum(
-        len(cluster.await_equal_logs(TOPIC, *nodes, index=index))
+def equal_logs(cluster: Cluster, replicas: dict[int, list[int]]) -> dict[int, bytes]:
+    """Waits until all copies of each partition are equal; their bytes. AssertionError: they stay unequal."""
+    return {
+        index: cluster.await_equal_logs(TOPIC, *nodes, index=index)
         for index, nodes in replicas.items()
-    )
+    }
 
 
 def soak(
@@ -536,11 +306,13 @@ def soak(
         say("the producers are done")
         replicas = await_whole(cluster)
         say("the cluster is whole")
-        size_bytes = compare_logs(cluster, replicas)
+        logs = equal_logs(cluster, replicas)
+        sessions = {index: Sessions.of(log) for index, log in logs.items()}
+        size_bytes = sum(map(len, logs.values()))
         found = read_back(cluster.bootstrap)
         reading_ends.set()
         reading.join(30)
-        wrong += faults_of(writers, found) + reader.faults(found)
+        wrong += faults_of(writers, found, sessions) + reader.faults(found)
         say(f"a consumer has seen {len(reader.seen)} records meanwhile")
     say("checked")
     for writer in writers:
@@ -554,7 +326,7 @@ def summary(
     seed: int,
     counts: Counter[str],
     writers: list[Writer],
-    found: dict[int, list[tuple[int, bytes]]],
+    found: Records,
     size_bytes: int,
     seconds: float,
 ) -> str:
@@ -564,6 +336,8 @@ def summary(
         lines.append(
             f"  {writer.name}: {writer.sent} sent, {len(writer.acked)} acknowledged, "
             f"longest silence {writer.longest_silence_s:.1f} s"
+            + f", {writer.sent_anew} sent anew under a later producer epoch"
+            * bool(writer.sent_anew)
         )
     total = sum(len(records) for records in found.values())
     lines.append(f"  {total} records read back; {REPLICAS} equal copies of {size_bytes} bytes")

@@ -6,14 +6,17 @@ from pathlib import Path
 import pytest
 
 from compat_tests import soak
+from compat_tests.soak_checks import Records, Sessions, faults_of
+from compat_tests.soak_clients import Reader, Writer
+from kwire.protocol.records import Record, build_batch
 
 pytestmark = pytest.mark.kwire_only
 
 
-def one_writer() -> tuple[soak.Writer, dict[int, list[tuple[int, bytes]]]]:
+def one_writer(name: str = "w") -> tuple[Writer, Records]:
     """A writer with four acknowledged records, all of them there."""
-    writer = soak.Writer("w", sent=4)
-    records = [(offset, f"w:{offset}:".encode()) for offset in range(4)]
+    writer = Writer(name, sent=4)
+    records = [(offset, f"{name}:{offset}:".encode()) for offset in range(4)]
     for offset, _ in records:
         writer.delivered(offset, 0, offset)
     return writer, {0: records}
@@ -21,26 +24,66 @@ def one_writer() -> tuple[soak.Writer, dict[int, list[tuple[int, bytes]]]]:
 
 def test_a_perfect_history_is_accepted() -> None:
     writer, found = one_writer()
-    assert soak.faults_of([writer], found) == []
+    assert faults_of([writer], found) == []
 
 
 def test_a_lost_record_is_told() -> None:
     writer, found = one_writer()
     del found[0][2]
-    assert soak.faults_of([writer], found) == ["LOST: w 2, acknowledged at (0, 2)"]
+    assert faults_of([writer], found) == ["LOST: w 2, acknowledged at (0, 2)"]
 
 
 def test_a_record_that_is_there_twice_is_told() -> None:
     writer, found = one_writer()
     found[1] = [(0, b"w:2:")]
-    assert soak.faults_of([writer], found) == ["w 2 is there 2 times: [(0, 2), (1, 0)]"]
+    assert faults_of([writer], found) == ["w 2 is there 2 times: [(0, 2), (1, 0)]"]
+
+
+def log_of(*batches: tuple[int, int, int, list[str]]) -> tuple[Records, dict[int, Sessions]]:
+    """A partition of batches: producer id, producer epoch, first sequence, values."""
+    log, found = b"", []
+    for producer_id, producer_epoch, sequence, values in batches:
+        first_offset = len(found)
+        records = [Record(first_offset + i, 0, None, v.encode(), ()) for i, v in enumerate(values)]
+        log += build_batch(
+            records,
+            base_offset=first_offset,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=sequence,
+        )
+        found += [(record.offset, record.value or b"") for record in records]
+    return {0: found}, {0: Sessions.of(log)}
+
+
+@pytest.mark.parametrize(
+    ("name", "second", "told"),
+    [
+        ("confluent-2", (7, 1), False),
+        ("confluent-2", (7, 0), True),  # the broker should have known it
+        ("confluent-2", (8, 1), True),
+        ("confluent-1", (7, 1), True),  # has one request in flight
+        ("kafka-python-1", (7, 1), True),
+    ],
+)
+def test_only_librdkafka_may_send_records_anew_under_a_later_epoch(
+    name: str, second: tuple[int, int], told: bool
+) -> None:
+    writer = Writer(name, sent=3)
+    for number in range(3):
+        writer.delivered(number, 0, number)
+    values = [f"{name}:{number}:" for number in range(3)]
+    found, sessions = log_of((7, 0, 0, values), (*second, 0, values[1:]))
+    wrong = faults_of([writer], found, sessions)
+    assert bool(wrong) is told
+    assert writer.sent_anew == (0 if told else 2)
 
 
 def test_records_out_of_order_are_told() -> None:
     writer, found = one_writer()
     first, second, third, fourth = found[0]
     found[0] = [first, (1, third[1]), (2, second[1]), fourth]
-    wrong = soak.faults_of([writer], found)
+    wrong = faults_of([writer], found)
     assert "soak-0 at 2: w 1 after 2" in wrong
     assert "w 1 acknowledged at (0, 1), is at [(0, 2)]" in wrong
 
@@ -48,18 +91,18 @@ def test_records_out_of_order_are_told() -> None:
 def test_a_record_without_any_answer_is_told() -> None:
     writer, found = one_writer()
     writer.sent = 5
-    assert soak.faults_of([writer], found) == ["w: of 5 records 4 are acknowledged"]
+    assert faults_of([writer], found) == ["w: of 5 records 4 are acknowledged"]
 
 
 def test_a_failed_delivery_is_told() -> None:
     writer, found = one_writer()
     writer.errors.append("timed out")
-    assert soak.faults_of([writer], found) == ["w: timed out"]
+    assert faults_of([writer], found) == ["w: timed out"]
 
 
 def test_a_record_that_was_read_and_then_replaced_is_told() -> None:
     _, found = one_writer()
-    reader = soak.Reader({(0, offset): value for offset, value in found[0]})
+    reader = Reader({(0, offset): value for offset, value in found[0]})
     assert reader.faults(found) == []
     reader.seen[0, 3] = b"w:9:"
     reader.seen[0, 4] = b"w:4:"
