@@ -240,6 +240,8 @@ class ControllerNode:
         if found.get("node.id", node_id) != node_id and not self._shared:
             raise OSError(f"it belongs to node {found['node.id']}, not to {node_id}")
         cluster_id = self._cluster_id or stored
+        if not cluster_id and self._shared and not self._alone:
+            raise OSError("another controller is just about to give the cluster its id; try again")
         while not cluster_id or cluster_id.startswith("-"):
             cluster_id = encode_uuid(self._random.randbytes(16)).decode()
         if not stored:
