@@ -130,7 +130,9 @@ def test_what_a_killed_process_has_left_the_next_start_removes(engine: Any, tmp_
     process.communicate()
     with Cluster(isolation="docker"):
         assert not set(left) & set(ours(engine, tmp_path))
-    assert len(sweep(str(tmp_path))) == 1  # its directory: once in a process, which may have been before
+    assert (
+        len(sweep(str(tmp_path))) == 1
+    )  # its directory: once in a process, which may have been before
 
 
 def test_the_plugin(tmp_path: Path) -> None:

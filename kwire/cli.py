@@ -26,13 +26,14 @@ _config_option = click.option(
     type=_path,
     help="Kafka's server.properties to read first.",
 )
-_override_option = click.option(
-    "-c",
-    "overrides",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="One configuration key of Kafka's; repeatable.",
+_log_level_option = click.option(
+    "--log-level",
+    type=click.Choice(_LOG_LEVELS, case_sensitive=False),
+    default="info",
+    show_default=True,
+    help="What goes to stderr.",
 )
+_log_json_option = click.option("--log-json", is_flag=True, help="Log lines as JSON.")
 
 
 def _key_value(
@@ -45,6 +46,16 @@ def _key_value(
             raise click.BadParameter(f"expected key=value, not {item!r}")
         values[key.strip()] = value
     return values
+
+
+_override_option = click.option(
+    "-c",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_key_value,
+    help="One configuration key of Kafka's; repeatable.",
+)
 
 
 def _topics(
@@ -111,14 +122,7 @@ def cli() -> None:
     help="Several brokers: all in one process, or each in a process of its own.",
 )
 @_config_option
-@click.option(
-    "-c",
-    "overrides",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=_key_value,
-    help="One configuration key of Kafka's; repeatable.",
-)
+@_override_option
 @click.option(
     "--topic",
     "topics",
@@ -145,14 +149,8 @@ def cli() -> None:
     type=click.IntRange(0, 2**31 - 1),
     help="Node id of the first broker.  [default: 1]",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(_LOG_LEVELS, case_sensitive=False),
-    default="info",
-    show_default=True,
-    help="What goes to stderr.",
-)
-@click.option("--log-json", is_flag=True, help="Log lines as JSON.")
+@_log_level_option
+@_log_json_option
 def up(
     control_port: int,
     **options: object,
@@ -253,28 +251,15 @@ def _controllers(
     help="The cluster's size, which some defaults depend on.",
 )
 @_config_option
-@click.option(
-    "-c",
-    "overrides",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=_key_value,
-    help="One configuration key of Kafka's; repeatable.",
-)
+@_override_option
 @click.option("--as-version", metavar="RELEASE", help="Serve what this release of Kafka serves.")
 @click.option("--temporary", is_flag=True, help="The data need not survive a power cut: no fsync.")
 @click.option("--again", is_flag=True, hidden=True)
 @click.option("--network", multiple=True, hidden=True)
 @click.option("--recent-requests", is_flag=True, hidden=True)
 @click.option("--supervised", is_flag=True, hidden=True)
-@click.option(
-    "--log-level",
-    type=click.Choice(_LOG_LEVELS, case_sensitive=False),
-    default="info",
-    show_default=True,
-    help="What goes to stderr.",
-)
-@click.option("--log-json", is_flag=True, help="Log lines as JSON.")
+@_log_level_option
+@_log_json_option
 def node(supervised: bool, log_level: str, log_json: bool, **options: object) -> None:
     """Run one node of a cluster: a broker, or the controller.
 
@@ -287,14 +272,7 @@ def node(supervised: bool, log_level: str, log_json: bool, **options: object) ->
 
 @cli.command(epilog=_example("kwire config --unused --config server.properties"))
 @_config_option
-@click.option(
-    "-c",
-    "overrides",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=_key_value,
-    help="One configuration key of Kafka's; repeatable.",
-)
+@_override_option
 @click.option(
     "--unused",
     is_flag=True,

@@ -9,16 +9,15 @@ import asyncio
 import logging
 import os
 
-from kwire.replication.config import BrokerConfig, ConfigError
 from kwire.server.listeners import (
-    SECURITY_PROTOCOLS,
     format_address,
     inter_broker_listener,
 )
 from kwire.server.log_dirs import LogDirs, disk_space, load_error, split_dirs
 from kwire.server.logs import event
 from kwire.server.node import Node
-from kwire.server.settings import NodeError, SettingsError
+from kwire.server.parts import configured, endpoints
+from kwire.server.settings import NodeError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,9 +25,7 @@ if TYPE_CHECKING:
 
     from kwire.broker import Broker
     from kwire.controller_node import ControllerNode
-    from kwire.replication.metadata import Endpoint
     from kwire.server.file_log_store import FileLogStore
-    from kwire.server.listeners import Listener
 
 _log = logging.getLogger(__name__)
 
@@ -106,18 +103,9 @@ class NodeRunner:
         self.settings = settings
         values = {**settings.values, "log.dirs": settings.data_dir}
         values.pop("log.dir", None)
-        self._caps: dict[int, tuple[int, int]] | None = None
-        try:
-            self.config = BrokerConfig(values, brokers=settings.brokers)
-            self.node = Node(self.config)
-            if settings.as_version is not None:
-                from kwire.apis.releases import release_ranges
-
-                self._caps = release_ranges(settings.as_version)
-        except ConfigError as error:
-            raise SettingsError(str(error)) from None
-        except ValueError as error:
-            raise SettingsError(f"--as-version: {error}") from None
+        self.config, self.node, self._caps = configured(
+            values, settings.as_version, brokers=settings.brokers
+        )
         self.core: Broker | ControllerNode
         self.on_halted: Callable[[str], None] | None = None
         """Hears that the broker has ended itself, and why; nothing of it is left then."""
@@ -216,7 +204,6 @@ class NodeRunner:
 
         settings, node = self.settings, self.node
         random = Random(int.from_bytes(os.urandom(8), "big"))
-        endpoints = [_endpoint(listener) for listener in node.listeners]
         if settings.role == CONTROLLER:
             from kwire.controller_node import ControllerNode
             from kwire.server.file_log_store import FileLogStore
@@ -237,7 +224,7 @@ class NodeRunner:
                 shared=settings.standby,
                 alone=store.is_alone,
             )
-            self.core.start(endpoints)
+            self.core.start(endpoints(node))
             return
         from kwire.broker import Broker
         from kwire.replication.cluster_member import ClusterSettings
@@ -270,7 +257,7 @@ class NodeRunner:
             from kwire.recent import RecentRequests
 
             self.core.sessions.recent = RecentRequests(node.clock, self.core.services.metadata)
-        self.core.start(endpoints)
+        self.core.start(endpoints(node))
 
     def _load_error(self, error: Exception) -> Exception:
         from kwire.protocol.errors import KafkaError
@@ -355,14 +342,3 @@ def reachable(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)
-
-
-def _endpoint(listener: Listener) -> Endpoint:
-    from kwire.replication.metadata import Endpoint
-
-    return Endpoint(
-        listener.name,
-        listener.advertised_host,
-        listener.advertised_port,
-        SECURITY_PROTOCOLS.index(listener.security_protocol),
-    )

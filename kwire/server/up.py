@@ -13,10 +13,9 @@ import os
 import signal
 import sys
 
-from kwire.replication.config import BrokerConfig, ConfigError
 from kwire.server import logs
-from kwire.server.listeners import SECURITY_PROTOCOLS
-from kwire.server.node import Node, new_event_loop, settle_garbage_collector
+from kwire.server.node import new_event_loop, settle_garbage_collector
+from kwire.server.parts import configured, endpoints
 from kwire.server.settings import NodeError, SettingsError, UpSettings, config_values, data_dir_of
 
 TYPE_CHECKING = False
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     import asyncio
 
     from kwire.broker import Broker
-    from kwire.replication.metadata import Endpoint
-    from kwire.server.listeners import Listener
     from kwire.server.log_dirs import LogDirs
     from kwire.server.temporary import TemporaryDirectory
 
@@ -44,18 +41,7 @@ class _Process:
         self.folder: TemporaryDirectory | None = None
         self.dirs: LogDirs | None = None
         self.halted: str | None = None
-        self.caps: dict[int, tuple[int, int]] | None = None
-        try:
-            self.config = BrokerConfig(values)
-            self.node = Node(self.config)
-            if settings.as_version is not None:
-                from kwire.apis.releases import release_ranges
-
-                self.caps = release_ranges(settings.as_version)
-        except ConfigError as error:
-            raise SettingsError(str(error)) from None
-        except ValueError as error:
-            raise SettingsError(f"--as-version: {error}") from None
+        self.config, self.node, self.caps = configured(values, settings.as_version)
         for key in self.config.unknown_keys():
             logs.event(_log, logging.WARNING, "unknown configuration key, ignored", key=key)
 
@@ -126,7 +112,7 @@ class _Process:
                 report=lambda text: _log.warning("%s", text),
                 on_halt=halt,
             )
-            broker.start([_endpoint(listener) for listener in node.listeners])
+            broker.start(endpoints(node))
         except (OSError, JournalError, KafkaError) as error:
             raise load_error(self.data_dir, error) from None
         logs.event(
@@ -187,17 +173,6 @@ class _Process:
             remove(self.settings.ready_file)
         if self.folder is not None:
             self.folder.remove()
-
-
-def _endpoint(listener: Listener) -> Endpoint:
-    from kwire.replication.metadata import Endpoint
-
-    return Endpoint(
-        listener.name,
-        listener.advertised_host,
-        listener.advertised_port,
-        SECURITY_PROTOCOLS.index(listener.security_protocol),
-    )
 
 
 def made_temporary(path: str) -> TemporaryDirectory:
