@@ -216,7 +216,12 @@ class Cluster:
     # --- disks ---
 
     def directory(self, node: int, topic: str, index: int = 0) -> Path:
-        return Path(self.supervisor.data_dir) / f"broker-{node}" / f"{topic}-{index}"
+        """Where a broker keeps its copy of a partition, in whichever of its log directories."""
+        folders = [
+            Path(path) / f"broker-{node}" / f"{topic}-{index}"
+            for path in self.supervisor.data_dir.split(",")
+        ]
+        return next((folder for folder in folders if folder.exists()), folders[0])
 
     def log(self, node: int, topic: str, index: int = 0) -> bytes:
         """The bytes of a broker's copy of a partition."""
@@ -260,9 +265,10 @@ def running(
     brokers: int = 3,
     log_level: str = "info",
     controllers: int = 1,
+    dirs: int = 1,
     **config: str,
 ) -> Iterator[Cluster]:
-    """A started cluster; configuration keys are written with _ for dots."""
+    """A started cluster; configuration keys are written with _ for dots. `dirs`: log directories of a broker."""
     folder.mkdir(parents=True, exist_ok=True)
     values = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -270,7 +276,7 @@ def running(
     }
     supervisor = Supervisor(
         values,
-        str(folder / "data"),
+        ",".join(str(folder / f"data{number or ''}") for number in range(dirs)),
         brokers=brokers,
         controllers=controllers,
         isolation=PROCESS,
