@@ -482,6 +482,17 @@ def test_truncation_brings_producers_back_to_where_they_were() -> None:
     assert one.append(b"x", producer=(7, 0, 30)).duplicate
 
 
+def test_a_batch_cut_off_where_a_segment_began_is_no_duplicate_when_it_comes_again() -> None:
+    one = OneLog()
+    one.append(b"a", producer=(7, 0, 0))
+    one.log.roll()
+    one.append(b"b", producer=(7, 0, 1))
+    one.log.truncate_to(1)
+    again = one.append(b"b", producer=(7, 0, 1))
+    assert (again.first_offset, again.duplicate) == (1, False)
+    assert one.log.log_end_offset == 2
+
+
 def test_truncation_reopens_a_transaction_and_forgets_its_abort() -> None:
     one = OneLog()
     one.append(b"t", producer=(8, 0, 0), transactional=True)
