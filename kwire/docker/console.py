@@ -1,7 +1,14 @@
-"""kafka-console-producer and kafka-console-consumer of the image: lines to records and back."""
+"""kafka-console-producer and kafka-console-consumer of the image: lines to records and back.
+
+Answers to kafka.tools.ConsoleProducer and LineMessageReader, ConsoleConsumer and DefaultMessageFormatter, with their
+properties; records with a key go where Kafka's partitioner puts them (murmur2). A group's offsets are read and
+committed, but its partitions are not shared among several consumers: each reads all of them.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 
 from kwire.docker.client import Client, ToolError, check
@@ -9,14 +16,16 @@ from kwire.protocol.records import Record, build_batch, iter_batches, iter_recor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
     from typing import BinaryIO
 
     from kwire.docker.client import Connection
     from kwire.protocol.schemas.fetch import PartitionData
 
 _PRODUCE_VERSION, _FETCH_VERSION, _LIST_OFFSETS_VERSION = 9, 12, 7
-_LINES_A_BATCH = 1000
+_READ_BYTES = 1 << 16
 _POLL_MS = 250
+_UINT32 = 0xFFFFFFFF
 
 
 def list_offset(leader: Connection, topic: str, partition: int, timestamp: int) -> int:
@@ -36,32 +45,114 @@ def list_offset(leader: Connection, topic: str, partition: int, timestamp: int) 
     return int(found.offset)
 
 
-def _on(properties: dict[str, str], key: str) -> bool:
-    return properties.get(key, "false").lower() == "true"
+def murmur2(data: bytes) -> int:
+    """Kafka's hash of a key, as an unsigned number (Utils.murmur2)."""
+    size = len(data)
+    value = 0x9747B28C ^ size
+    whole = size & ~3
+    for start in range(0, whole, 4):
+        part = int.from_bytes(data[start : start + 4], "little") * 0x5BD1E995 & _UINT32
+        part = (part ^ part >> 24) * 0x5BD1E995 & _UINT32
+        value = (value * 0x5BD1E995 & _UINT32) ^ part
+    if whole < size:
+        value ^= int.from_bytes(data[whole:], "little")
+        value = value * 0x5BD1E995 & _UINT32
+    value = (value ^ value >> 13) * 0x5BD1E995 & _UINT32
+    return value ^ value >> 15
 
 
-def produce_lines(client: Client, topic: str, properties: dict[str, str], lines: BinaryIO) -> None:
-    """A record a line, in turns over the partitions, or by key (parse.key=true, key.separator)."""
+def partition_of(key: bytes, partitions: int) -> int:
+    """Where Kafka's default partitioner puts a key."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def _on(properties: Mapping[str, str], key: str, default: str = "false") -> bool:
+    return properties.get(key, default).strip().lower() == "true"
+
+
+# -- the producer ----------------------------------------------------------------------------------------------------
+
+
+class LineReader:
+    """A line as key, value and headers, as LineMessageReader's properties say."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._parse_key = _on(properties, "parse.key")
+        self._parse_headers = _on(properties, "parse.headers")
+        self._key_separator = properties.get("key.separator", "\t").encode()
+        self._headers_delimiter = properties.get("headers.delimiter", "\t").encode()
+        self._headers_separator = properties.get("headers.separator", ",").encode()
+        self._header_separator = properties.get("headers.key.separator", ":").encode()
+        self._ignore_error = _on(properties, "ignore.error")
+        marker = properties.get("null.marker")
+        self._null = None if marker is None else marker.encode()
+
+    def record(self, line: bytes, number: int, timestamp_ms: int) -> Record:
+        """ToolError for a line without what is to be parsed, with its number."""
+        headers: list[tuple[str, bytes | None]] = []
+        rest, key = line, None
+        if self._parse_headers:
+            text, rest = self._split(rest, self._headers_delimiter, "headers delimiter", number)
+            if text is not None and text != self._null:
+                headers = [self._header(item) for item in text.split(self._headers_separator)]
+        if self._parse_key:
+            key, rest = self._split(rest, self._key_separator, "key separator", number)
+        return Record(-1, timestamp_ms, self._or_null(key), self._or_null(rest), headers)
+
+    def _split(
+        self, line: bytes, separator: bytes, what: str, number: int
+    ) -> tuple[bytes | None, bytes]:
+        first, found, rest = line.partition(separator)
+        if found:
+            return first, rest
+        if self._ignore_error:
+            return None, line
+        raise ToolError(
+            f"No {what} found on line number {number}: '{line.decode('utf-8', 'replace')}'"
+        )
+
+    def _header(self, item: bytes) -> tuple[str, bytes | None]:
+        name, _, value = item.partition(self._header_separator)
+        return name.decode("utf-8", "surrogateescape"), self._or_null(value)
+
+    def _or_null(self, value: bytes | None) -> bytes | None:
+        return None if value == self._null else value
+
+
+def produce_lines(client: Client, topic: str, properties: Mapping[str, str], source: int) -> None:
+    """A record a line of a file descriptor, sent as soon as no more is there to be read."""
     leaders = sorted(client.leaders(topic, create=True).items())
-    parse_key = _on(properties, "parse.key")
-    separator = properties.get("key.separator", "\t").encode()
-    pending: dict[int, list[Record]] = {}
-    turn = 0
-    for count, line in enumerate(lines, 1):
-        value = line.rstrip(b"\n")
-        key = None
-        place = turn
-        if parse_key:
-            key, found, value = value.partition(separator)
-            if not found:
-                raise ToolError(f"no key separator found in line {count}")
-            place = sum(key)  # equal keys to one partition; which, no reader asks
-        record = Record(-1, time.time_ns() // 1_000_000, key, value)
-        pending.setdefault(place % len(leaders), []).append(record)
-        if count % _LINES_A_BATCH == 0:
+    reader = LineReader(properties)
+    number = 0
+    terminal = os.isatty(source)
+    for turn, lines in enumerate(_chunks(source, terminal)):
+        pending: dict[int, list[Record]] = {}
+        now_ms = time.time_ns() // 1_000_000
+        try:
+            for line in lines:
+                number += 1
+                record = reader.record(line, number, now_ms)
+                place = turn if record.key is None else partition_of(record.key, len(leaders))
+                pending.setdefault(place % len(leaders), []).append(record)
+        finally:
             _send(topic, leaders, pending)
-            turn += 1
-    _send(topic, leaders, pending)
+
+
+def _chunks(source: int, terminal: bool) -> Iterator[list[bytes]]:
+    """Lines, as many as could be read at once."""
+    rest = b""
+    while True:
+        if terminal:
+            sys.stdout.write(">")
+            sys.stdout.flush()
+        data = os.read(source, _READ_BYTES)
+        *lines, rest = (rest + data).split(b"\n")
+        if not data and rest:
+            lines, rest = [rest], b""
+        if lines:
+            yield [line.removesuffix(b"\r") for line in lines]
+        if not data:
+            return
 
 
 def _send(
@@ -83,48 +174,134 @@ def _send(
         )
         answer = leader.ask(_PRODUCE_VERSION, request).responses[0].partition_responses[0]
         check(answer.error_code, answer.error_message)
-    pending.clear()
+
+
+# -- the consumer ----------------------------------------------------------------------------------------------------
+
+
+class Formatter:
+    """A record as bytes, as DefaultMessageFormatter's properties say."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        def text(key: str, default: str) -> bytes:
+            return properties.get(key, default).encode()
+
+        separator = text("key.separator", "\t")
+        self._separator = separator
+        self._end = text("line.separator", "\n")
+        self._headers_separator = text("headers.separator", ",")
+        self._null = text("null.literal", "null")
+        parts: list[Callable[[int, Record, str], bytes]] = []
+        if _on(properties, "print.timestamp"):
+            parts.append(lambda _, record, kind: b"%s:%d" % (kind.encode(), record.timestamp))
+        if _on(properties, "print.partition"):
+            parts.append(lambda partition, _record, _kind: b"Partition:%d" % partition)
+        if _on(properties, "print.offset"):
+            parts.append(lambda _, record, _kind: b"Offset:%d" % record.offset)
+        if _on(properties, "print.headers"):
+            parts.append(lambda _, record, _kind: self._headers(record))
+        if _on(properties, "print.key"):
+            parts.append(lambda _, record, _kind: self._or_null(record.key))
+        if _on(properties, "print.value", "true"):
+            parts.append(lambda _, record, _kind: self._or_null(record.value))
+        self._parts = parts
+
+    def line(self, partition: int, record: Record, timestamp_kind: str) -> bytes:
+        """What is written of a record, its end included."""
+        parts = [part(partition, record, timestamp_kind) for part in self._parts]
+        return self._separator.join(parts) + self._end
+
+    def _or_null(self, value: bytes | None) -> bytes:
+        return self._null if value is None else bytes(value)
+
+    def _headers(self, record: Record) -> bytes:
+        if not record.headers:
+            return b"NO_HEADERS"
+        return self._headers_separator.join(
+            name.encode("utf-8", "surrogateescape") + b":" + self._or_null(value)
+            for name, value in record.headers
+        )
+
+
+class Reading:
+    """Partitions that are read, and how far: key (topic, partition)."""
+
+    def __init__(self, client: Client, group: str | None) -> None:
+        self._client = client
+        self._group = group
+        self._leaders: dict[tuple[str, int], Connection] = {}
+        self._positions: dict[tuple[str, int], int] = {}
+        self._committed: dict[tuple[str, int], int] = {}
+
+    def add(self, topic: str, partition: int | None, start: int) -> None:
+        """All partitions of a topic, or one. `start`: an offset, -2 earliest, -1 latest; a group's own comes first."""
+        leaders = self._client.leaders(topic, create=True)
+        if partition is not None and partition not in leaders:
+            raise ToolError(f"topic {topic} has no partition {partition}")
+        known: Mapping[tuple[str, int], int] = {}
+        if self._group is not None:
+            from kwire.docker.groups import committed_offsets
+
+            known = committed_offsets(self._client, self._group)
+        for index, leader in sorted(leaders.items()):
+            if partition in (None, index):
+                key = topic, index
+                self._leaders[key] = leader
+                self._positions[key] = (
+                    known[key]
+                    if key in known
+                    else start
+                    if start >= 0
+                    else list_offset(leader, topic, index, start)
+                )
+
+    def poll(self) -> Iterator[tuple[int, Record, str]]:
+        """What has come since, with its partition and the kind of its timestamp."""
+        for key, leader in self._leaders.items():
+            topic, index = key
+            wait_ms = _POLL_MS // len(self._leaders)
+            start = self._positions[key]
+            data = _fetch(leader, topic, index, start, wait_ms)
+            records = data.records or b""
+            for header in iter_batches(records):
+                for record in () if header.is_control else iter_records(records, header):
+                    if record.offset >= start:
+                        self._positions[key] = record.offset + 1
+                        yield index, record, header.timestamp_type
+                self._positions[key] = header.next_offset
+
+    def commit(self) -> None:
+        """The group's offsets, where there is a group and something new."""
+        news = {
+            key: position
+            for key, position in self._positions.items()
+            if self._committed.get(key) != position
+        }
+        if self._group is not None and news:
+            from kwire.docker.groups import commit_offsets
+
+            commit_offsets(self._client, self._group, news)
+            self._committed.update(news)
 
 
 def consume_lines(
-    client: Client,
-    topic: str,
-    properties: dict[str, str],
-    out: BinaryIO,
-    *,
-    start: int,
-    max_messages: int,
-    timeout_ms: int,
-    partition: int | None,
-) -> None:
-    """A line a record, until `max_messages` (-1: no limit) or until `timeout_ms` without one (-1: for ever)."""
-    leaders = {
-        index: leader
-        for index, leader in sorted(client.leaders(topic, create=True).items())
-        if partition in (None, index)
-    }
-    if not leaders:
-        raise ToolError(f"topic {topic} has no partition {partition}")
-    positions = {
-        index: list_offset(leader, topic, index, start) for index, leader in leaders.items()
-    }
-    print_key = _on(properties, "print.key")
-    separator = properties.get("key.separator", "\t").encode()
-    left = max_messages
+    reading: Reading, formatter: Formatter, out: BinaryIO, *, max_messages: int, timeout_ms: int
+) -> Iterator[int]:
+    """A line a record, until `max_messages` (-1: no limit) or until `timeout_ms` without one (-1: for ever).
+
+    Yields how many there were by then."""
+    count = 0
     last = time.monotonic()
-    while left != 0:
-        for index, leader in leaders.items():
-            data = _fetch(leader, topic, index, positions[index], _POLL_MS // len(leaders))
-            for record in _records(data, positions[index]):
-                positions[index] = record.offset + 1
-                last = time.monotonic()
-                if left == 0:
-                    break
-                key = record.key if record.key is not None else b"null"
-                value = record.value if record.value is not None else b"null"
-                out.write((key + separator if print_key else b"") + value + b"\n")
-                left -= 1
+    while count != max_messages:
+        for partition, record, kind in reading.poll():
+            out.write(formatter.line(partition, record, kind))
+            count += 1
+            last = time.monotonic()
+            if count == max_messages:
+                break
         out.flush()
+        reading.commit()
+        yield count
         if timeout_ms >= 0 and (time.monotonic() - last) * 1000 > timeout_ms:
             return
 
@@ -139,15 +316,3 @@ def _fetch(leader: Connection, topic: str, index: int, offset: int, wait_ms: int
     data: PartitionData = leader.ask(_FETCH_VERSION, request).responses[0].partitions[0]
     check(data.error_code)
     return data
-
-
-def _records(data: PartitionData, position: int) -> list[Record]:
-    if not data.records:
-        return []
-    return [
-        record
-        for header in iter_batches(data.records)
-        if not header.is_control
-        for record in iter_records(data.records, header)
-        if record.offset >= position
-    ]

@@ -1,9 +1,10 @@
 """Kafka's command line tools, as far as scripts and health checks in containers use them.
 
-Answers to kafka-topics, kafka-configs, kafka-console-producer, kafka-console-consumer, kafka-consumer-groups --list,
-kafka-get-offsets, kafka-broker-api-versions, kafka-cluster cluster-id and Confluent's `cub kafka-ready`. Options that
-mean nothing here are taken and ignored; a use that is not there is refused in one line with status 1, as Kafka's own
-refusals are. ZooKeeper's address (--zookeeper) is taken for "this broker".
+Answers to kafka-topics, kafka-configs, kafka-console-producer, kafka-console-consumer, kafka-consumer-groups,
+kafka-get-offsets, kafka-broker-api-versions, kafka-cluster cluster-id and Confluent's `cub kafka-ready`. As Kafka's own
+do, they wait for a broker that does not listen yet, a minute at most. Options that mean nothing here are taken and
+ignored; a use that is not there is refused in one line with status 1, as Kafka's own refusals are. ZooKeeper's address
+(--zookeeper) is taken for "this broker".
 """
 
 from __future__ import annotations
@@ -13,154 +14,90 @@ import sys
 import time
 
 from kwire.docker.client import Client, ToolError, check
+from kwire.docker.options import Options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.docker.client import Connection
+    from kwire.protocol.schemas.metadata import MetadataResponsePartition
 
-# What takes no value.
-_FLAGS = frozenset(
-    (
-        "all",
-        "all-groups",
-        "all-topics",
-        "alter",
-        "create",
-        "delete",
-        "describe",
-        "disable-rack-aware",
-        "enable-systest-events",
-        "entity-default",
-        "exclude-internal",
-        "force",
-        "from-beginning",
-        "if-exists",
-        "if-not-exists",
-        "list",
-        "members",
-        "offsets",
-        "print-config",
-        "state",
-        "version",
-    )
-)
 _TOPIC, _BROKER = 2, 4
 _RESOURCES = {"topics": _TOPIC, "brokers": _BROKER}
 _EARLIEST, _LATEST = -2, -1
-
-
-class Options:
-    """--name value, --name=value and flags; what comes several times is a list."""
-
-    def __init__(self, arguments: list[str]) -> None:
-        self._values: dict[str, list[str]] = {}
-        self.words: list[str] = []
-        rest = list(arguments)
-        while rest:
-            word = rest.pop(0)
-            if not word.startswith("-") or word == "-":
-                self.words.append(word)
-                continue
-            name, separator, value = word.lstrip("-").partition("=")
-            if not separator and name not in _FLAGS:
-                if not rest:
-                    raise ToolError(f"--{name} needs a value")
-                value = rest.pop(0)
-            self._values.setdefault(name, []).append(value)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
-
-    def all(self, *names: str) -> list[str]:
-        """Every value of an option that goes by one of these names."""
-        return [value for name in names for value in self._values.get(name, ())]
-
-    def get(self, *names: str) -> str | None:
-        """The last value."""
-        values = self.all(*names)
-        return values[-1] if values else None
-
-    def number(self, name: str, default: int) -> int:
-        """An integer. ToolError."""
-        text = self.get(name)
-        if text is None:
-            return default
-        try:
-            return int(text)
-        except ValueError:
-            raise ToolError(f"--{name}: not a number: {text}") from None
-
-    def need(self, *names: str) -> str:
-        """The value. ToolError when it was not given."""
-        value = self.get(*names)
-        if value is None:
-            raise ToolError(f"Missing required argument --{names[0]}")
-        return value
-
-    def pairs(self, *names: str) -> dict[str, str]:
-        """key=value options."""
-        pairs = {}
-        for item in self.all(*names):
-            key, separator, value = item.partition("=")
-            if not separator:
-                raise ToolError(f"--{names[0]}: expected key=value, not {item}")
-            pairs[key] = value
-        return pairs
-
-    def client(self) -> Client:
-        """A connection to --bootstrap-server, else to this container's broker."""
-        servers = self.get("bootstrap-server", "broker-list", "b")
-        return Client(servers or _own_address())
-
-
-def _own_address() -> str:
-    from kwire.docker.container import HEALTH_FILE
-
-    try:
-        with open(HEALTH_FILE, encoding="ascii") as file:
-            return ":".join(file.read().split())
-    except OSError:
-        return "localhost:9092"
+_ENDS = {"earliest": _EARLIEST, "latest": _LATEST}
+_PARTITION_FILTERS = (
+    "under-replicated-partitions",
+    "unavailable-partitions",
+    "under-min-isr-partitions",
+    "at-min-isr-partitions",
+)
 
 
 def topics(options: Options) -> None:
-    """kafka-topics"""
+    """kafka-topics --list | --create | --describe | --alter --partitions N | --delete, with --topic NAME"""
+    ways = [name for name in ("list", "create", "describe", "alter", "delete") if name in options]
+    if len(ways) != 1:
+        raise ToolError(
+            "exactly one of --list, --create, --describe, --alter, --delete is expected"
+        )
     client = options.client()
-    name = options.get("topic")
-    if "list" in options:
-        found = client.metadata(None).topics
-        sys.stdout.write("".join(f"{topic.name}\n" for topic in sorted(found, key=_name)))
-    elif "create" in options:
+    if ways == ["create"]:
         _create_topic(client, options, options.need("topic"))
-    elif "delete" in options:
+        return
+    if ways[0] in ("alter", "delete"):
+        options.need("topic")
+    names = _matching(client, options)
+    if ways == ["list"]:
+        sys.stdout.write("".join(f"{name}\n" for name in names))
+    elif ways == ["describe"]:
+        _describe_topics(client, names, options)
+    elif ways == ["delete"]:
         from kwire.protocol.schemas.topics import DeleteTopicsRequest
 
-        names = options.need("topic").split(",")
-        for result in client.bootstrap.ask(
-            5, DeleteTopicsRequest(topic_names=names, timeout_ms=30_000)
-        ).responses:
-            if not ("if-exists" in options and result.error_code == 3):
-                check(result.error_code, result.error_message or f"topic {result.name}")
-    elif "alter" in options:
-        from kwire.protocol.schemas.topics import CreatePartitionsRequest, CreatePartitionsTopic
-
-        change = CreatePartitionsTopic(
-            name=options.need("topic"), count=options.number("partitions", -1)
-        )
-        for outcome in client.bootstrap.ask(
-            2, CreatePartitionsRequest(topics=[change], timeout_ms=30_000)
-        ).results:
-            check(outcome.error_code, outcome.error_message)
-    elif "describe" in options:
-        _describe_topics(client, None if name is None else name.split(","))
+        request = DeleteTopicsRequest(topic_names=names, timeout_ms=30_000)
+        for result in client.bootstrap.ask(5, request).responses if names else ():
+            check(result.error_code, result.error_message or f"topic {result.name}")
     else:
-        raise ToolError(
-            "exactly one of --create, --list, --describe, --alter, --delete is expected"
+        _grow_topics(client, names, options)
+
+
+def _matching(client: Client, options: Options) -> list[str]:
+    """The topics that --topic, a regular expression, means; without it, all. ToolError when there is none."""
+    found = [topic for topic in client.metadata(None).topics if topic.name is not None]
+    if "exclude-internal" in options:
+        found = [topic for topic in found if not topic.is_internal]
+    names = sorted(str(topic.name) for topic in found)
+    pattern = options.get("topic")
+    if pattern is None:
+        return names
+    chosen = [name for name in names if _matches(pattern, name)]
+    if not chosen and "if-exists" not in options and "list" not in options:
+        raise ToolError(f"Topic '{pattern}' does not exist as expected")
+    return chosen
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Kafka's lists of expressions: between commas or bars."""
+    import re
+
+    try:
+        return (
+            re.fullmatch(pattern.strip("\"'").replace(",", "|").replace(" ", ""), name) is not None
         )
+    except re.error as error:
+        raise ToolError(f"{pattern} is no regular expression: {error}") from None
 
 
-def _name(topic: object) -> str:
-    return str(getattr(topic, "name", ""))
+def _grow_topics(client: Client, names: list[str], options: Options) -> None:
+    from kwire.protocol.schemas.topics import CreatePartitionsRequest, CreatePartitionsTopic
+
+    if options.get("partitions") is None:
+        raise ToolError("Missing required argument --partitions")
+    count = options.number("partitions", -1)
+    changes = [CreatePartitionsTopic(name=name, count=count, assignments=None) for name in names]
+    request = CreatePartitionsRequest(topics=changes, timeout_ms=30_000)
+    for outcome in client.bootstrap.ask(2, request).results if names else ():
+        check(outcome.error_code, outcome.error_message)
 
 
 def _create_topic(client: Client, options: Options, name: str) -> None:
@@ -188,22 +125,45 @@ def _create_topic(client: Client, options: Options, name: str) -> None:
     sys.stdout.write(f"Created topic {name}.\n")
 
 
-def _describe_topics(client: Client, names: list[str] | None) -> None:
-    for topic in sorted(client.metadata(names).topics, key=_name):
+def _describe_topics(client: Client, names: list[str], options: Options) -> None:
+    from base64 import urlsafe_b64encode
+
+    for topic in (
+        sorted(client.metadata(names).topics, key=lambda each: str(each.name)) if names else ()
+    ):
         check(topic.error_code, f"topic {topic.name}")
         configs = _describe(client.bootstrap, _TOPIC, topic.name or "")
         own = ",".join(f"{key}={value}" for key, (value, source) in configs.items() if source == 1)
         replicas = len(topic.partitions[0].replica_nodes) if topic.partitions else 0
-        sys.stdout.write(
-            f"Topic: {topic.name}\tPartitionCount: {len(topic.partitions)}\t"
-            f"ReplicationFactor: {replicas}\tConfigs: {own}\n"
-        )
-        for partition in sorted(topic.partitions, key=lambda each: each.partition_index):
+        topic_id = urlsafe_b64encode(bytes(topic.topic_id)).decode().rstrip("=")
+        least = int(configs.get("min.insync.replicas", ("1", 0))[0] or 1)
+        rows = [p for p in topic.partitions if _is_shown(p, options, least)]
+        if not any(name in options for name in _PARTITION_FILTERS) and (
+            own or "topics-with-overrides" not in options
+        ):
+            sys.stdout.write(
+                f"Topic: {topic.name}\tTopicId: {topic_id}\tPartitionCount: {len(topic.partitions)}\t"
+                f"ReplicationFactor: {replicas}\tConfigs: {own}\n"
+            )
+        if "topics-with-overrides" in options:
+            continue
+        for partition in sorted(rows, key=lambda each: each.partition_index):
             leader = partition.leader_id if partition.leader_id >= 0 else "none"
             sys.stdout.write(
                 f"\tTopic: {topic.name}\tPartition: {partition.partition_index}\tLeader: {leader}\t"
                 f"Replicas: {_joined(partition.replica_nodes)}\tIsr: {_joined(partition.isr_nodes)}\n"
             )
+
+
+def _is_shown(partition: MetadataResponsePartition, options: Options, least: int) -> bool:
+    in_sync = len(partition.isr_nodes)
+    wanted = {
+        "under-replicated-partitions": in_sync < len(partition.replica_nodes),
+        "unavailable-partitions": partition.leader_id < 0,
+        "under-min-isr-partitions": in_sync < least,
+        "at-min-isr-partitions": in_sync == least,
+    }
+    return all(shown for name, shown in wanted.items() if name in options)
 
 
 def _joined(numbers: list[int]) -> str:
@@ -288,51 +248,81 @@ def _config_list(text: str) -> dict[str, str]:
 
 
 def console_producer(options: Options) -> None:
-    """kafka-console-producer: a record a line"""
+    """kafka-console-producer --topic NAME [--property parse.key=true --property key.separator=:]: a record a line"""
     from kwire.docker.console import produce_lines
 
-    produce_lines(
-        options.client(), options.need("topic"), options.pairs("property"), sys.stdin.buffer
-    )
+    properties = options.pairs("property", "reader-property")
+    produce_lines(options.client(), options.need("topic"), properties, sys.stdin.fileno())
 
 
 def console_consumer(options: Options) -> None:
-    """kafka-console-consumer: without a group; all partitions"""
-    from kwire.docker.console import consume_lines
+    """kafka-console-consumer --topic NAME [--from-beginning] [--max-messages N] [--timeout-ms N] [--group NAME]
+    [--partition N --offset N] [--property print.key=true]: all partitions, unless one is named"""
+    from kwire.docker.console import Formatter, Reading, consume_lines
 
-    partition = options.get("partition")
-    consume_lines(
-        options.client(),
-        options.need("topic"),
-        options.pairs("property"),
-        sys.stdout.buffer,
-        start=_EARLIEST if "from-beginning" in options else _LATEST,
-        max_messages=options.number("max-messages", -1),
-        timeout_ms=options.number("timeout-ms", -1),
-        partition=None if partition is None else options.number("partition", 0),
+    pattern = options.get("include", "whitelist")
+    topic = options.need("topic") if pattern is None else None
+    formatter = Formatter(options.pairs("property", "formatter-property"))
+    numbers = [options.number(name, -1) for name in ("max-messages", "timeout-ms")]
+    partition = None if options.get("partition") is None else options.number("partition", 0)
+    start = _start(options)
+    client = options.client()
+    names = (
+        [topic]
+        if topic is not None
+        else [n for n in _all_names(client) if _matches(pattern or "", n)]
+    )
+    if not names:
+        raise ToolError(f"no topic matches {pattern}")
+    reading = Reading(client, options.get("group"))
+    for name in names:
+        reading.add(name, partition, start)
+    total = 0
+    try:
+        for count in consume_lines(
+            reading,
+            formatter,
+            sys.stdout.buffer,
+            max_messages=numbers[0],
+            timeout_ms=numbers[1],
+        ):
+            total = count
+    except KeyboardInterrupt:
+        pass
+    sys.stderr.write(f"Processed a total of {total} messages\n")
+
+
+def _all_names(client: Client) -> list[str]:
+    return sorted(
+        str(topic.name) for topic in client.metadata(None).topics if not topic.is_internal
     )
 
 
-def consumer_groups(options: Options) -> None:
-    """kafka-consumer-groups --list"""
-    from kwire.protocol.schemas.groups import ListGroupsRequest
-
-    if "list" not in options:
-        raise ToolError("only --list is there")
-    answer = options.client().bootstrap.ask(4, ListGroupsRequest())
-    check(answer.error_code)
-    sys.stdout.write("".join(sorted(f"{group.group_id}\n" for group in answer.groups)))
+def _start(options: Options) -> int:
+    """Where to begin: an offset, or a timestamp that stands for one end."""
+    given = options.get("offset")
+    if given is None:
+        return _EARLIEST if "from-beginning" in options else _LATEST
+    if given in _ENDS:
+        return _ENDS[given]
+    if options.get("partition") is None:
+        raise ToolError("The partition is required when offset is specified.")
+    return options.number("offset", 0)
 
 
 def get_offsets(options: Options) -> None:
-    """kafka-get-offsets: topic:partition:offset"""
+    """kafka-get-offsets [--topic NAME] [--partitions N,…] [--time earliest|latest|MILLISECONDS]"""
     from kwire.docker.console import list_offset
 
-    name = options.need("topic")
-    when = {"latest": _LATEST, "earliest": _EARLIEST}.get(options.get("time") or "latest")
-    timestamp = options.number("time", _LATEST) if when is None else when
-    for index, leader in sorted(options.client().leaders(name).items()):
-        sys.stdout.write(f"{name}:{index}:{list_offset(leader, name, index, timestamp)}\n")
+    client = options.client()
+    wanted = options.get("partitions")
+    shown = None if wanted is None else {word.strip() for word in wanted.split(",")}
+    given = options.get("time") or "latest"
+    timestamp = _ENDS[given] if given in _ENDS else options.number("time", _LATEST)
+    for name in _matching(client, options):
+        for index, leader in sorted(client.leaders(name).items()):
+            if shown is None or str(index) in shown:
+                sys.stdout.write(f"{name}:{index}:{list_offset(leader, name, index, timestamp)}\n")
 
 
 def broker_api_versions(options: Options) -> None:
@@ -343,7 +333,7 @@ def broker_api_versions(options: Options) -> None:
     client = options.client()
     for broker in client.metadata([]).brokers:
         sys.stdout.write(
-            f"{broker.host}:{broker.port} (id: {broker.node_id} rack: {broker.rack}) -> (\n"
+            f"{broker.host}:{broker.port} (id: {broker.node_id} rack: {broker.rack or 'null'}) -> (\n"
         )
         answer = client.bootstrap.ask(
             3, ApiVersionsRequest(client_software_name="kwire", client_software_version="1")
@@ -351,6 +341,7 @@ def broker_api_versions(options: Options) -> None:
         check(answer.error_code)
         lines = [
             f"\t{ApiKey(api.api_key).api_name}({api.api_key}): {api.min_version} to {api.max_version}"
+            f" [usable: {api.max_version}]"
             for api in answer.api_keys
         ]
         sys.stdout.write(",\n".join(lines) + "\n)\n")
@@ -373,7 +364,7 @@ def kafka_ready(options: Options) -> None:
     reason = ""
     while time.monotonic() < deadline:
         try:
-            found = len(options.client().metadata([]).brokers)
+            found = len(options.client(wait_seconds=0).metadata([]).brokers)
             if found >= expected:
                 return
             reason = f"{found} of {expected} brokers"
@@ -383,12 +374,19 @@ def kafka_ready(options: Options) -> None:
     raise ToolError(f"not ready in {seconds} s: {reason}")
 
 
+def _consumer_groups(options: Options) -> None:
+    """kafka-consumer-groups --list | --describe | --reset-offsets | --delete, with --group NAME or --all-groups"""
+    from kwire.docker.groups import consumer_groups
+
+    consumer_groups(options)
+
+
 TOOLS = {
     "kafka-topics": topics,
     "kafka-configs": configs,
     "kafka-console-producer": console_producer,
     "kafka-console-consumer": console_consumer,
-    "kafka-consumer-groups": consumer_groups,
+    "kafka-consumer-groups": _consumer_groups,
     "kafka-get-offsets": get_offsets,
     "kafka-broker-api-versions": broker_api_versions,
     "kafka-cluster": cluster,
@@ -403,7 +401,14 @@ def main(arguments: list[str]) -> int:
     try:
         if tool is None:
             raise ToolError("this tool is not in the image")
-        tool(Options(arguments[1:]))
+        options = Options(arguments[1:], name)
+        if "version" in options or "help" in options:
+            from kwire import __version__
+
+            about = " ".join((tool.__doc__ or "").split())
+            sys.stdout.write(f"kwire {__version__}\n" if "version" in options else f"{about}\n")
+        else:
+            tool(options)
         sys.stdout.flush()
     except ToolError as error:
         sys.stderr.write(f"{name}: {error}\n")

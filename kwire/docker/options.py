@@ -1,0 +1,215 @@
+"""The options of Kafka's command line tools: --name value, --name=value, flags; no sockets.
+
+Answers to joptsimple as Kafka uses it: a name may be cut short while it can only be one, an unknown one is refused.
+The names are those of all tools together. A tool takes what it has a use for and ignores the rest.
+"""
+
+from __future__ import annotations
+
+from kwire.docker.client import Client, ToolError
+
+# What takes no value.
+_FLAGS = frozenset(
+    (
+        "all",
+        "all-groups",
+        "all-topics",
+        "alter",
+        "at-min-isr-partitions",
+        "create",
+        "delete",
+        "delete-offsets",
+        "describe",
+        "disable-rack-aware",
+        "dry-run",
+        "enable-systest-events",
+        "entity-default",
+        "exclude-internal",
+        "exclude-internal-topics",
+        "execute",
+        "force",
+        "from-beginning",
+        "help",
+        "if-exists",
+        "if-not-exists",
+        "list",
+        "members",
+        "offsets",
+        "print-config",
+        "reset-offsets",
+        "skip-message-on-error",
+        "state",
+        "sync",
+        "to-current",
+        "to-earliest",
+        "to-latest",
+        "topics-with-overrides",
+        "unavailable-partitions",
+        "under-min-isr-partitions",
+        "under-replicated-partitions",
+        "verbose",
+        "version",
+    )
+)
+_VALUES = frozenset(
+    (
+        "add-config",
+        "add-config-file",
+        "batch-size",
+        "bootstrap-controller",
+        "bootstrap-server",
+        "broker",
+        "broker-list",
+        "command-config",
+        "command-property",
+        "compression-codec",
+        "config",
+        "consumer-property",
+        "consumer.config",
+        "delete-config",
+        "entity-name",
+        "entity-type",
+        "formatter",
+        "formatter-config",
+        "formatter-property",
+        "from-file",
+        "group",
+        "include",
+        "isolation-level",
+        "key-deserializer",
+        "line-reader",
+        "max-block-ms",
+        "max-memory-bytes",
+        "max-messages",
+        "max-partition-memory-bytes",
+        "message-send-max-retries",
+        "metadata-expiry-ms",
+        "offset",
+        "partition",
+        "partition-size-limit-per-server",
+        "partitions",
+        "producer-property",
+        "producer.config",
+        "property",
+        "reader-config",
+        "reader-property",
+        "replica-assignment",
+        "replication-factor",
+        "request-required-acks",
+        "request-timeout-ms",
+        "retry-backoff-ms",
+        "security-protocol",
+        "shift-by",
+        "socket-buffer-size",
+        "time",
+        "timeout",
+        "timeout-ms",
+        "to-datetime",
+        "to-offset",
+        "topic",
+        "topic-id",
+        "topic-partitions",
+        "value-deserializer",
+        "whitelist",
+        "zookeeper",
+    )
+)
+_SHORT = {
+    "b": "bootstrap-server",
+    "c": "config",
+    "h": "help",
+    "s": "security-protocol",
+    "t": "topic",
+    "z": "zookeeper",
+}
+_KNOWN = _FLAGS | _VALUES
+SERVER_WAIT_SECONDS = 60.0
+"""How long a tool tries to reach a broker: default.api.timeout.ms of Kafka's clients. Scripts wait for a broker so."""
+
+
+class Options:
+    """What a tool was given; an option that comes several times is a list."""
+
+    def __init__(self, arguments: list[str], tool: str = "") -> None:
+        """ToolError for a name that is no tool's."""
+        self._tool = tool
+        self._values: dict[str, list[str]] = {}
+        self.words: list[str] = []
+        rest = list(arguments)
+        while rest:
+            word = rest.pop(0)
+            if not word.startswith("-") or word == "-":
+                self.words.append(word)
+                continue
+            given, separator, value = word.lstrip("-").partition("=")
+            name = _full_name(given)
+            if not separator and name not in _FLAGS:
+                if not rest or rest[0].startswith("--"):
+                    raise ToolError(f"Option {given} requires an argument")
+                value = rest.pop(0)
+            self._values.setdefault(name, []).append(value)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def all(self, *names: str) -> list[str]:
+        """Every value of an option that goes by one of these names."""
+        return [value for name in names for value in self._values.get(name, ())]
+
+    def get(self, *names: str) -> str | None:
+        """The last value."""
+        values = self.all(*names)
+        return values[-1] if values else None
+
+    def number(self, name: str, default: int) -> int:
+        """An integer. ToolError."""
+        text = self.get(name)
+        if text is None:
+            return default
+        try:
+            return int(text)
+        except ValueError:
+            raise ToolError(f"--{name}: not a number: {text}") from None
+
+    def need(self, *names: str) -> str:
+        """The value. ToolError when it was not given."""
+        value = self.get(*names)
+        if value is None:
+            raise ToolError(f"Missing required argument --{names[0]}")
+        return value
+
+    def pairs(self, *names: str) -> dict[str, str]:
+        """key=value options."""
+        pairs = {}
+        for item in self.all(*names):
+            key, separator, value = item.partition("=")
+            if not separator:
+                raise ToolError(f"--{names[0]}: expected key=value, not {item}")
+            pairs[key] = value
+        return pairs
+
+    def client(self, wait_seconds: float = SERVER_WAIT_SECONDS) -> Client:
+        """A connection to --bootstrap-server, else to this container's broker."""
+        servers = self.get("bootstrap-server", "broker-list")
+        return Client(servers or own_address(), wait_seconds, self._tool)
+
+
+def _full_name(given: str) -> str:
+    given = _SHORT.get(given, given)
+    if given in _KNOWN:
+        return given
+    longer = [name for name in _KNOWN if given and name.startswith(given)]
+    if len(longer) != 1:
+        raise ToolError(f"{given} is not a recognized option")
+    return longer[0]
+
+
+def own_address() -> str:
+    """Where the broker of this container listens."""
+    from kwire.docker.container import HEALTH_FILE
+
+    try:
+        with open(HEALTH_FILE, encoding="ascii") as file:
+            return ":".join(file.read().split())
+    except OSError:
+        return "localhost:9092"
