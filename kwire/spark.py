@@ -197,13 +197,12 @@ def _files(folder: str) -> dict[str, str]:
 
 @contextmanager
 def _working_directory_left_alone() -> Iterator[None]:
-    """Spark 4.0 makes a folder `artifacts` there, which nothing configures; it goes if it is empty."""
+    """Spark 4.0 makes a folder `artifacts` there, which nothing configures; it goes if no file is in it."""
     folder = Path("artifacts").absolute()
     there = folder.exists()
     yield
-    if not there:
-        with suppress(OSError):
-            folder.rmdir()
+    if not there and not any(path.is_file() for path in folder.rglob("*")):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

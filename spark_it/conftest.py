@@ -1,4 +1,6 @@
-"""One Spark session and one `kwire up --brokers 3` for all tests; topics are each test's own."""
+"""One Spark session and one cluster of three for all tests; topics are each test's own.
+
+The session is that of the plugin (`kwire_spark_session`), as a user's tests have it."""
 
 import itertools
 import os
@@ -13,43 +15,33 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+from kwire import Cluster  # noqa: E402
 from spark_it import support  # noqa: E402
+
+
+def pytest_configure() -> None:
+    support.use_fetched_jars()
+
 
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    os.environ.update(support.spark_environment())
-    import pyspark
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local[2]").appName("kwire tests")
-    folder = tmp_path_factory.mktemp("spark")
-    for key, value in support.spark_options(pyspark.__version__, folder).items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+def spark(kwire_spark_session: Any) -> Any:
+    kwire_spark_session.sparkContext.setLogLevel("ERROR")
+    return kwire_spark_session
 
 
 @pytest.fixture(scope="session", params=os.environ.get("SPARK_ISOLATION", "thread").split(","))
-def brokers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Any]:
+def brokers(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Three brokers; SPARK_ISOLATION=thread,process runs all tests on both kinds."""
-    up = support.KwireUp(tmp_path_factory.mktemp("kwire"), isolation=request.param)
-    yield up
-    assert up.process.poll() is None, f"kwire died\n{up.said()[-4000:]}"
-    status = up.stop()
-    assert "Traceback" not in up.said() and "internal error" not in up.said(), up.said()[-4000:]
-    assert status == 0, up.said()[-4000:]
+    with support.three_brokers(request.param) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def client(brokers: support.KwireUp) -> support.StockClient:
-    return support.StockClient(brokers.bootstrap)
+def client(brokers: Cluster) -> support.StockClient:
+    return support.StockClient(brokers.bootstrap_servers)
 
 
 @pytest.fixture
@@ -59,22 +51,29 @@ def fresh() -> Callable[[str], str]:
 
 
 @pytest.fixture
-def read(spark: Any, brokers: support.KwireUp) -> Callable[..., Any]:
+def read(spark: Any, brokers: Cluster) -> Callable[..., Any]:
     """`read(subscribe="t", startingOffsets="earliest")`: a batch DataFrame; dots in options by a dict."""
 
     def frame(more: dict[str, str] | None = None, **options: str) -> Any:
-        everything = {"kafka.bootstrap.servers": brokers.bootstrap, **options, **(more or {})}
+        everything = {
+            "kafka.bootstrap.servers": brokers.bootstrap_servers,
+            **options,
+            **(more or {}),
+        }
         return spark.read.format("kafka").options(**everything).load()
 
     return frame
 
 
 @pytest.fixture
-def stream(spark: Any, brokers: support.KwireUp) -> Callable[..., Any]:
+def stream(spark: Any, brokers: Cluster) -> Callable[..., Any]:
     """`stream(subscribe="t")`: a streaming DataFrame, from the earliest records unless told otherwise."""
 
     def frame(more: dict[str, str] | None = None, **options: str) -> Any:
-        start = {"kafka.bootstrap.servers": brokers.bootstrap, "startingOffsets": "earliest"}
+        start = {
+            "kafka.bootstrap.servers": brokers.bootstrap_servers,
+            "startingOffsets": "earliest",
+        }
         return (
             spark.readStream.format("kafka").options(**{**start, **options, **(more or {})}).load()
         )

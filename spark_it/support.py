@@ -1,26 +1,29 @@
-"""What the Spark tests and the word count share: kwire as a subprocess, Spark's jars, a stock client.
+"""What the Spark tests and the word count share: three brokers, Spark's jars, a stock client.
 
 The stock client is confluent-kafka: Spark brings Kafka's Java client, so each fact is seen by two implementations.
 """
 
-import json
 import os
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kwire import Cluster
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
-READY_TIMEOUT_S = 60.0
+BUILD = HERE / ".build"
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # as kwire.spark's: these JVMs live for seconds
+)
 
 
 def jars(spark_version: str) -> list[str]:
     """The jars of Spark's Kafka source that spark_it/setup.sh fetched."""
-    found = sorted(str(path) for path in (HERE / ".build" / f"jars-{spark_version}").glob("*.jar"))
+    found = sorted(str(path) for path in (BUILD / f"jars-{spark_version}").glob("*.jar"))
     if not found:
         raise SystemExit(f"no jars for Spark {spark_version}: run `make spark` once")
     return found
@@ -35,47 +38,13 @@ def until(condition: Callable[[], Any], seconds: float = 30.0, what: str = "") -
     return value
 
 
-class KwireUp:
-    """`kwire up --brokers 3` in a process of its own, until `stop`."""
+@contextmanager
+def three_brokers(isolation: str = "thread") -> "Iterator[Cluster]":
+    """Three brokers that acknowledge a record when two have it: "thread" in this process, "process" one each."""
+    from kwire import Cluster
 
-    def __init__(
-        self,
-        folder: Path,
-        isolation: str = "thread",
-        brokers: int = 3,
-        config: Mapping[str, str] | None = None,
-    ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.log = folder / "kwire.log"
-        ready = folder / "ready.json"
-        command = [sys.executable, "-m", "kwire", "up", "--port", "0", "--brokers", str(brokers)]
-        command += ["--isolation", isolation, "--ready-file", str(ready)]
-        for key, value in {"min.insync.replicas": "2", **(config or {})}.items():
-            command += ["-c", f"{key}={value}"]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT
-            )
-        deadline = time.monotonic() + READY_TIMEOUT_S
-        while not ready.exists() or not ready.read_text().strip():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.process.kill()
-                raise RuntimeError(f"kwire did not start\n{self.said()[-3000:]}")
-            time.sleep(0.01)
-        self.bootstrap: str = json.loads(ready.read_text())["bootstrap"]
-
-    def said(self) -> str:
-        return self.log.read_text(errors="replace")
-
-    def stop(self) -> int:
-        """SIGTERM and the exit status."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise
+    with Cluster(3, {"min.insync.replicas": 2}, isolation=isolation) as cluster:
+        yield cluster
 
 
 class StockClient:
@@ -179,31 +148,27 @@ class StockClient:
         return [(message.value() or b"").decode() for message in self.read(topic)]
 
 
-def spark_options(spark_version: str, folder: Path) -> dict[str, str]:
-    """A Spark small enough for two busy cores, on loopback only."""
-    return {
-        "spark.jars": ",".join(jars(spark_version)),
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:+UseSerialGC",
-    }
+def use_fetched_jars() -> None:
+    """Sessions of kwire.spark take the jars that spark_it/setup.sh fetched for this PySpark, where it has."""
+    import pyspark
+
+    folder = BUILD / f"jars-{pyspark.__version__}"
+    if folder.is_dir():
+        os.environ.setdefault("KWIRE_SPARK_JARS", str(folder))
 
 
-def submit_command(spark_version: str, script: Path, arguments: Sequence[str]) -> list[str]:
-    """The command line of spark-submit, on this machine, for a script."""
+def submit_command(script: Path, arguments: Sequence[str], *options: str) -> list[str]:
+    """The command line of spark-submit for a script: on this machine, unless `options` say otherwise."""
     import pyspark
 
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     conf = ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
     conf += ["--conf", "spark.sql.shuffle.partitions=2", "--driver-memory", "1g"]
-    local = ["--master", "local[2]", "--jars", ",".join(jars(spark_version))]
-    return [str(submit), *local, *conf, str(script), *arguments]
+    conf += ["--driver-java-options", JAVA_OPTIONS]
+    conf += ["--conf", f"spark.executor.extraJavaOptions={JAVA_OPTIONS}"]
+    where = options or ("--master", "local[2]")
+    jar_list = ",".join(jars(pyspark.__version__))
+    return [str(submit), *where, "--jars", jar_list, *conf, str(script), *arguments]
 
 
 def spark_environment() -> dict[str, str]:

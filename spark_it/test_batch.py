@@ -17,7 +17,7 @@ def filled(brokers: Any) -> str:
     """A topic of 3 partitions with 10 records each: value "p:i", one second from one to the next."""
     from spark_it.support import StockClient
 
-    client = StockClient(brokers.bootstrap)
+    client = StockClient(brokers.bootstrap_servers)
     topic = client.create("filled", 3, retention_ms="-1")  # its records are years old
     records = [
         {
@@ -140,7 +140,10 @@ def test_compressed_records_are_read_and_written(
     client.produce(source, expected, **{"compression.type": codec})
     frame = read(subscribe=source).select("value")
     assert values(frame) == expected
-    options = {"kafka.bootstrap.servers": brokers.bootstrap, "kafka.compression.type": codec}
+    options = {
+        "kafka.bootstrap.servers": brokers.bootstrap_servers,
+        "kafka.compression.type": codec,
+    }
     frame.write.format("kafka").options(**options, topic=target).save()
     assert sorted(client.values(target)) == expected
 
@@ -173,7 +176,7 @@ def test_deleted_records_are_not_read_and_fail_when_asked_for(
 @pytest.fixture
 def write(brokers: Any) -> Callable[..., None]:
     def save(frame: Any, **options: str) -> None:
-        everything = {"kafka.bootstrap.servers": brokers.bootstrap, **options}
+        everything = {"kafka.bootstrap.servers": brokers.bootstrap_servers, **options}
         frame.write.format("kafka").options(**everything).save()
 
     return save

@@ -1,7 +1,7 @@
-"""Every leader is killed with kill -9 and replaced while Spark's queries run: three brokers, a process each.
+"""Every leader is killed and replaced while Spark's queries run: three brokers, in threads and in processes.
 
-Nothing acknowledged may be lost, and nothing may come twice in a sink that keeps one result a batch id. The cluster
-is that of compat_tests: the supervisor of `kwire up --isolation process`, with a hand on its processes.
+Nothing acknowledged may be lost, and nothing may come twice in a sink that keeps one result a batch id. In processes a
+broker's end is kill -9. Nothing here sleeps: each step waits for what it needs to have happened.
 """
 
 import threading
@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
-from compat_tests.cluster import Cluster, running
-from spark_it.support import StockClient, until
+from kwire import Cluster
+from spark_it.support import StockClient, three_brokers, until
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 PARTITIONS = 3
+PATIENCE_S = 120.0
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with running(tmp_path / "cluster", min_insync_replicas="2") as started:
+@pytest.fixture(params=[pytest.param("thread", marks=pytest.mark.slow), "process"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with three_brokers(request.param) as started:
         yield started
 
 
@@ -70,52 +71,46 @@ class Writer:
         return [str(number) for number in range(self._next)]
 
 
-def leaders(cluster: Cluster, topic: str) -> dict[int, int]:
-    return {index: cluster.leader(topic, index) for index in range(PARTITIONS)}
-
-
 def replace_every_leader(
     cluster: Cluster, topics: list[str], advance: Callable[[str], None]
 ) -> dict[tuple[str, int], set[int]]:
     """Kills and replaces each broker in turn; the leaders each partition lost. `advance(what)` waits for work done."""
-    lost: dict[tuple[str, int], set[int]] = {
-        (t, p): set() for t in topics for p in range(PARTITIONS)
-    }
-    for node in cluster.ids:
-        led = [
-            (t, p) for t in topics for p, leader in leaders(cluster, t).items() if leader == node
-        ]
-        cluster.kill9(node)
-        for topic, index in led:
-            until(
-                lambda gone=(node, -1), t=topic, i=index: cluster.leader(t, i) not in gone,
-                20,
-                f"a new leader of {topic}-{index}",
-            )
-            lost[topic, index].add(node)
-        advance(f"work goes on without broker {node}")
-        cluster.start(node)
-        for topic in topics:
-            for index in range(PARTITIONS):
-                cluster.await_isr(topic, *cluster.ids, index=index)
-        advance(f"work goes on with broker {node} again")
+    places = [(topic, index) for topic in topics for index in range(PARTITIONS)]
+    lost: dict[tuple[str, int], set[int]] = {place: set() for place in places}
+    everybody = {broker.id for broker in cluster.brokers}
+
+    def all_led_without(node: int) -> Callable[[Cluster], bool]:
+        return lambda c: all(c.partition(*place).leader not in (node, -1) for place in places)
+
+    for broker in cluster.brokers:
+        led = [place for place in places if cluster.partition(*place).leader == broker.id]
+        broker.kill()
+        cluster.wait_for(all_led_without(broker.id), PATIENCE_S)
+        for place in led:
+            lost[place].add(broker.id)
+        advance(f"work goes on without broker {broker.id}")
+        broker.start()
+        cluster.wait_for(
+            lambda c: all(c.partition(*place).isr == everybody for place in places), PATIENCE_S
+        )
+        advance(f"work goes on with broker {broker.id} again")
     return lost
 
 
 def test_every_leader_is_replaced_under_a_query_and_each_record_comes_once(
     cluster: Cluster, spark: Any, sink: Any, tmp_path: Path
 ) -> None:
-    client = StockClient(cluster.bootstrap)
+    client = StockClient(cluster.bootstrap_servers)
     topic = client.create("numbers", PARTITIONS)
-    writer = Writer(cluster.bootstrap, topic)
-    source = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": topic}
+    writer = Writer(cluster.bootstrap_servers, topic)
+    source = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}
     frame = spark.readStream.format("kafka").options(**source, startingOffsets="earliest").load()
     output = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "c"))
     query = output.trigger(processingTime="100 milliseconds").start()
 
     def advance(what: str) -> None:
         goal = len(sink.rows) + 50
-        until(lambda: query.exception() or len(sink.rows) >= goal, 90, what)
+        until(lambda: query.exception() or len(sink.rows) >= goal, PATIENCE_S, what)
         assert query.exception() is None, query.exception()
 
     advance("first records")
@@ -136,10 +131,10 @@ def test_every_leader_is_replaced_under_a_query_from_kwire_to_kwire(
     cluster: Cluster, spark: Any, tmp_path: Path
 ) -> None:
     """The Kafka sink promises at least once; its idempotent producer and a query that never fails make it once."""
-    client = StockClient(cluster.bootstrap)
+    client = StockClient(cluster.bootstrap_servers)
     source, target = client.create("source", PARTITIONS), client.create("target", PARTITIONS)
-    writer = Writer(cluster.bootstrap, source)
-    servers = {"kafka.bootstrap.servers": cluster.bootstrap}
+    writer = Writer(cluster.bootstrap_servers, source)
+    servers = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
     reader = spark.readStream.format("kafka").options(**servers, subscribe=source)
     frame = reader.option("startingOffsets", "earliest").load().select("value")
     output = frame.writeStream.format("kafka").options(**servers, topic=target)
@@ -152,7 +147,7 @@ def test_every_leader_is_replaced_under_a_query_from_kwire_to_kwire(
 
     def advance(what: str) -> None:
         goal = batches() + 2  # a stream without state runs no empty batches
-        until(lambda: query.exception() or batches() >= goal, 90, what)
+        until(lambda: query.exception() or batches() >= goal, PATIENCE_S, what)
         assert query.exception() is None, query.exception()
 
     advance("first records")

@@ -269,7 +269,7 @@ def test_a_stream_is_written_and_goes_on_from_its_checkpoint(
             "key", "concat('<', string(value), '>') as value", f"'{target}' as topic"
         )
         writer = frame.writeStream.format("kafka").trigger(availableNow=True)
-        writer = writer.option("kafka.bootstrap.servers", brokers.bootstrap)
+        writer = writer.option("kafka.bootstrap.servers", brokers.bootstrap_servers)
         query = writer.option("checkpointLocation", str(tmp_path / "c")).start()
         assert query.awaitTermination(120)
 
@@ -289,7 +289,7 @@ def test_a_counting_stream_writes_its_updates(
     frame = stream(subscribe=source).selectExpr("string(value) as key").groupBy("key").count()
     writer = frame.selectExpr("key", "string(count) as value").writeStream.format("kafka")
     writer = writer.outputMode("update").trigger(availableNow=True)
-    options = {"kafka.bootstrap.servers": brokers.bootstrap, "topic": target}
+    options = {"kafka.bootstrap.servers": brokers.bootstrap_servers, "topic": target}
     query = writer.options(**options, checkpointLocation=str(tmp_path / "c")).start()
     assert query.awaitTermination(120)
     assert {(m.key(), m.value()) for m in client.read(target)} == {

@@ -15,13 +15,14 @@ what Python counts in the same text. Exit status 0 when they are equal.
 import argparse
 import os
 import re
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from pydoc_data.topics import topics
+from tempfile import TemporaryDirectory
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -37,19 +38,23 @@ def text_lines(path: str | None, lines_max: int) -> list[str]:
     return [line for line in text.splitlines() if line.strip()][:lines_max]
 
 
-def session(submitted: bool, folder: Path) -> Any:
+@contextmanager
+def session(submitted: bool) -> Iterator[Any]:
     """The session spark-submit has set up, or one inside this process."""
-    import pyspark
-    from pyspark.sql import SparkSession
+    if submitted:
+        from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName("kwire word count")
-    if not submitted:
-        builder = builder.master("local[*]")
-        for key, value in support.spark_options(pyspark.__version__, folder).items():
-            builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+        spark = SparkSession.builder.appName("kwire word count").getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+    else:
+        from kwire.spark import running_session
+
+        support.use_fetched_jars()
+        with running_session({"spark.master": "local[*]"}) as spark:
+            yield spark
 
 
 def start_counting(spark: Any, bootstrap: str, lines: str, counts: str, checkpoint: Path) -> Any:
@@ -112,26 +117,21 @@ def main() -> int:
     expected = Counter(word for line in text for word in WORD.findall(line.lower()))
     # spark-submit has a gateway to its JVM ready before the script runs.
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    os.environ.update(support.spark_environment())
-    folder = Path(tempfile.mkdtemp(prefix="kwire-wordcount-"))
-    kwire = spark = None
-    try:
-        if not options.bootstrap:
-            kwire = support.KwireUp(folder / "kwire", options.isolation)
-        bootstrap = options.bootstrap or kwire.bootstrap  # type: ignore[union-attr]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="kwire-wordcount-")))
+        bootstrap = options.bootstrap
+        if not bootstrap:
+            cluster = stack.enter_context(support.three_brokers(options.isolation))
+            bootstrap = cluster.bootstrap_servers
         started = time.monotonic()
-        spark = session(submitted, folder)
-        how = "by spark-submit" if submitted else f"embedded, {spark.sparkContext.master}"
-        print(f"Spark {spark.version} {how}, brokers {bootstrap}", flush=True)
+        spark = stack.enter_context(session(submitted))
+        spark.sparkContext.setLogLevel("ERROR")
+        how = "by spark-submit" if submitted else "embedded"
+        where = f"{how}, {spark.sparkContext.master}"
+        print(f"Spark {spark.version} {where}, brokers {bootstrap}", flush=True)
         counted, updates = count(spark, bootstrap, text, folder)
         print(f"counted in {time.monotonic() - started:.1f} s, start of Spark included")
         return report(counted, expected, len(text), updates)
-    finally:
-        if spark is not None:
-            spark.stop()
-        if kwire is not None:
-            kwire.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
