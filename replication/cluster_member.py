@@ -112,6 +112,7 @@ class ClusterMember:
             on_registered=self._registered,
             on_refused=settings.on_refused,
             on_unavailable=self._controller_unavailable,
+            several_controllers=len(settings.controllers) > 1,
             foreign_epoch=settings.broker_epoch,
         )
         self.topic_creation = TopicCreation(self.link, config)
@@ -229,10 +230,12 @@ class ClusterMember:
         self._controller_told = current
         if current not in self._settings.controllers:
             return
-        before, self._controller_id = self._controller_id, current
-        if before != current:
+        self._controller_id = current
+        others = [node for node in self._settings.controllers if node != current]
+        for node in others:
             for channel in (CHANNEL, FORWARD_CHANNEL):
-                self.peers.give_up(before, channel)
+                self.peers.give_up(node, channel)
+        if others:
             self.link.controller_changed()
 
     def _controller_unavailable(self, node: int) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 CHANNEL: Final = "controller"
 FORWARD_CHANNEL: Final = "forward"
+_SILENCE: Final = "controller-silent"
 _RETRY_MS: Final = 50
 _FORWARD_RETRY_MS: Final = 100
 _FORWARD_GRACE_MS: Final = 200
@@ -58,10 +59,12 @@ class ControllerLink:
         on_registered: Callable[[int], None],
         on_refused: Callable[[str], None],
         on_unavailable: Callable[[int], None] = lambda node: None,
+        several_controllers: bool = False,
         foreign_epoch: int | None = None,
     ) -> None:
         """`on_registered(broker_epoch)`: after each registration. `on_refused`: it can never succeed, and why.
-        `on_unavailable(node)`: that controller did not answer, or is not the active one.
+        `on_unavailable(node)`: that controller did not answer, or is not the active one. `several_controllers`: one
+        that says nothing for long (it stands still, say) is not waited for.
 
         `foreign_epoch`: the epoch under which somebody else has registered this broker."""
         self._node_id = node_id
@@ -73,6 +76,7 @@ class ControllerLink:
         self._on_registered = on_registered
         self._on_refused = on_refused
         self._on_unavailable = on_unavailable
+        self._several_controllers = several_controllers
         self.is_foreign = foreign_epoch is not None
         self.broker_epoch = -1 if foreign_epoch is None else foreign_epoch
         self._previous_epoch = -1
@@ -120,8 +124,8 @@ class ControllerLink:
                 self.broker_epoch if self.broker_epoch >= 0 else self._previous_epoch
             ),
         )
-        self._asked = True
-        self._asked_node = self.controller_node()
+        # Another may have taken over by then.
+        self._ask_one(self._config.controller_quorum_fetch_timeout_ms)
         self._peers.send(
             self._asked_node,
             CHANNEL,
@@ -131,8 +135,21 @@ class ControllerLink:
             self._registered,
         )
 
-    def _registered(self, response: BrokerRegistrationResponse | None) -> None:
+    def _ask_one(self, patience_ms: int) -> None:
+        """The next registration or heartbeat has begun; `patience_ms`: how long an answer may take, if there are
+        others to be asked."""
+        self._asked = True
+        node = self._asked_node = self.controller_node()
+        if self._several_controllers:
+            due_ms = self._clock.now_ms + patience_ms
+            self._timers.schedule(_SILENCE, due_ms, lambda: self._peers.give_up(node, CHANNEL))
+
+    def _answered(self) -> None:
         self._asked = False
+        self._timers.cancel(_SILENCE)
+
+    def _registered(self, response: BrokerRegistrationResponse | None) -> None:
+        self._answered()
         if self._ending:
             return
         if self._is_elsewhere(response):
@@ -152,8 +169,8 @@ class ControllerLink:
     def _heartbeat(self) -> None:
         from kwire.protocol.schemas.nodes import BrokerHeartbeatRequest
 
-        self._asked = True
-        self._asked_node = self.controller_node()
+        # Until then the connection is worth more than an answer: to the controller its end is the broker's.
+        self._ask_one(self._config.broker_session_timeout_ms)
         self._untold_failures = False
         request = BrokerHeartbeatRequest(
             broker_id=self._node_id,
@@ -170,7 +187,7 @@ class ControllerLink:
         )
 
     def _heartbeat_answered(self, response: BrokerHeartbeatResponse | None) -> None:
-        self._asked = False
+        self._answered()
         if self._ending:
             return
         if self._is_elsewhere(response):
@@ -264,6 +281,7 @@ class ControllerLink:
         """No further registration or heartbeat."""
         self._ending = True
         self._timers.cancel(CHANNEL)
+        self._timers.cancel(_SILENCE)
 
     # -- forwarding ----------------------------------------------------------------------------------------------
 

@@ -34,13 +34,14 @@ CONTROLLER = 1000
 
 
 class Rig:
-    def __init__(self, foreign_epoch: int | None = None) -> None:
+    def __init__(self, foreign_epoch: int | None = None, controllers: int = 1) -> None:
         self.clock = Clock()
         self.timers = Timers()
         self.outbox = Outbox()
         self.peers = Peers(self.outbox, "broker-1")
         self.registered: list[int] = []
         self.refused: list[str] = []
+        self.unavailable: list[int] = []
         self.config = BrokerConfig({"node.id": "1", "broker.rack": "r1"}, brokers=3)
         self.link = ControllerLink(
             1,
@@ -52,6 +53,8 @@ class Rig:
             Random(1),
             on_registered=self.registered.append,
             on_refused=self.refused.append,
+            on_unavailable=self.unavailable.append,
+            several_controllers=controllers > 1,
             foreign_epoch=foreign_epoch,
         )
         self.sent: list[tuple[Send, int, int]] = []
@@ -300,6 +303,51 @@ def test_controlled_shutdown_ends_with_the_first_good_answer(rig: Rig) -> None:
     rig.asked()
     rig.answer(ControlledShutdownResponse())
     assert done == [True, True]
+
+
+def test_one_of_several_controllers_that_says_nothing_is_not_waited_for() -> None:
+    rig = Rig(controllers=2)
+    rig.link.start([], "cluster")
+    assert type(rig.asked()).__name__ == "BrokerRegistrationRequest"
+    rig.pass_time(1999)
+    assert rig.unavailable == []
+    rig.pass_time(1)
+    assert rig.unavailable == [CONTROLLER]
+    assert [type(effect).__name__ for effect in rig.outbox.drain()] == ["HangUp"]
+    rig.pass_time(50)
+    assert type(rig.asked()).__name__ == "BrokerRegistrationRequest"
+    rig.answer(BrokerRegistrationResponse(broker_epoch=5))
+    rig.pass_time(2000)
+    assert type(rig.asked()).__name__ == "BrokerHeartbeatRequest"
+    rig.pass_time(8999)  # with its end the broker's would come
+    assert rig.unavailable == [CONTROLLER]
+    rig.pass_time(1)
+    assert rig.unavailable == [CONTROLLER, CONTROLLER]
+
+
+def test_the_only_controller_is_waited_for(rig: Rig) -> None:
+    rig.link.start([], "cluster")
+    rig.asked()
+    rig.pass_time(29_000)
+    assert rig.unavailable == [] and rig.outbox.drain() == []
+
+
+def test_a_controller_that_stands_by_is_not_the_one(rig: Rig) -> None:
+    rig.register()
+    rig.pass_time(2000)
+    rig.asked()
+    rig.answer(BrokerHeartbeatResponse(error_code=ErrorCode.NOT_CONTROLLER))
+    assert rig.unavailable == [CONTROLLER] and rig.asked() is None
+    rig.pass_time(50)
+    assert type(rig.asked()).__name__ == "BrokerHeartbeatRequest"
+
+
+def test_a_new_controller_is_called_on_at_once(rig: Rig) -> None:
+    rig.register()
+    rig.link.controller_changed()
+    assert type(rig.asked()).__name__ == "BrokerHeartbeatRequest"
+    rig.link.controller_changed()  # that is under way
+    assert rig.asked() is None
 
 
 def test_a_topic_is_asked_for_once_however_many_wait_for_it(rig: Rig) -> None:
