@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING
 from kwire import errors
 from kwire.launched import Launched, require_answering
 from kwire.network import Network
-from kwire.options import DOCKER, NodeLauncher, config_texts, parse_topics, translated
+from kwire.options import (
+    DOCKER,
+    NodeLauncher,
+    checked_assignment,
+    checked_name,
+    checked_number,
+    config_texts,
+    parse_topics,
+    translated,
+)
 from kwire.outside import Outside
 from kwire.server.admin import PREFERRED, REQUEST_SECONDS, UNCLEAN
 from kwire.views import NO_LEADER, BrokerState, Partition
@@ -37,6 +46,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _POLL_SECONDS = 0.002
+_NAME_CHARACTERS = 100  # of a topic, in what is said of it
 
 
 class Broker(BrokerState):
@@ -187,7 +197,7 @@ class Cluster:
     def brokers(self) -> list[Broker]:
         """All brokers, also those that do not run. NotSupportedError from outside."""
         self._require_inside("its brokers")
-        return list(self._brokers.values())
+        return [self._brokers[broker_id] for broker_id in self.inside.handles]
 
     @property
     def controller_id(self) -> int:
@@ -214,14 +224,22 @@ class Cluster:
         `assignment`: the replicas of each partition, in place of the two numbers. RequestError (TOPIC_ALREADY_EXISTS,
         INVALID_REPLICATION_FACTOR, …)."""
         texts = config_texts(config)
-        with translated(f"topic {name}"):
+        checked_name("topic", name)
+        if assignment is not None:
+            checked_assignment(assignment)
+            if (partitions, replication_factor) != (-1, -1):
+                raise errors.ConfigurationError(
+                    "assignment: says how many partitions and replicas there are; not beside these"
+                )
+        with translated(f"topic {name[:_NAME_CHARACTERS]}"):
             await self._backend.admin.create_topic(
                 name, partitions, replication_factor, texts, assignment, REQUEST_SECONDS
             )
 
     async def delete_topic(self, name: str) -> None:
         """Deletes a topic; returns when it is gone. UnknownTopicOrPartitionError."""
-        with translated(f"topic {name}"):
+        checked_name("topic", name)
+        with translated(f"topic {name[:_NAME_CHARACTERS]}"):
             await self._backend.admin.delete_topics([name], REQUEST_SECONDS)
 
     async def topics(self) -> dict[str, int]:
@@ -247,6 +265,8 @@ class Cluster:
 
     async def partition(self, topic: str, partition: int) -> Partition:
         """A partition as it is now. UnknownTopicOrPartitionError."""
+        checked_name("topic", topic)
+        checked_number("partition", partition)
         found = await self._backend.partition(topic, partition)
         self.observations.saw(found)
         return found
@@ -260,6 +280,10 @@ class Cluster:
         leader. `unclean`: also one that is not in the ISR, at the loss of what it lacks. RequestError
         (ELIGIBLE_LEADERS_NOT_AVAILABLE, PREFERRED_LEADER_NOT_AVAILABLE). From outside a given leader is first made the
         preferred one, by a reassignment to the same replicas in another order."""
+        checked_name("topic", topic)
+        checked_number("partition", partition)
+        if leader is not None:
+            checked_number("leader", leader)
         with translated(f"{topic}-{partition}"):
             if leader is None:
                 kind = UNCLEAN if unclean else PREFERRED
@@ -285,6 +309,7 @@ class Cluster:
 
         Errors of brokers that do not answer, or not so yet, count as false. WaitTimeoutError tells what was waited for
         and what was seen last."""
+        self.observations.check(self, predicate, timeout)
         deadline = asyncio.get_running_loop().time() + timeout
         while True:
             self.observations.begin()

@@ -6,6 +6,7 @@ processes), each call waits there for its end. Calls may come from any thread.
 
 from __future__ import annotations
 
+import inspect
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _POLL_SECONDS = 0.002
+_ASYNC_PREDICATE = (
+    "wait_for: the function returns a coroutine; kwire.aio.Cluster awaits those, this one does not"
+)
 
 
 class Broker(BrokerState):
@@ -259,13 +263,19 @@ class Cluster:
 
         Errors of brokers that do not answer, or not so yet, count as false. WaitTimeoutError tells what was waited for
         and what was seen last."""
-        deadline = time.monotonic() + timeout
         observations = self._inner.observations
+        observations.check(self, predicate, timeout)
+        deadline = time.monotonic() + timeout
         while True:
             observations.begin()
             value: Any = None
             try:
                 value = predicate(self)
+                if inspect.iscoroutine(value):
+                    value.close()
+                    raise errors.ConfigurationError(_ASYNC_PREDICATE)
+            except errors.ConfigurationError:
+                raise
             except errors.KwireError as error:
                 observations.failed(error)
             if value:

@@ -38,6 +38,7 @@ class Launched:
         self.admin = Admin(self.addresses)
         self._supervisor: Supervisor | None = None
         self._failures: list[str] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def started(self) -> bool:
@@ -68,8 +69,15 @@ class Launched:
 
     def addresses(self) -> list[Address]:
         """Of all brokers that would answer."""
+        self._require_own_loop()
         handles = self.handles.values()
         return [handle.address for handle in handles if handle.running and not handle.paused]
+
+    def _require_own_loop(self) -> None:
+        if self._supervisor is not None and asyncio.get_running_loop() is not self._loop:
+            raise errors.ClusterStateError(
+                "the cluster was started on another event loop, and is used on that one only"
+            )
 
     def _running(self) -> Supervisor:
         if self._supervisor is None:
@@ -91,6 +99,7 @@ class Launched:
             self.launcher.clean_up()
             raise
         self._supervisor = supervisor
+        self._loop = asyncio.get_running_loop()
 
     async def abandon(self) -> None:
         """The end of a start that was not finished."""
@@ -101,6 +110,7 @@ class Launched:
 
     async def stop(self) -> None:
         """InternalError, StartError: nothing runs any more in any case."""
+        self._require_own_loop()
         supervisor = self._running()
         for handle in supervisor.brokers.values():
             handle.resume()
@@ -124,6 +134,7 @@ class Launched:
 
     async def keep_failures(self, node_id: int) -> None:
         """Takes what a broker met, before it ends, so that `stop` can tell."""
+        self._require_own_loop()
         await self._keep_failures(self.handles[node_id])
 
     async def _keep_failures(self, handle: Handle) -> None:
@@ -231,12 +242,15 @@ class Launched:
 
     async def ask(self, broker_id: int, *question: object) -> Any:
         """A question to a broker. BrokerNotAvailableError when it would not answer."""
+        self._require_own_loop()
         handle = self.handles[broker_id]
         require_answering(handle)
         return await _ask(handle, *question)
 
     async def _ask_controller(self, *question: object) -> Any:
-        return await _ask(self._running().controller, *question)
+        supervisor = self._running()
+        self._require_own_loop()
+        return await _ask(supervisor.controller, *question)
 
 
 def require_answering(handle: Any) -> None:

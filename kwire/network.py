@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     Nodes = int | Iterable[int]
 
 
+_DAY_MS = 86_400_000
+
+
 class Cut:
     """What `Network.cut` and `delay` return: awaited it takes effect; as an async context also until its end."""
 
@@ -52,9 +55,13 @@ class Network:
 
     def delay(self, a: Nodes, b: Nodes, milliseconds: float) -> Cut:
         """Requests between `a` and `b` take this much longer each way, and their answers, too."""
-        if isinstance(milliseconds, bool) or milliseconds < 0:
+        if (
+            isinstance(milliseconds, bool)
+            or not isinstance(milliseconds, int | float)
+            or not 0 <= milliseconds < _DAY_MS
+        ):
             raise errors.ConfigurationError(
-                f"milliseconds: expected a number from 0, not {milliseconds!r}"
+                f"milliseconds: expected a number from 0 to a day's, not {milliseconds!r}"
             )
         return Cut(self, self._pairs(a, b), f"delay {{}} {round(milliseconds)}")
 
@@ -63,7 +70,7 @@ class Network:
         if a is None:
             pairs = list(self._commands)
         elif b is None:
-            nodes = _ids(a)
+            nodes = self._known(a)
             pairs = [pair for pair in self._commands if nodes & set(pair)]
         else:
             pairs = self._pairs(a, b)
@@ -90,18 +97,21 @@ class Network:
     async def _tell(self, node_id: int, command: str) -> None:
         await self._cluster.command_network(node_id, command)
 
+    def _known(self, nodes: Nodes) -> set[int]:
+        """Ids. ConfigurationError for what are none, ClusterStateError for those that nobody has."""
+        if not isinstance(nodes, int | set | frozenset | list | tuple):
+            raise errors.ConfigurationError(f"expected ids of nodes, not {nodes!r}")
+        found = {nodes} if isinstance(nodes, int) else set(nodes)
+        for node_id in found:
+            self._cluster.node(node_id)  # or it says that there is none
+        return found
+
     def _pairs(self, a: Nodes, b: Nodes) -> list[tuple[int, int]]:
-        first, second = _ids(a), _ids(b)
+        first, second = self._known(a), self._known(b)
         both = first & second
         if both or not first or not second:
             raise errors.ConfigurationError(
                 f"expected two different sets of nodes, not {sorted(first)} and {sorted(second)}"
             )
-        for node_id in first | second:
-            self._cluster.node(node_id)  # or it says that there is none
         pairs = [(x, y) for x in sorted(first) for y in sorted(second)]
         return pairs + [(y, x) for x, y in pairs]
-
-
-def _ids(nodes: Nodes) -> set[int]:
-    return {nodes} if isinstance(nodes, int) else set(nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,8 @@ class NodeLauncher:
         self._brokers = brokers
         self._isolation = isolation
         self.recent_requests = recent_requests
+        if not isinstance(data_dir, str | PathLike | None):
+            raise errors.ConfigurationError(f"data_dir: expected a path, not {data_dir!r}")
         self._values = {"listeners": _LISTENERS, **config}
         self._data_dir: str | None = None if data_dir is None else str(Path(data_dir).absolute())
         if data_dir is None and (given := config.get("log.dirs") or config.get("log.dir")):
@@ -106,6 +109,7 @@ def config_texts(config: Mapping[str, object] | None) -> dict[str, str]:
         raise errors.ConfigurationError(f"config: expected keys and values, not {config!r}")
     texts = {}
     for key, value in config.items():
+        checked_name("config: a key", key)
         if isinstance(value, bool):
             texts[key] = str(value).lower()
         elif isinstance(value, list | tuple):
@@ -119,6 +123,8 @@ def parse_topics(topics: Iterable[str] | Mapping[str, int]) -> list[tuple[str, i
     """Name, partitions, replication factor of each; -1 where none is given. ConfigurationError."""
     if isinstance(topics, str):
         topics = [topics]
+    if not hasattr(topics, "__iter__"):
+        raise errors.ConfigurationError(f"topics: expected names, not {topics!r}")
     parsed = []
     items = (
         [f"{name}:{count}" for name, count in topics.items()]
@@ -126,7 +132,7 @@ def parse_topics(topics: Iterable[str] | Mapping[str, int]) -> list[tuple[str, i
         else topics
     )
     for item in items:
-        name, *numbers = str(item).split(":")
+        name, *numbers = item.split(":") if isinstance(item, str) else [""]
         counts = [int(number) for number in numbers if number.isascii() and number.isdigit()]
         if not name or len(numbers) > 2 or len(counts) < len(numbers) or 0 in counts:
             raise errors.ConfigurationError(
@@ -135,6 +141,34 @@ def parse_topics(topics: Iterable[str] | Mapping[str, int]) -> list[tuple[str, i
         partitions, replication = [*counts, -1, -1][:2]
         parsed.append((name, partitions, replication))
     return parsed
+
+
+def checked_name(what: str, value: object) -> None:
+    """ConfigurationError for what is no text."""
+    if not isinstance(value, str):
+        raise errors.ConfigurationError(f"{what}: expected a text, not {value!r}")
+
+
+def checked_number(what: str, value: object) -> None:
+    """ConfigurationError for what is no whole number."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise errors.ConfigurationError(f"{what}: expected a whole number, not {value!r}")
+
+
+def checked_assignment(assignment: object) -> None:
+    """ConfigurationError for what are no replicas of partitions."""
+    if (
+        not assignment
+        or not isinstance(assignment, list | tuple)
+        or not all(
+            isinstance(replicas, list | tuple)
+            and all(isinstance(broker, int) for broker in replicas)
+            for replicas in assignment
+        )
+    ):
+        raise errors.ConfigurationError(
+            f"assignment: expected the brokers of each partition, [[1, 2], …], not {assignment!r}"
+        )
 
 
 class translated:

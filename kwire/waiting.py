@@ -6,10 +6,11 @@ import ast
 import inspect
 from typing import TYPE_CHECKING
 
-from kwire.errors import WaitTimeoutError
+from kwire.errors import ClusterStateError, ConfigurationError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from kwire.views import Partition
 
@@ -22,6 +23,15 @@ class Observations:
     def __init__(self) -> None:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._error: BaseException | None = None
+
+    def check(self, cluster: Any, predicate: object, seconds: object) -> None:
+        """What cannot come true is not waited for. ConfigurationError, ClusterStateError."""
+        if not callable(predicate):
+            raise ConfigurationError(f"wait_for: expected a function, not {predicate!r}")
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+            raise ConfigurationError(f"timeout: expected seconds, from 0, not {seconds!r}")
+        if not cluster.started:
+            raise ClusterStateError("the cluster does not run: start it, or use it as a context")
 
     def begin(self) -> None:
         """The predicate is called again."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 
 from kwire.server.node import new_event_loop, settle_garbage_collector
 from kwire.server.settings import UpSettings, config_values, data_dir_of
 from kwire.server.supervisor import Supervisor
-from kwire.server.up import made_temporary, on_signal, remove, write_ready_file
+from kwire.server.up import announce, made_temporary, on_signal, remove
 
 
 def run_cluster(settings: UpSettings) -> None:
@@ -67,14 +66,6 @@ async def _main(settings: UpSettings, supervisor: Supervisor) -> None:
         if not starting.cancelled():
             starting.result()
         return
-    bootstrap = supervisor.bootstrap_servers
-    if settings.ready_file is not None:
-        write_ready_file(settings.ready_file, bootstrap)
-    if settings.announce is not None:
-        settings.announce(bootstrap)
-    else:
-        sys.stdout.write(f"ready bootstrap={bootstrap}\n")
-        sys.stdout.flush()
     settle_garbage_collector()
     await stopping
     await supervisor.stop()
@@ -82,9 +73,10 @@ async def _main(settings: UpSettings, supervisor: Supervisor) -> None:
 
 async def _start(settings: UpSettings, supervisor: Supervisor) -> None:
     await supervisor.start()
-    if settings.topics:
-        try:
+    try:
+        if settings.topics:
             await supervisor.create_topics(settings.topics, settings.topic_configs)
-        except BaseException:
-            await supervisor.stop()
-            raise
+        announce(settings, supervisor.bootstrap_servers)
+    except BaseException:
+        await supervisor.stop()
+        raise

@@ -37,6 +37,9 @@ def answer(node: Node, core: Broker | ControllerNode, question: str) -> str:
         found = node.perform(lambda: handler(core, *arguments))
     except KafkaError as error:
         return json.dumps({"error": error.code.name, "message": error.message or error.code.name})
+    except Exception as error:  # who asks over stdin would wait for an answer for ever
+        text = f"{name}{tuple(arguments)}: {type(error).__name__}: {error}"
+        return json.dumps({"error": ErrorCode.UNKNOWN_SERVER_ERROR.name, "message": text})
     return json.dumps({"ok": found})
 
 

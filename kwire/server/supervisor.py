@@ -144,7 +144,7 @@ class Supervisor:
         """Starts everything; returns when every broker knows of every other. NodeError, SettingsError: nothing runs."""
         self._stopping = False
         try:
-            os.makedirs(split_dirs(self.data_dir)[0], exist_ok=True)
+            _make_directory(split_dirs(self.data_dir)[0])
             for handle in self.controllers.values():  # in turn: the first is the active one
                 await self._start_node(handle)
             addresses = [(node_id, *each.address) for node_id, each in self.controllers.items()]
@@ -273,6 +273,13 @@ async def _settle_connections() -> None:
     """Connections that were being made are given up, those that were ended are closed: asyncio takes a few turns."""
     for _ in range(_TURNS_TO_CLOSE):
         await asyncio.sleep(0)
+
+
+def _make_directory(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise NodeError(f"data directory {path}: {error.strerror}") from None
 
 
 def _stored_cluster_id(data_dir: str) -> str:

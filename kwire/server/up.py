@@ -159,14 +159,7 @@ class _Process:
                 raise SettingsError(f"--topic {result.name}: {reason}")
 
     def _announce(self) -> None:
-        bootstrap = self.node.bootstrap_servers
-        if self.settings.ready_file is not None:
-            write_ready_file(self.settings.ready_file, bootstrap)
-        if self.settings.announce is not None:
-            self.settings.announce(bootstrap)
-            return
-        sys.stdout.write(f"ready bootstrap={bootstrap}\n")
-        sys.stdout.flush()
+        announce(self.settings, self.node.bootstrap_servers)
 
     def _clean_up(self) -> None:
         if self.settings.ready_file is not None:
@@ -190,6 +183,24 @@ def on_signal(stop: asyncio.Event) -> None:
     if stop.is_set():
         os._exit(1)  # a second signal: the user does not want to wait for the first
     stop.set()
+
+
+def announce(settings: UpSettings, bootstrap: str) -> None:
+    """Tells everybody who shall know that brokers are ready. NodeError when somebody cannot be told."""
+    if settings.ready_file is not None:
+        write_ready_file(settings.ready_file, bootstrap)
+    if settings.announce is not None:
+        settings.announce(bootstrap)
+        return
+    try:
+        if sys.stdout is None:  # Python's way to say that it was closed from the start
+            raise BrokenPipeError
+        sys.stdout.write(f"ready bootstrap={bootstrap}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise NodeError("nobody reads the ready line: stdout is closed") from None
+    except OSError as error:
+        raise NodeError(f"cannot write the ready line to stdout: {error.strerror}") from None
 
 
 def write_ready_file(path: str, bootstrap: str) -> None:
@@ -232,8 +243,6 @@ def run_up(settings: UpSettings) -> int:
         return _say(2, str(error))
     except NodeError as error:
         return _say(1, str(error))
-    except BrokenPipeError:
-        return _say(1, "nobody reads the ready line: stdout is closed")
     except Exception as error:
         _log.debug("internal error", exc_info=error)
         text = f"internal error: {type(error).__name__}: {error}"
