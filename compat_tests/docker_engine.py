@@ -85,6 +85,44 @@ def _context() -> io.BytesIO:
     return context
 
 
+@functools.cache
+def spark_image() -> str:
+    """The Spark of examples/compose/spark.yml: SPARK_IMAGE, the file's own where it can be had, else one made here."""
+    if given := os.environ.get("SPARK_IMAGE"):
+        return given
+    text = (ROOT / "examples" / "compose" / "spark.yml").read_text()
+    (name,) = re.findall(r"\$\{SPARK_IMAGE:-(\S+)\}", text)
+    client = engine()
+    for find in (client.images.get, client.images.pull):
+        try:
+            find(name)
+            return str(name)
+        except (docker.errors.APIError, OSError):
+            pass
+    stand_in = f"{TAG}-spark"
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as archive:
+        archive.add(ROOT / "compat_tests" / "spark_image" / "Dockerfile", arcname="Dockerfile")
+        authorities = Path("/etc/ssl/certs/java/cacerts")
+        archive.addfile(tarfile.TarInfo("cacerts-none"))
+        if authorities.exists():
+            archive.add(authorities.resolve(), arcname="cacerts")
+    context.seek(0)
+    with tooling._locked("docker"):
+        try:
+            client.images.build(
+                fileobj=context,
+                custom_context=True,
+                tag=stand_in,
+                buildargs={"BASE_IMAGE": base_image()},
+                rm=True,
+                forcerm=True,
+            )
+        except docker.errors.BuildError as error:
+            raise tooling.ToolMissing(f"an image with Spark: {error}") from None
+    return stand_in
+
+
 @contextlib.contextmanager
 def tagged(repository: str, tag: str) -> Iterator[str]:
     """kwire's image under another's name; what had that name has it again afterwards."""

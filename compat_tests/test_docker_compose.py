@@ -32,12 +32,16 @@ CATCH_UP_SECONDS = 30
 class Project:
     """A compose file as a project of its own, on free ports."""
 
-    def __init__(self, path: Path, folder: Path) -> None:
+    def __init__(self, path: Path, folder: Path, **variables: str) -> None:
         text, self.ports = docker_engine.with_free_ports(path.read_text())
         self._file = folder / path.name
         self._file.write_text(text)
         self.name = f"kwire-test-{os.getpid()}-{free_port()}"
-        self._environment = {**os.environ, "KWIRE_IMAGE": docker_engine.image()}
+        self._environment = {
+            **os.environ,
+            "KWIRE_IMAGE": docker_engine.image(),
+            **variables,
+        }
         self.servers = ",".join(f"localhost:{port}" for port in self.ports.values())
 
     def __enter__(self) -> "Project":
@@ -46,7 +50,7 @@ class Project:
     def __exit__(self, *_: object) -> None:
         self("down", "--volumes", "--timeout", "5")
 
-    def __call__(self, *arguments: str) -> str:
+    def __call__(self, *arguments: str, timeout_s: int = 120) -> str:
         """Runs compose; what it said on stdout."""
         argv = [*tooling.compose(), "-p", self.name, "-f", str(self._file)]
         argv += ["--project-directory", str(EXAMPLES), *arguments]
@@ -56,7 +60,7 @@ class Project:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=timeout_s,
         )
         assert done.returncode == 0, f"{' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done.stdout
@@ -164,3 +168,14 @@ def test_three_brokers_lose_nothing_when_the_leaders_container_is_killed(folder:
         project("stop")
         for service in ("controller", *services):
             assert project.container(service).attrs["State"]["ExitCode"] == 0, service
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_spark_job_beside_kwire_counts_words(folder: Path) -> None:
+    """By spark-submit in a container, its connector by --packages; Spark is of an image made here if need be."""
+    image = docker_engine.spark_image()
+    with Project(EXAMPLES / "spark.yml", folder, SPARK_IMAGE=image) as project:
+        wait = ["--abort-on-container-exit", "--exit-code-from", "spark"]
+        said = project("up", *wait, timeout_s=600)
+        assert "the same as counted without Kafka" in said
