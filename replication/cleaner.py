@@ -196,7 +196,9 @@ class LogCleaner:
         if self._offsets is None:
             offsets: dict[TopicPartition, int] = {}
             for directory in manager.online():
-                offsets |= read_offsets(directory.store, CLEANER_OFFSETS)
+                found = read_offsets(directory.store, CLEANER_OFFSETS)
+                # One of a replica that has moved away may stand there still.
+                offsets |= {key: found[key] for key in found if key in directory.logs}
             self._offsets = offsets
         return self._offsets
 

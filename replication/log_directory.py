@@ -174,6 +174,44 @@ class LogDirectory:
         (self.future_logs if future else self.logs)[key] = log
         return log
 
+    def promote(self, future: Log, current: Log) -> Log:
+        """Gives a future log, which has all that `current` has, the name of the partition. OSError.
+
+        Closed as in a clean stop, but not flushed, and opened again under its name (UnifiedLog.renameDir)."""
+        context = self._context
+        assert context is not None
+        topic, index = key = future.topic, future.partition
+        name = f"{topic}-{index}"
+        future.leader_epochs.clear()
+        for entry in current.leader_epochs.entries:
+            future.leader_epochs.assign(*entry)
+        future.producer_state.map_end_offset = future.log_end_offset
+        future.producer_state.take_snapshot(flush=False)
+        future.active.seal()
+        future.abandon()
+        self.store.rename(future.directory, name)
+        del self.future_logs[key]
+        log = load_log(
+            context,
+            name,
+            topic,
+            index,
+            current.config,
+            clean=True,
+            recovery_point=future.recovery_point,
+            log_start_offset=future.log_start_offset,
+        )
+        for (
+            entry
+        ) in current.leader_epochs.entries:  # those without records are cut off at an opening
+            if entry[0] > log.leader_epochs.latest_epoch:
+                log.leader_epochs.assign(*entry)
+        log.recovery_point = future.recovery_point
+        log.log_end_offset = current.log_end_offset
+        log.update_high_watermark(current.high_watermark)
+        self.logs[key] = log
+        return log
+
     def remove(self, log: Log, suffix: str) -> str:
         """Takes a log out and renames its directory away, `-delete` to be removed soon; returns the new name."""
         for logs in (self.logs, self.future_logs):

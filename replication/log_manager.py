@@ -253,6 +253,11 @@ class LogManager:
                 return log
         return None
 
+    @property
+    def has_future_logs(self) -> bool:
+        """Whether any log is on its way from one directory to another."""
+        return any(directory.future_logs for directory in self.directories)
+
     def logs(self) -> Iterable[Log]:
         """All but those on their way from one directory to another."""
         for directory in self.online():

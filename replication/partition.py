@@ -1,8 +1,9 @@
 """One partition on this broker: its role, its log, and, while it leads, what it knows of its followers.
 
-Answers to kafka.cluster.Partition. Leaves out future replicas, tiered storage and share fetches; look-ups by time are
-in partition_lookup.py, rack-aware reads (KIP-392) in replica_selector.py. Errors are raised as KafkaError; nothing here
-waits: the ReplicaManager wakes who waits when a method says that the high watermark moved.
+Answers to kafka.cluster.Partition. Leaves out tiered storage and share fetches; future replicas are in
+log_dir_moves.py, look-ups by time in partition_lookup.py, rack-aware reads (KIP-392) in replica_selector.py. Errors are
+raised as KafkaError; nothing here waits: the ReplicaManager wakes who waits when a method says that the high watermark
+moved.
 
 Invariants: a leader's epoch is in the epoch cache before anything is appended in it; only one ISR change is proposed at
 a time; the high watermark never goes back while leading and never passes the end of a member of the maximal ISR; a

@@ -155,6 +155,8 @@ def _carry_out(
             manager.mark_offline(partition.key, reason, told=True)
         return
     manager.by_key[partition.key] = partition
+    if manager.log_manager.has_future_logs:
+        manager.moves.go_on(partition.key)
     if role_changed:
         changed.append((partition, leads))
         if not leads and manager.fetchers is not None:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from kwire.replication.fetcher_manager import ReplicaFetcherManager
     from kwire.replication.log import Log
     from kwire.replication.log_config import LogConfig
+    from kwire.replication.log_dir_moves import LogDirMoves
     from kwire.replication.log_directory import LogDirectory
     from kwire.replication.log_manager import LogManager
     from kwire.replication.metadata import MetadataCache
@@ -74,8 +75,8 @@ class ReplicaManager:
 
     __slots__ = (
         "_config",
+        "_moves",
         "_rack_aware",
-        "_timers",
         "broker_epoch",
         "by_key",
         "clock",
@@ -96,6 +97,7 @@ class ReplicaManager:
         "on_partition_lost",
         "produce_purgatory",
         "role_listeners",
+        "timers",
     )
 
     def __init__(
@@ -135,7 +137,8 @@ class ReplicaManager:
             from kwire.replication.replica_selector import RACK_AWARE
 
             self._rack_aware = config.replica_selector_class == RACK_AWARE
-        self._timers = timers
+        self.timers = timers
+        self._moves: LogDirMoves | None = None
         self.log_manager = log_manager
         log_manager.failure_listeners.append(self._directory_failed)
         self.metadata = metadata
@@ -147,13 +150,13 @@ class ReplicaManager:
         if self.isr_proposer is not None:
             # Kafka looks twice in the time a follower may be late, so that it leaves between 1 and 1.5 of it.
             interval_ms = max(self.replica_lag_time_max_ms // 2, 1)
-            self._timers.schedule(
+            self.timers.schedule(
                 (self, "isr-expiration"), self.clock.now_ms + interval_ms, self._check_isrs
             )
 
     def shut_down(self) -> None:
         """Ends fetchers and periodic tasks; who still waits is not answered. The logs are the LogManager's to close."""
-        self._timers.cancel((self, "isr-expiration"))
+        self.timers.cancel((self, "isr-expiration"))
         if self.fetchers is not None:
             self.fetchers.shut_down()
         for purgatory in (
@@ -244,10 +247,19 @@ class ReplicaManager:
         for key in keys:
             self._take_offline(key, reason)
 
+    @property
+    def moves(self) -> LogDirMoves:
+        """Replicas on their way between log directories."""
+        if self._moves is None:
+            from kwire.replication.log_dir_moves import LogDirMoves
+
+            self._moves = LogDirMoves(self)
+        return self._moves
+
     def _take_offline(self, key: TopicPartition, reason: str) -> None:
         partition = self.by_key.pop(key)
         self.offline.add(key)
-        self._timers.schedule(
+        self.timers.schedule(
             (self, "offline", key), self.clock.now_ms, lambda: self._went_offline(partition, reason)
         )
 

@@ -109,7 +109,7 @@ NAMES = [
 REMARKS = {
     19: "A follower that idles hears of a new high watermark after 5 ms, so that records may take the news along.",
     54: "A newer proposal takes the place of one that is queued, where Kafka refuses it (55).",
-    87: "A test may also ask for the failure of one partition alone (PartitionFault): the others of the directory go on.",
+    87: "A test may also let one partition fail alone (PartitionFault): the others of its directory go on.",
 }
 
 

@@ -73,6 +73,7 @@ TABLE: tuple[Api, ...] = (
     Api(23, "OffsetForLeaderEpoch", "offsets", "handle_offset_for_leader_epoch", 0, 4),
     Api(32, "DescribeConfigs", "configs", "handle_describe_configs", 0, 4),
     Api(33, "AlterConfigs", "configs", "handle_alter_configs", 0, 2),
+    Api(34, "AlterReplicaLogDirs", "cluster", "handle_alter_replica_log_dirs", 0, 2),
     Api(35, "DescribeLogDirs", "cluster", "handle_describe_log_dirs", 0, 5),
     Api(37, "CreatePartitions", "topics", "handle_create_partitions", 0, 3),
     Api(42, "DeleteGroups", "groups", "handle_delete_groups", 0, 3),

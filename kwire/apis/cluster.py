@@ -1,7 +1,8 @@
-"""DescribeCluster (60) and DescribeLogDirs (35): the brokers, and what lies on this one's disk.
+"""DescribeCluster (60), DescribeLogDirs (35), AlterReplicaLogDirs (34): the brokers, and what lies on this one's disks.
 
-Answers to KafkaApis.handleDescribeCluster and ReplicaManager.describeLogDirs. DescribeCluster 0-2: v1 endpoint types
-(KIP-919), v2 fenced brokers (kwire has none). DescribeLogDirs 0-5: v3 top-level error, v4 volume sizes (KIP-827).
+Answers to KafkaApis.handleDescribeCluster, handleAlterReplicaLogDirsRequest and ReplicaManager.describeLogDirs.
+DescribeCluster 0-2: v1 endpoint types (KIP-919), v2 fenced brokers (kwire has none). DescribeLogDirs 0-5: v3 top-level
+error, v4 volume sizes (KIP-827). AlterReplicaLogDirs 0-2: all alike.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from typing import TYPE_CHECKING
 from kwire.apis.context import RequestContext
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.schemas.cluster import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -76,6 +81,28 @@ def handle_describe_log_dirs(
     return DescribeLogDirsResponse(
         results=[_directory(ctx.services, directory, wanted) for directory in directories]
     )
+
+
+def handle_alter_replica_log_dirs(
+    ctx: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """AlterReplicaLogDirs v0-2: answered when the move has begun (DescribeLogDirs tells how far it is)."""
+    manager = ctx.services.replica_manager
+    results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for directory in request.dirs:
+        path = directory.path.rstrip("/") or directory.path
+        if path == ctx.services.log_dir:
+            path = manager.log_manager.directories[0].path or path
+        for topic in directory.topics:
+            result = results.get(topic.name)
+            if result is None:
+                result = results[topic.name] = AlterReplicaLogDirTopicResult(topic_name=topic.name)
+            for index in topic.partitions:
+                code = manager.moves.alter((topic.name, index), path)
+                result.partitions.append(
+                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=int(code))
+                )
+    return AlterReplicaLogDirsResponse(results=list(results.values()))
 
 
 def _directory(
