@@ -121,6 +121,35 @@ def test_S84_a_paused_controller_finds_another_in_its_place(start: Start) -> Non
     assert read(cluster.bootstrap, "t") == ["a", "b", "c"]
 
 
+def test_S84_a_controller_that_is_cut_off_from_all_brokers_lets_another_take_over(
+    start: Start,
+) -> None:
+    cluster = start(**QUICK_TAKE_OVER)
+    cluster.create("t", [[1, 2, 3]])
+    writer = Writer(cluster.bootstrap)
+    writer.send("t", "a")
+    cluster.cut(1000, 1, 2, 3)
+    for node in (1, 2, 3):
+        cluster.cut(node, 1000)
+    cluster.await_active(1001, 2)
+    said = cluster.said(1000)
+    assert "the controller of epoch 1 has resigned: it hears of no broker any more" in said
+    writer.send("t", "b")
+    for node in (1, 2, 3):
+        cluster.await_isr("t", 1, 2, 3, by=node)
+    leader = cluster.leader("t")
+    cluster.kill9(leader)
+    survivors = [node for node in (1, 2, 3) if node != leader]
+    until(lambda: cluster.leader("t", by=survivors[0]) in survivors)
+    writer.send("t", "c")
+    assert writer.errors == [] and list(writer.acked) == ["a", "b", "c"]
+    for node in survivors:
+        cluster.heal(node, 1000)
+    cluster.heal(1000, 1, 2, 3)
+    assert "controller 1000 is active with epoch 3" not in cluster.said(1000)
+    assert read(cluster.bootstrap, "t") == ["a", "b", "c"]
+
+
 def test_S72_follower_dies_without_a_new_leader_epoch(start: Start) -> None:
     """KRaft's way since 3.6: the leader takes the smaller ISR in the epoch that it has."""
     cluster = start(kwire_leader_epoch_bump_on_isr_shrink="false")

@@ -110,6 +110,7 @@ class ControllerNode:
         self.channels = channels
         if self._shared:
             controller.active = False  # until it takes over
+            controller.stand_aside = self._stand_aside
         if self._on_new_controller is not None:
             self._on_new_controller(controller)
 
@@ -203,7 +204,7 @@ class ControllerNode:
         stood_still = now_ms - self._looked_at_ms > 3 * self._look_every_ms
         self._looked_at_ms = now_ms
         lease = read_lease(self._store)
-        if lease is None or lease.released:
+        if lease is None or (lease.released and lease.node_id != self.config.node_id):
             return True
         if lease.sign != self._seen or stood_still:
             self._seen, self._seen_at_ms = lease.sign, now_ms
@@ -307,13 +308,21 @@ class ControllerNode:
         """Lets another controller take over at once, if there may be one."""
         if self._shared and self.controller.active:
             self.timers.cancel("controller-lease")
-            self.controller.resign("it stops")
-            try:
-                self._journal.check()
-                self._renew(released=True)
-            except (KafkaError, OSError):
-                pass  # another has taken over already, or will when the lease has run out
+            self._release("it stops")
         on_ready()
+
+    def _release(self, why: str) -> None:
+        """Ends its reign; another may begin at once."""
+        self.controller.resign(why)
+        try:
+            self._journal.check()
+            self._renew(released=True)
+        except (KafkaError, OSError):
+            pass  # another has taken over already, or will when the lease has run out
+
+    def _stand_aside(self) -> None:
+        """It may be cut off from the brokers, but not from the store: if nobody else wants to, it begins anew."""
+        self._release("it hears of no broker any more")
 
     def close(self) -> None:
         """A clean stop."""

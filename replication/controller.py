@@ -147,6 +147,8 @@ class Controller:
         self.state = ControllerState()
         self.counts: dict[str, int] = {}
         self.events: deque[PartitionEvent] = deque(maxlen=_EVENTS_KEPT)
+        self.stand_aside: Callable[[], None] | None = None
+        """Lets another controller take over, where there may be one; called when no broker is heard any more."""
         self.registry = BrokerRegistry(self)
         self.brokers: dict[int, LiveBroker] = self.registry.brokers
         self.partitions = PartitionControl(self)

@@ -6,7 +6,8 @@ BrokerRegistration 0-4, BrokerHeartbeat 0-1, UnregisterBroker 0; ControlledShutd
 
 A broker's life is a lease of broker.session.timeout.ms that heartbeats renew. kwire notices the end of a process
 sooner, by the end of its connection: who does not come back within 30 ms has failed. A broker that serves no disk any
-more of a partition (error 56) counts as dead for this partition alone.
+more of a partition (error 56) counts as dead for this partition alone. A controller that hears of no broker any more
+lets another have a try, if there is one (`Controller.stand_aside`), before it declares all of them dead.
 
 Invariants: broker epochs rise strictly over all registrations; a broker that is shutting down is never elected nor
 taken into an ISR; a registration over a living broker's is its failure and then its start.
@@ -55,6 +56,7 @@ class LiveBroker:
         "endpoints",
         "epoch",
         "heard",
+        "heard_ms",
         "id",
         "incarnation",
         "offline",
@@ -78,6 +80,7 @@ class LiveBroker:
         self.incarnation = incarnation
         self.shutting_down = False
         self.heard = True  # by this controller; not: known from its predecessor only
+        self.heard_ms = 0  # when it was heard last, or became known
         self.offline: set[tuple[str, int]] = set()  # partitions whose disk failed
         self.offline_log_dirs: set[bytes] = set()
 
@@ -219,6 +222,7 @@ class BrokerRegistry:
         """A sign of life: the lease begins anew."""
         controller = self._controller
         broker.heard = True
+        broker.heard_ms = controller.now_ms
         if controller.timers is None:
             return
         controller.timers.cancel(("controller", "grace", broker.id))
@@ -245,8 +249,25 @@ class BrokerRegistry:
         )
 
     def _expire(self, broker: LiveBroker, why: str) -> None:
-        if self.brokers.get(broker.id) is broker:
-            self._controller.step_alone(lambda: self.fail(broker.id, why))
+        if self.brokers.get(broker.id) is not broker:
+            return
+        controller = self._controller
+        is_surprise = broker.heard and not broker.shutting_down
+        if controller.stand_aside is not None and is_surprise and self._misses_all_with(broker):
+            controller.stand_aside()
+        else:
+            controller.step_alone(lambda: self.fail(broker.id, why))
+
+    def _misses_all_with(self, missed: LiveBroker) -> bool:
+        """Every other broker is missed, too: it may be this controller that is cut off, not all of them dead."""
+        controller = self._controller
+        silence_ms = 2 * controller.config.broker_heartbeat_interval_ms
+        return all(
+            broker is missed
+            or self._is_missed(broker)
+            or controller.now_ms - broker.heard_ms > silence_ms
+            for broker in self.brokers.values()
+        )
 
     def heartbeat(self, request: BrokerHeartbeatRequest, version: int) -> BrokerHeartbeatResponse:
         """BrokerHeartbeat v0-2. Brokers are never fenced: who is not alive has to register again."""

@@ -140,6 +140,50 @@ def test_one_that_stops_in_order_lets_go_at_once(pair: Pair) -> None:
     assert pair.second.node.controller.active
 
 
+def test_one_that_hears_of_no_broker_lets_another_try_before_it_declares_all_dead(
+    pair: Pair,
+) -> None:
+    first, second = pair.first, pair.second
+    connections = [first.open(), first.open()]
+    epochs = [
+        first.register(broker, connection).broker_epoch
+        for broker, connection in zip((1, 2), connections, strict=True)
+    ]
+    first.acknowledge()
+    for connection in connections:
+        first.node.connection_closed(connection)
+    pair.pass_time(50, first, second)
+    assert active(first, second) == [False, False]
+    assert "resigned: it hears of no broker any more" in first.said[-1]
+    pair.pass_time(LOOK_MS, first, second)
+    assert active(first, second) == [False, True]
+    for broker, epoch in zip((1, 2), epochs, strict=True):
+        heartbeat = BrokerHeartbeatRequest(broker_id=broker, broker_epoch=epoch)
+        assert second.ask(heartbeat, 1).error_code == 0
+
+
+def test_one_that_is_alone_with_the_silence_declares_them_dead_after_all(pair: Pair) -> None:
+    first = pair.first
+    connection = first.open()
+    first.register(1, connection)
+    first.node.connection_closed(connection)
+    pair.pass_time(PATIENCE_MS + 2 * LOOK_MS, first)
+    assert first.node.controller.active and first.node.controller.epoch == 2
+    assert sorted(first.node.controller.brokers) == [1]
+    pair.pass_time(9000, first)
+    assert first.node.controller.active and not first.node.controller.brokers
+
+
+def test_the_death_of_one_broker_of_two_is_no_reason_to_stand_aside(pair: Pair) -> None:
+    first = pair.first
+    connections = [first.open(), first.open()]
+    for broker, connection in zip((1, 2), connections, strict=True):
+        first.register(broker, connection)
+    first.node.connection_closed(connections[0])
+    pair.pass_time(50, first, pair.second)
+    assert first.node.controller.active and sorted(first.node.controller.brokers) == [2]
+
+
 def test_the_first_of_a_new_run_need_not_wait_for_the_lease_of_the_last(pair: Pair) -> None:
     pair.first.node.close()
     pair.second.node.close()
