@@ -17,7 +17,7 @@ def unconverged(simulation: Simulation) -> str | None:
     """What is not as it should be when all is well; None when everything is."""
     controller = simulation.controller
     if controller is None:
-        return "the controller is down"
+        return "there is no controller"
     for node in simulation.clients:
         client = node.core
         assert isinstance(client, Client)
@@ -48,6 +48,32 @@ def unconverged(simulation: Simulation) -> str | None:
             reason = _unconverged_partition(simulation, topic.name, index, partition)
             if reason is not None:
                 return f"{topic.name}-{index}: {reason}"
+    return None
+
+
+def not_without_broken_disks(simulation: Simulation) -> str | None:
+    """What is not as it should be while disks are broken: nobody leads without one, nothing else is affected."""
+    controller = simulation.controller
+    if controller is None:
+        return None  # it is alone and has resigned
+    state = controller.controller.state
+    for broker_id in simulation.broker_ids:
+        if not simulation.nodes[broker_id].up or broker_id not in controller.controller.brokers:
+            return f"broker {broker_id} is not there"
+        manager = simulation.broker(broker_id).services.replica_manager
+        store = simulation.stores[broker_id]
+        if len(manager.offline) > len(store.failed) + store.faults_taken:
+            return f"broker {broker_id} has {sorted(manager.offline)} offline, broken is {store.failed}"
+        for topic in state.topics.values():
+            if topic.name in state.deleting:
+                continue
+            for index, partition in enumerate(topic.partitions):
+                key = topic.name, index
+                broken = key in manager.offline or f"{topic.name}-{index}" in store.failed
+                if broken and partition.leader == broker_id:
+                    return f"broker {broker_id} leads {topic.name}-{index}, its disk is broken"
+                if not broken and broker_id in partition.replicas and key not in manager.by_key:
+                    return f"broker {broker_id} does not have {topic.name}-{index}"
     return None
 
 

@@ -18,19 +18,58 @@ if TYPE_CHECKING:
 
 
 class Decisions:
-    """The checker of one run's controllers, one incarnation after the other."""
+    """The checker of one run's controllers, one in office after the other.
+
+    One that is deposed may live on, think what it likes and talk; it must not decide anything."""
 
     def __init__(self, checker: Invariants, *, unclean_allowed: bool) -> None:
         """`unclean_allowed`: some topic may have leaders from outside its ISR."""
         self._checker = checker
         self._unclean_allowed = unclean_allowed
+        self._current: Controller | None = None
         self._controller_epoch = -1
         self._broker_epochs: dict[int, int] = {}
         self._truths: dict[TopicPartition, PartitionState] = {}
         self._ids: dict[str, bytes] = {}
 
+    def in_office(self, controller: Controller) -> bool:
+        """Whether it is the last that has decided anything, and still thinks so."""
+        return controller is self._current and controller.active
+
+    def lacks(self, controller: Controller) -> str | None:
+        """What a new controller does not know of all that was decided before it, asked before its first commit."""
+        if controller is self._current:
+            return None
+        state = controller.state
+        for name, topic_id in self._ids.items():
+            topic = state.topics.get(name)
+            if topic is None or topic.topic_id != topic_id:
+                return f"it does not know topic {name}"
+        for (name, index), truth in self._truths.items():
+            found = state.topics[name].partitions[index]
+            if _truth(found) != _truth(truth):
+                return f"it has {name}-{index} as {_truth(found)}, it was {_truth(truth)}"
+        return None
+
+    def took_over(self, controller: Controller, lacks: str | None, *, deposes: bool) -> None:
+        """After the first commit of a new controller: I13, I25. `deposes`: who was in office lives on."""
+        epoch = controller.state.controller_epoch
+        if epoch <= self._controller_epoch:
+            self._checker.violated(
+                "I13",
+                f"the controller of epoch {epoch} decides, there was one of epoch {self._controller_epoch}",
+            )
+        if lacks is not None:
+            self._checker.violated("I25", f"the new controller of epoch {epoch}: {lacks}")
+        if self._current is not None:
+            self._checker.counts["controllers"] += 1
+            self._checker.counts["deposed controllers"] += deposes
+        self._current = controller
+
     def controller_stepped(self, controller: Controller) -> None:
         """I12, I13, I14, I28, on partitions whose state is another than after the last step."""
+        if controller is not self._current:
+            return
         state = controller.state
         if state.controller_epoch < self._controller_epoch:
             self._checker.violated("I13", f"controller epoch fell to {state.controller_epoch}")
@@ -76,6 +115,8 @@ class Decisions:
 
     def _forget_topic(self, name: str) -> None:
         topic_id = self._ids.pop(name, None)
+        if topic_id is not None:
+            self._checker.gone.add(topic_id)
         for key in [key for key in self._truths if key[0] == name]:
             del self._truths[key]
             if topic_id is not None:

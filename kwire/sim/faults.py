@@ -6,9 +6,12 @@ broker an old order of its controller's again, which must change nothing (I15).
 
 from __future__ import annotations
 
+from errno import EIO
 from typing import TYPE_CHECKING, Any
 
 from kwire.protocol import api
+from kwire.protocol.errors import KafkaError
+from kwire.replication.log_store import PartitionFault
 from kwire.sim.schedule import MS
 
 if TYPE_CHECKING:
@@ -18,7 +21,6 @@ if TYPE_CHECKING:
     from kwire.sim.node import Node
     from kwire.sim.simulation import Simulation
 
-_CONTROLLER = 1000
 _LEADER_AND_ISR = 4
 
 
@@ -40,16 +42,34 @@ class Nemesis:
         self._later()
 
     def end(self) -> None:
-        """Nothing goes wrong any more; what is broken is repaired."""
+        """Nothing goes wrong any more; what is broken is repaired, but for disks, which `replace_disks` does."""
         self._active = False
         simulation = self._simulation
+        for store in simulation.stores.values():
+            store.cancel_faults()
         simulation.network.heal_all()
         simulation.network.weather.slow_chance = 0.0
         simulation.network.weather.reset_chance = 0.0
-        for node_id in [_CONTROLLER, *simulation.broker_ids]:
+        for node_id in [*simulation.controller_ids, *simulation.broker_ids]:
             node = simulation.nodes[node_id]
             if not node.up:
                 self._start(node)
+
+    def replace_disks(self) -> None:
+        """Nodes whose disks have failed start again with good ones."""
+        simulation = self._simulation
+        for node in self.damaged():
+            simulation.trace(f"{node} starts again with a new disk")
+            node.stop(0)
+            self._start(node)
+
+    def damaged(self) -> list[Node]:
+        """Brokers whose disks have failed since they started, and a controller without another that has resigned."""
+        simulation = self._simulation
+        nodes = [simulation.nodes[b] for b in simulation.broker_ids]
+        if len(simulation.controller_ids) == 1:
+            nodes.append(simulation.nodes[simulation.controller_ids[0]])
+        return [n for n in nodes if simulation.stores[n.node_id].has_failed]
 
     def _later(self) -> None:
         pause_us = int(self._simulation.plan.fault_pause_ms * MS * 2 * self._random.random())
@@ -75,6 +95,7 @@ class Nemesis:
     def _start(self, node: Node) -> None:
         if not node.up:
             self._simulation.trace(f"{node} starts")
+            self._simulation.stores[node.node_id].mend()
             node.start()
 
     # -- nodes -----------------------------------------------------------------------------------------------------
@@ -94,13 +115,14 @@ class Nemesis:
         node = self._pick()
         if node is not None:
             self._down(node, "loses power")
-            keep = self._random.random()
-            self._simulation.stores[node.node_id].crash(
-                lambda size: (
-                    size if self._random.random() < keep else int(size * self._random.random())
-                )
-            )
+            self._lose_tails(node)
             self._simulation.power_cut.add(node.node_id)
+
+    def _lose_tails(self, node: Node) -> None:
+        keep = self._random.random()
+        self._simulation.stores[node.node_id].crash(
+            lambda size: size if self._random.random() < keep else int(size * self._random.random())
+        )
 
     def _clean_stop(self) -> None:
         node = self._pick()
@@ -117,26 +139,113 @@ class Nemesis:
 
     def _stopped(self, node: Node, core: Any, incarnation: int) -> None:
         if node.up and node.incarnation == incarnation:
-            core.close()
+            try:
+                core.close()
+            except (OSError, KafkaError) as error:
+                self._simulation.trace(f"{node}: {error}")
             self._down(node, "has stopped")
 
     def _pause(self) -> None:
-        nodes = self._simulation.nodes
-        node = self._pick() if self._random.random() < 0.8 else nodes[_CONTROLLER]
-        if node is not None and node.up:
+        node = self._pick() if self._random.random() < 0.7 else self._some_controller()
+        if node is not None:
             self._simulation.trace(f"{node} pauses")
             node.pause(self._simulation.schedule.now_us + self._outage_us())
 
+    # -- controllers -----------------------------------------------------------------------------------------------
+
+    def _some_controller(self) -> Node | None:
+        """A controller that is up, oftener than not the one in office."""
+        simulation = self._simulation
+        core = simulation.controller
+        if core is not None and self._random.random() < 0.7:
+            return simulation.nodes[core.config.node_id]
+        nodes = simulation.nodes
+        up = [nodes[c] for c in simulation.controller_ids if nodes[c].up]
+        return self._random.choice(up) if up else None
+
     def _controller(self) -> None:
-        node = self._simulation.nodes[_CONTROLLER]
-        if node.up:
+        node = self._some_controller()
+        if node is None:
+            return
+        core = node.core
+        assert core is not None
+        if self._random.random() < 0.3:
+            node.step(core.prepare_stop, _nothing)  # type: ignore[attr-defined]  # a ControllerNode
+            self._down(node, "is stopped")
+        else:
             self._down(node, "is killed")
+
+    def _controller_pause(self) -> None:
+        """The one in office stands still for so long that another takes over: then it goes on."""
+        simulation = self._simulation
+        core = simulation.controller
+        if core is not None and len(simulation.controller_ids) > 1:
+            node = simulation.nodes[core.config.node_id]
+            patience_ms = int(simulation.plan.config["controller.quorum.fetch.timeout.ms"])
+            simulation.trace(f"{node} pauses")
+            pause_us = int(patience_ms * MS * (0.8 + 2 * self._random.random()))
+            node.pause(simulation.schedule.now_us + pause_us)
+
+    def _controller_power_cut(self) -> None:
+        """Of the machine that all of them are on."""
+        simulation = self._simulation
+        nodes = [simulation.nodes[c] for c in simulation.controller_ids]
+        if simulation.stores[nodes[0].node_id].faults_taken:
+            return  # after a flush that failed nobody knows what is on the disk
+        for node in nodes:
+            if node.up:
+                self._down(node, "loses power")
+        self._lose_tails(nodes[0])
+
+    # -- disks -----------------------------------------------------------------------------------------------------
+
+    def _disk(self) -> None:
+        """One operation of a broker's fails, or everything in a partition's directory until the broker starts again."""
+        node = self._pick()
+        if node is None:
+            return
+        simulation, random = self._simulation, self._random
+        store = simulation.stores[node.node_id]
+        hosted = list(simulation.broker(node.node_id).services.replica_manager.by_key)
+        if hosted and random.random() < 0.5:
+            topic, index = random.choice(hosted)
+            simulation.trace(f"{node}: the directory of {topic}-{index} fails")
+            store.break_dir(f"{topic}-{index}", EIO, "Input/output error")
+        else:
+            self._fail_next(node)
+        if random.random() < 0.7:
+            simulation.schedule.after(4 * self._outage_us(), self._repair, node, node.incarnation)
+
+    def _fail_next(self, node: Node) -> None:
+        operation = self._random.choice(("append", "append", "flush", "write_file"))
+        self._simulation.trace(f"{node}: the next {operation} fails")
+        error = PartitionFault(
+            EIO, "Input/output error"
+        )  # of the disk itself the broker would halt
+        self._simulation.stores[node.node_id].fail_next(operation, error)
+
+    def _controller_disk(self) -> None:
+        """A controller that cannot journal resigns; one alone is started again by somebody."""
+        node = self._some_controller()
+        if node is not None:
+            self._fail_next(node)
+            if self._random.random() < 0.7:
+                delay_us = 4 * self._outage_us()
+                self._simulation.schedule.after(delay_us, self._repair, node, node.incarnation)
+
+    def _repair(self, node: Node, incarnation: int) -> None:
+        if self._active and node.up and node.incarnation == incarnation:
+            self._down(node, "is killed, its disk to be repaired")
 
     # -- links -----------------------------------------------------------------------------------------------------
 
     def _two(self) -> tuple[int, int]:
         simulation = self._simulation
-        ids = [_CONTROLLER, *simulation.broker_ids, *(c.node_id for c in simulation.clients)]
+        ids = [
+            *simulation.controller_ids,
+            *simulation.broker_ids,
+            *(c.node_id for c in simulation.clients),
+        ]
         one = self._random.choice(simulation.broker_ids)
         return one, self._random.choice([i for i in ids if i != one])
 
@@ -162,7 +271,8 @@ class Nemesis:
 
     def _isolate(self) -> None:
         one = self._random.choice(self._simulation.broker_ids)
-        others = [i for i in (_CONTROLLER, *self._simulation.broker_ids) if i != one]
+        ids = [*self._simulation.controller_ids, *self._simulation.broker_ids]
+        others = [i for i in ids if i != one]
         self._cut_links([link for other in others for link in ((one, other), (other, one))])
 
     def _slow(self) -> None:
@@ -392,3 +502,7 @@ def _state(broker: Broker) -> tuple[Any, ...]:
             for key, p in manager.by_key.items()
         ],
     )
+
+
+def _nothing() -> None:
+    pass

@@ -180,7 +180,7 @@ class Histories:
     def reader_reset(self, topic_id: bytes, key: TopicPartition) -> None:
         """I18: a reader is told to go back only where data may have been lost, or a prefix deleted."""
         ghost = self._invariants.partitions.get((topic_id, key[1]))
-        if ghost is None or ghost.reset_epoch >= 0:
+        if ghost is None or ghost.leaving or ghost.reset_epoch >= 0:
             return
         if not any(log.start for log in ghost.logs.values()):
             self._invariants.violated("I18", f"{ghost.name}: a reader was sent back")

@@ -74,6 +74,7 @@ class Invariants:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.partitions: dict[GhostKey, GhostPartition] = {}
+        self.gone: set[bytes] = set()  # ids of topics that have been deleted
         self.seen: dict[int, dict[TopicPartition, Seen]] = {}
         self.brokers: dict[int, Broker] = {}
         self.counts: Counter[str] = Counter()  # of what happened, so that tests can see that it did
@@ -87,6 +88,8 @@ class Invariants:
         ghost = self.partitions.get(key)
         if ghost is None:
             ghost = self.partitions[key] = GhostPartition(f"{name}-{index}", key)
+            # A broker may not have heard yet that the topic is no more.
+            ghost.leaving = topic_id in self.gone
         return ghost
 
     # -- a broker's step -----------------------------------------------------------------------------------------
@@ -117,8 +120,18 @@ class Invariants:
         if len(seen) != len(hosted):
             for key in [key for key in seen if key not in hosted]:
                 gone = seen.pop(key).partition
+                ghost = self.ghost(key[0], gone.topic_id, key[1])
                 if broker.services.log_manager.get(*key) is None:
-                    self.ghost(key[0], gone.topic_id, key[1]).logs.pop(node_id, None)
+                    ghost.logs.pop(node_id, None)
+                elif key in broker.services.replica_manager.offline:
+                    self._went_offline(node_id, ghost, gone)
+
+    def _went_offline(self, node_id: int, ghost: GhostPartition, gone: Partition) -> None:
+        """Its disk has failed: what was written before it did, in that very step, is there after a restart."""
+        self.counts["offline"] += 1
+        log = ghost.logs.get(node_id)
+        if log is not None and not ghost.leaving:
+            self._follow_log(node_id, ghost, log, gone, Seen(gone))
 
     def _changed(
         self, node_id: int, broker: Broker, partition: Partition, old: Seen | None, new: Seen
@@ -432,8 +445,10 @@ class Invariants:
             mirror = ghost.logs.get(node_id)
             if mirror is None or ghost.leaving:
                 continue
-            # A power cut may take the file with the topic's id.
+            # A power cut may take the file with the topic's id as long as there is no data.
             log = logs.get((ghost.name, key[0])) or logs.get((ghost.name, ZERO_UUID))
+            if log is not None and log.topic_id == ZERO_UUID and log.size_bytes:
+                self.violated("I25", f"{ghost.name} on {node_id}: data without the topic's id")
             start, end = (0, 0) if log is None else (log.log_start_offset, log.log_end_offset)
             where = f"{ghost.name} on {node_id}"
             if log is None or end < mirror.end or start > mirror.end:

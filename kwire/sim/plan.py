@@ -22,6 +22,10 @@ FAULTS = (
     "slow",
     "reset",
     "controller",
+    "controller_pause",
+    "controller_power_cut",
+    "disk",
+    "controller_disk",
     "replay",
     "reassign",
     "elect",
@@ -30,7 +34,7 @@ FAULTS = (
     "delete_topic",
     "configure",
 )
-DISTURBANCES = FAULTS[:11]
+DISTURBANCES = FAULTS[:15]
 """The rest are an administrator's doings."""
 
 
@@ -56,6 +60,7 @@ class Plan:
         random = Random(f"{seed}/plan")
         self.seed = seed
         self.brokers = random.choice((2, 3, 3, 4, 4))
+        self.controllers = random.choice((1, 1, 2))
         self.unclean = random.random() < 0.2
         self.topics = [
             self.topic(random, f"topic-{number}") for number in range(random.choice((1, 1, 2)))
@@ -93,6 +98,7 @@ class Plan:
             + 3 * int(config["replica.fetch.backoff.ms"])
             + 2 * int(config["replica.fetch.wait.max.ms"])
             + 2 * int(config["broker.session.timeout.ms"])
+            + 2 * int(config["controller.quorum.fetch.timeout.ms"])
             + 10_000
         )
 
@@ -117,8 +123,11 @@ def _config(random: Random) -> dict[str, str]:
         "replica.fetch.max.bytes": str(random.choice((150, 600, 1 << 20))),
         "replica.socket.timeout.ms": str(random.choice((1000, 4000))),
         "replica.high.watermark.checkpoint.interval.ms": str(random.choice((50, 500, 5000))),
+        "log.flush.offset.checkpoint.interval.ms": str(random.choice((100, 60_000))),
+        "log.initial.task.delay.ms": "100",
         "num.replica.fetchers": str(random.choice((1, 1, 2))),
         "broker.heartbeat.interval.ms": str(session_ms // 4),
+        "controller.quorum.fetch.timeout.ms": str(random.choice((200, 1000))),
         "broker.session.timeout.ms": str(session_ms),
         "log.segment.bytes": str(random.choice((400, 2000, 1 << 20))),
         "log.flush.interval.messages": str(random.choice((1, 7, 1 << 40))),

@@ -24,7 +24,7 @@ from kwire.replication.config import BrokerConfig
 from kwire.replication.log_store import MemoryLogStore
 from kwire.replication.metadata import Endpoint
 from kwire.sim.clients import Administrator, Client, Consumer, Producer
-from kwire.sim.convergence import unconverged, verify_end
+from kwire.sim.convergence import not_without_broken_disks, unconverged, verify_end
 from kwire.sim.decisions import Decisions
 from kwire.sim.faults import Nemesis
 from kwire.sim.histories import Histories
@@ -38,16 +38,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kwire.replication.clock import Clock
+    from kwire.replication.controller import Controller
     from kwire.replication.controller_state import Record
     from kwire.replication.outbox import Outbox
     from kwire.sim.network import Connection
     from kwire.sim.plan import TopicPlan
 
-CONTROLLER_ID: Final = 1000
+CONTROLLER_ID: Final = 1000  # and the next, when there are two
 _FIRST_CLIENT: Final = 2001
 _PORT: Final = 9092
 _CLUSTER_ID: Final = "SimulatedClusterAAAAAA"
 _CONTROL: Final = (4, 5, 6)
+_STALE_CONTROLLER_EPOCH: Final = b"\0\x0b"
 _CREATE_TOPICS: Final = 19
 _START_BOUND_MS: Final = 20_000
 
@@ -84,6 +86,7 @@ class Simulation:
         self.broker_ids = list(range(1, plan.brokers + 1))
         self.clients: list[Node] = []
         self.control_frames: dict[int, list[bytes]] = {}
+        self.controller_ids = [CONTROLLER_ID + number for number in range(plan.controllers)]
         self.power_cut: set[int] = set()
         self._missed_us = 0
         self._requests: dict[
@@ -91,27 +94,30 @@ class Simulation:
         ] = {}  # their API keys and versions, for a trace
         self._random = Random(f"{seed}/clients")
         skews = Random(f"{seed}/skew")
-        for node_id in [CONTROLLER_ID, *self.broker_ids]:
+        for node_id in [*self.controller_ids, *self.broker_ids]:
             self._add_node(node_id, skews.randint(0, plan.skew_ms) if plan.skew_ms else 0)
         self.nemesis = Nemesis(self, Random(f"{seed}/faults"))
 
     # -- composition ---------------------------------------------------------------------------------------------
 
     def _add_node(self, node_id: int, skew_ms: int) -> None:
-        store = self.stores[node_id] = MemoryLogStore(
-            lambda: EPOCH_WALL_MS + self.schedule.now_us // MS
-        )
-        name = "controller" if node_id == CONTROLLER_ID else f"broker-{node_id}"
-        make: Callable[[Clock, Outbox], Any] = (
-            self._make_controller
-            if node_id == CONTROLLER_ID
-            else lambda clock, outbox: self._make_broker(node_id, clock, outbox)
-        )
+        is_controller = node_id in self.controller_ids
+        if node_id > CONTROLLER_ID and is_controller:
+            self.stores[node_id] = self.stores[CONTROLLER_ID]  # controllers share a disk
+        else:
+            self.stores[node_id] = MemoryLogStore(
+                lambda: EPOCH_WALL_MS + self.schedule.now_us // MS
+            )
+        name = f"controller-{node_id}" if is_controller else f"broker-{node_id}"
+        make_node = self._make_controller if is_controller else self._make_broker
+
+        def make(clock: Clock, outbox: Outbox) -> Any:
+            return make_node(node_id, clock, outbox)
+
         timeout_us = int(self.plan.config["replica.socket.timeout.ms"]) * MS
         self.nodes[node_id] = Node(
             self, node_id, name, make, skew_ms=skew_ms, answer_timeout_us=timeout_us
         )
-        assert store is not None
 
     def _make_broker(self, node_id: int, clock: Clock, outbox: Outbox) -> Broker:
         incarnation = self.nodes[node_id].incarnation
@@ -126,36 +132,50 @@ class Simulation:
             report=(lambda text: self.trace(f"    broker-{node_id}: {text}"))
             if self.tracing
             else None,
-            cluster=ClusterSettings(CONTROLLER_ID, ("controller", _PORT), LISTENER),
+            cluster=ClusterSettings(
+                CONTROLLER_ID,
+                (f"controller-{CONTROLLER_ID}", _PORT),
+                LISTENER,
+                more_controllers=[(c, f"controller-{c}", _PORT) for c in self.controller_ids[1:]],
+            ),
         )
         broker.start([Endpoint(LISTENER, f"broker-{node_id}", _PORT)])
         self.invariants.broker_started(node_id, broker, power_cut=node_id in self.power_cut)
         self.power_cut.discard(node_id)
         return broker
 
-    def _make_controller(self, clock: Clock, outbox: Outbox) -> ControllerNode:
-        incarnation = self.nodes[CONTROLLER_ID].incarnation
-        values = {**self.plan.config, "node.id": str(CONTROLLER_ID)}
+    def _make_controller(self, node_id: int, clock: Clock, outbox: Outbox) -> ControllerNode:
+        incarnation = self.nodes[node_id].incarnation
+        values = {**self.plan.config, "node.id": str(node_id)}
         node = ControllerNode(
             BrokerConfig(values, brokers=self.plan.brokers),
-            self.stores[CONTROLLER_ID],
+            self.stores[node_id],
             clock,
             outbox,
-            Random(f"{self.seed}/controller/{incarnation}"),
+            Random(f"{self.seed}/controller/{node_id}/{incarnation}"),
             cluster_id=_CLUSTER_ID,
-            report=(lambda text: self.trace(f"    controller: {text}")) if self.tracing else None,
+            report=(lambda text: self.trace(f"    controller-{node_id}: {text}"))
+            if self.tracing
+            else None,
+            shared=len(self.controller_ids) > 1,
+            alone=not any(self.nodes[c].up for c in self.controller_ids if c != node_id),
+            on_new_controller=self._observe,
         )
-        controller, checker = node.controller, self.decisions
-        commit = controller.commit
+        node.start([Endpoint(LISTENER, f"controller-{node_id}", _PORT)])
+        return node
+
+    def _observe(self, controller: Controller) -> None:
+        """Every commit is looked at: of several changes in one step the last alone would not tell."""
+        checker, commit = self.decisions, controller.commit
 
         def observed_commit(records: list[Record]) -> None:
+            lacks, before = checker.lacks(controller), self.controller
             commit(records)
+            if not checker.in_office(controller):
+                checker.took_over(controller, lacks, deposes=before is not None)
             checker.records_committed(controller, records)
 
-        # Every commit is looked at: of several changes in one step the last alone would not tell.
         controller.commit = observed_commit  # type: ignore[method-assign]
-        node.start([Endpoint(LISTENER, "controller", _PORT)])
-        return node
 
     def broker(self, node_id: int) -> Broker:
         """The core of a broker that is up."""
@@ -165,10 +185,13 @@ class Simulation:
 
     @property
     def controller(self) -> ControllerNode | None:
-        """None while it is down."""
-        core = self.nodes[CONTROLLER_ID].core
-        assert core is None or isinstance(core, ControllerNode)
-        return core
+        """The one in office; None while there is none."""
+        for node_id in self.controller_ids:
+            core = self.nodes[node_id].core
+            assert core is None or isinstance(core, ControllerNode)
+            if core is not None and self.decisions.in_office(core.controller):
+                return core
+        return None
 
     def add_client(self, name: str, make: Callable[[Clock, Outbox, Random], Client]) -> Node:
         """A client of the cluster, started at once."""
@@ -184,8 +207,6 @@ class Simulation:
 
     def node_at(self, host: str, port: int) -> Node | None:
         """By the names that nodes advertise."""
-        if host == "controller":
-            return self.nodes[CONTROLLER_ID]
         return self.nodes.get(int(host.rpartition("-")[2]))
 
     def stepped(self, node: Node) -> None:
@@ -195,7 +216,7 @@ class Simulation:
         self.digest = (self.digest * 1000003 ^ self.schedule.now_us ^ node_id) & 0xFFFFFFFFFFFFFFFF
         if node_id < CONTROLLER_ID:
             self.invariants.broker_stepped(node_id, node.core)  # type: ignore[arg-type]
-        elif node_id == CONTROLLER_ID:
+        elif node_id < _FIRST_CLIENT:
             self.decisions.controller_stepped(node.core.controller)  # type: ignore[union-attr]
         if self.tracing and self.invariants.trace_lines:
             lines, self.invariants.trace_lines = self.invariants.trace_lines, []
@@ -221,6 +242,8 @@ class Simulation:
     def answering(self, node: Node, connection: Connection, frame: bytes) -> None:
         self.digest = (self.digest * 37 + hash_of(frame)) & 0xFFFFFFFFFFFFFFFF
         asker = connection.asker
+        if connection.channel == "control" and frame[5:7] == _STALE_CONTROLLER_EPOCH:
+            self.invariants.counts["stale orders refused"] += 1
         if asker.node_id >= _FIRST_CLIENT and node.node_id < CONTROLLER_ID:
             client = self.nodes[asker.node_id].core
             assert isinstance(client, Client)
@@ -255,7 +278,7 @@ class Simulation:
 
     def start(self) -> None:
         """All nodes up, all topics there."""
-        for node_id in [CONTROLLER_ID, *self.broker_ids]:
+        for node_id in [*self.controller_ids, *self.broker_ids]:
             self.nodes[node_id].start()
         self.run_until(self._all_registered, _START_BOUND_MS, "brokers do not register")
         for topic in self.plan.topics:
@@ -366,11 +389,27 @@ class Simulation:
         for node in self.clients:
             assert isinstance(node.core, Client)
             node.core.stopping = True
-        reason = f"not well {self.plan.bound_ms()} ms after the last fault: "
+        bound_ms = self.plan.bound_ms()
+        if self.nemesis.damaged():
+            reason = f"{bound_ms} ms after the last fault, with broken disks: "
+            self.run_until(
+                lambda: not_without_broken_disks(self) is None,
+                bound_ms,
+                reason,
+                not_without_broken_disks,
+            )
+            self.nemesis.replace_disks()
+        reason = f"not well {bound_ms} ms after the last fault: "
         self.run_until(lambda: unconverged(self) is None, self.plan.bound_ms(), reason)
         verify_end(self)
 
-    def run_until(self, condition: Callable[[], bool], bound_ms: int, reason: str) -> None:
+    def run_until(
+        self,
+        condition: Callable[[], bool],
+        bound_ms: int,
+        reason: str,
+        explain: Callable[[Simulation], str | None] = unconverged,
+    ) -> None:
         """Runs until the condition holds, asked every 20 ms. I30 when it takes too long."""
         limit_us = self.schedule.now_us + bound_ms * MS
         next_us = self.schedule.now_us
@@ -381,7 +420,7 @@ class Simulation:
                     return
                 next_us += 20 * MS
                 if next_us > limit_us or upcoming is None:
-                    self.invariants.violated("I30", f"{reason}{unconverged(self) or ''}")
+                    self.invariants.violated("I30", f"{reason}{explain(self) or ''}")
                 continue
             self.schedule.run_next()
 

@@ -12,14 +12,19 @@ from typing import Any
 import pytest
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.records import iter_batches
 from kwire.replication import replica_fetcher
 from kwire.replication.alter_partition import AlterPartitionManager
 from kwire.replication.cluster_member import ClusterMember
 from kwire.replication.controller_brokers import BrokerRegistry
+from kwire.replication.controller_claim import ClaimedJournal
 from kwire.replication.controller_deletion import TopicDeletions
+from kwire.replication.controller_journal import StoreJournal
+from kwire.replication.controller_link import ControllerLink
 from kwire.replication.controller_partitions import PartitionControl
 from kwire.replication.isr import CommittedIsr, PendingExpandIsr, PendingShrinkIsr
 from kwire.replication.leader_epochs import LeaderEpochCache
+from kwire.replication.local_log import LocalLog
 from kwire.replication.partition import Partition
 from kwire.replication.producer_state import ProducerStateManager
 from kwire.replication.replica_manager import ReplicaManager
@@ -183,7 +188,7 @@ def a_pending_change_is_dropped_on_any_error(patch: pytest.MonkeyPatch) -> None:
     answered = AlterPartitionManager._answered
     count = [0]
 
-    def losing(self: Any, response: Any, version: int) -> None:
+    def losing(self: Any, response: Any, *rest: Any) -> None:
         count[0] += 1
         if response is None or count[0] % 3 == 0:
             batch, self._in_flight = self._in_flight, {}
@@ -191,7 +196,7 @@ def a_pending_change_is_dropped_on_any_error(patch: pytest.MonkeyPatch) -> None:
                 if self._is_pending(proposal):
                     proposal.partition.isr_state = CommittedIsr(proposal.state.isr)
             return
-        answered(self, response, version)
+        answered(self, response, *rest)
 
     patch.setattr(AlterPartitionManager, "_answered", losing)
 
@@ -228,10 +233,63 @@ def a_deleted_replica_is_made_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TopicDeletions, "deleted_on", lambda self, broker_id, topic: set())
 
 
+def the_journal_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
+    """The controller announces what a power cut can take from it."""
+    patch.setattr(StoreJournal, "flush", lambda self: None)
+
+
+def the_topic_id_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
+    """Data may get to the disk without the file that says whose it is."""
+    patch.setattr(LocalLog, "flush_topic_id", lambda self: None)
+
+
+def a_deposed_controller_goes_on(patch: pytest.MonkeyPatch) -> None:
+    """A controller does not look whether another has taken over before it decides."""
+    patch.setattr(ClaimedJournal, "check", lambda self: None)
+    patch.setattr(ClaimedJournal, "delete_older", lambda self: None)
+
+
+def a_new_controller_lacks_the_last_decision(patch: pytest.MonkeyPatch) -> None:
+    """It begins with the journal as it was some time ago."""
+    inherited = ClaimedJournal._inherited
+
+    def stale(self: ClaimedJournal, before: list[int]) -> bytes:
+        data = inherited(self, before)
+        batches = list(iter_batches(data))
+        return data[: batches[-1].position] if len(batches) > 8 else data
+
+    patch.setattr(ClaimedJournal, "_inherited", stale)
+
+
+def a_failed_disk_is_kept_quiet(patch: pytest.MonkeyPatch) -> None:
+    """The controller does not hear of it, and leaves the partition to its leader."""
+    patch.setattr(ControllerLink, "disk_failed", lambda self: None)
+
+
+def a_failed_disk_takes_all_partitions_offline(patch: pytest.MonkeyPatch) -> None:
+    mark_offline = ReplicaManager.mark_offline
+
+    def mark_all(self: ReplicaManager, key: tuple[str, int], reason: str) -> None:
+        for each in list(self.by_key):
+            mark_offline(self, each, reason)
+
+    patch.setattr(ReplicaManager, "mark_offline", mark_all)
+
+
 def _only(*kinds: str) -> Focus:
     def focus(plan: Plan) -> None:
         for kind in plan.weights:
             plan.weights[kind] = 5 if kind in kinds else 0
+
+    return focus
+
+
+def _two_controllers(*kinds: str) -> Focus:
+    only = _only(*kinds)
+
+    def focus(plan: Plan) -> None:
+        only(plan)
+        plan.controllers = 2
 
     return focus
 
@@ -258,7 +316,6 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (a_follower_appends_past_a_gap, {"I26", "I3"}, _as_drawn),
     (acks_all_before_the_high_watermark, {"I23"}, _as_drawn),
     (no_epoch_before_the_first_append, {"I6"}, _as_drawn),
-    (a_lease_that_nobody_fences, {"I10", "I4", "I14", "I20"}, _as_drawn),
     (a_broker_obeys_old_controllers_and_old_orders, {"I15", "I13", "I8", "I1"}, _as_drawn),
     (a_restarted_broker_stays_in_the_isr, {"I3", "I10", "I20", "I30", "I4"}, _only("power_cut")),
     (a_pending_change_is_dropped_on_any_error, {"I14", "I10", "I4"}, _as_drawn),
@@ -270,4 +327,10 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
         {"I30", "I1"},
         _only("power_cut", "kill", "delete_topic", "cut"),
     ),
+    (the_journal_is_not_flushed, {"I13", "I25"}, _only("controller_power_cut", "kill")),
+    (the_topic_id_is_not_flushed, {"I25"}, _only("power_cut", "create_topic")),
+    (a_deposed_controller_goes_on, {"I13"}, _two_controllers("controller_pause", "kill")),
+    (a_new_controller_lacks_the_last_decision, {"I25", "I13"}, _only("controller", "kill")),
+    (a_failed_disk_is_kept_quiet, {"I30"}, _only("disk")),
+    (a_failed_disk_takes_all_partitions_offline, {"I30"}, _only("disk")),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kwire.protocol.schemas.topics import ElectLeadersRequest
 from kwire.replication.controller_state import PartitionState
 from kwire.replication.isr import PendingExpandIsr
 from kwire.replication.partition import Partition
@@ -16,9 +17,12 @@ from kwire.sim.simulation import CONTROLLER_ID, Simulation
 class Scripted:
     """A quiet cluster with one partition; `story` is told, then the cluster must converge."""
 
-    def __init__(self, story: Callable[[Scripted], None], *, brokers: int = 2) -> None:
+    def __init__(
+        self, story: Callable[[Scripted], None], *, brokers: int = 2, controllers: int = 1
+    ) -> None:
         plan = Plan(1, without=frozenset(Plan(1).weights))
         plan.brokers = brokers
+        plan.controllers = controllers
         plan.unclean = False
         plan.topics = [TopicPlan("orders", 1, brokers, {"min.insync.replicas": "1"})]
         plan.weather = Weather()
@@ -29,6 +33,7 @@ class Scripted:
             {
                 "replica.lag.time.max.ms": "300",
                 "broker.session.timeout.ms": "2000",
+                "controller.quorum.fetch.timeout.ms": "500",
                 "broker.heartbeat.interval.ms": "500",
                 "log.flush.interval.messages": str(1 << 40),
                 "log.segment.bytes": str(1 << 20),
@@ -56,6 +61,12 @@ class Scripted:
         controller = self.simulation.controller
         assert controller is not None
         return controller.controller.state.topics["orders"].partitions[0]
+
+    @property
+    def epoch(self) -> int:
+        """Of the controller in office; -1 while there is none."""
+        controller = self.simulation.controller
+        return -1 if controller is None else controller.controller.epoch
 
     def partition(self, broker_id: int) -> Partition:
         return self.simulation.broker(broker_id).services.replica_manager.by_key["orders", 0]
@@ -129,3 +140,52 @@ def an_order_for_the_incarnation_before() -> Scripted:
         cluster.wait(1000)
 
     return Scripted(story, brokers=3)
+
+
+def the_proposal_of_a_leader_whose_time_is_over() -> Scripted:
+    """A leader proposes another for the ISR; before the controller hears of it, the preferred leader is elected."""
+
+    def story(cluster: Scripted) -> None:
+        simulation = cluster.simulation
+        preferred, leader, third = cluster.replicas
+        simulation.nodes[preferred].stop()
+        cluster.until(lambda: cluster.leader_id == leader, "the second leads")
+        simulation.nodes[preferred].start()
+        cluster.until(lambda: len(cluster.state().isr) == 3, "the ISR is whole again")
+        cluster.cut(leader, third)
+        cluster.until(lambda: third not in cluster.partition(leader).isr, "the ISR shrinks")
+        simulation.network.slow_down(leader, CONTROLLER_ID, 600 * MS)
+        cluster.heal(leader, third)
+        cluster.until(
+            lambda: isinstance(cluster.partition(leader).isr_state, PendingExpandIsr),
+            "the third is proposed",
+        )
+        cluster.cut(leader, third)
+        cluster.cut(preferred, third)
+        request = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=2000)
+        simulation.administrate(43, 2, request, preferred)
+        cluster.until(lambda: cluster.leader_id == preferred, "the preferred one leads")
+        cluster.wait(1000)
+
+    return Scripted(story, brokers=3)
+
+
+def an_order_of_a_deposed_controller() -> Scripted:
+    """Another controller has taken over when orders of the one before arrive, and it thinks itself in office still."""
+
+    def story(cluster: Scripted) -> None:
+        simulation = cluster.simulation
+        network, leader = simulation.network, cluster.leader_id
+        follower = 3 - leader
+        network.cut(CONTROLLER_ID, follower)
+        cluster.cut(leader, follower)
+        cluster.until(lambda: cluster.state().isr == [leader], "the ISR shrinks, orders are sent")
+        simulation.nodes[CONTROLLER_ID].pause(simulation.schedule.now_us + 1500 * MS)
+        cluster.until(lambda: cluster.epoch == 2, "the other controller takes over")
+        cluster.heal(leader, follower)
+        cluster.until(lambda: len(cluster.state().isr) == 2, "the ISR is whole again")
+        network.heal(CONTROLLER_ID, follower)
+        cluster.wait(2000)
+        assert simulation.invariants.counts["stale orders refused"] > 0
+
+    return Scripted(story, controllers=2)

@@ -9,13 +9,16 @@ from mutations import (
     MUTATIONS,
     Focus,
     Patch,
+    a_lease_that_nobody_fences,
     isr_without_broker_epochs,
     orders_before_registration,
 )
 from scripted import (
     Scripted,
     an_order_for_the_incarnation_before,
+    an_order_of_a_deposed_controller,
     restarted_while_its_proposal_travels,
+    the_proposal_of_a_leader_whose_time_is_over,
 )
 
 from kwire.sim.invariants import InvariantViolation
@@ -46,10 +49,16 @@ def test_a_rule_switched_off_is_caught(
 SCENARIOS: list[tuple[Callable[[], Scripted], Patch, str]] = [
     (restarted_while_its_proposal_travels, isr_without_broker_epochs, "I10"),
     (an_order_for_the_incarnation_before, orders_before_registration, "I20"),
+    (the_proposal_of_a_leader_whose_time_is_over, a_lease_that_nobody_fences, "I14"),
 ]
 
 
-@pytest.mark.parametrize("scenario", [s for s, _, _ in SCENARIOS], ids=lambda s: s.__name__)
+WITHOUT_MUTATION = [an_order_of_a_deposed_controller]
+
+
+@pytest.mark.parametrize(
+    "scenario", [s for s, _, _ in SCENARIOS] + WITHOUT_MUTATION, ids=lambda s: s.__name__
+)
 def test_a_scripted_scenario_ends_well(scenario: Callable[[], Scripted]) -> None:
     scenario().run()
 

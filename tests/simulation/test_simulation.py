@@ -74,5 +74,5 @@ def test_seeds_reach_what_they_are_for() -> None:
         simulation.run()
         counts += simulation.invariants.counts
     wanted = ["elections", "ISR shrinks", "ISR expands", "truncations", "tails lost", "unclean"]
-    wanted += ["reassignments", "replays"]
+    wanted += ["reassignments", "replays", "offline", "controllers", "deposed controllers"]
     assert {name for name in wanted if counts[name] >= 2} == set(wanted), counts
