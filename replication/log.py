@@ -492,7 +492,9 @@ class Log(LocalLog):
             if self.segments[0].base_offset > offset:
                 self._truncate_fully(offset, offset)
                 return True
-            self.producer_state.map_end_offset = self.log_end_offset  # not kept up to date by appends
+            self.producer_state.map_end_offset = (
+                self.log_end_offset
+            )  # not kept up to date by appends
             for segment in self._cut_segments(offset):
                 self.producer_state.delete_snapshot(segment.base_offset)
             self.leader_epochs.truncate_from_end(offset)

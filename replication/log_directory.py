@@ -279,9 +279,8 @@ class LogDirectory:
         self._checkpoint(HIGH_WATERMARKS, entries, flush)
 
     def checkpoint_recovery_points(self, *, flush: bool = False) -> None:
-        entries = [
-            ((log.topic, log.partition), log.advance_recovery_point()) for log in self.all_logs()
-        ]
+        entries = [(key, log.advance_recovery_point()) for key, log in self.logs.items()]
+        entries += [(key, log.advance_recovery_point()) for key, log in self.future_logs.items()]
         self._checkpoint(RECOVERY_POINTS, entries, flush)
 
     def checkpoint_log_starts(self, *, flush: bool = False) -> None:

@@ -299,9 +299,11 @@ class LogManager:
                 f"Can not create log for {key[0]}-{key[1]} because log directories {offline} are offline",
             )
         why = ""
-        for directory in self._by_use(key, online):
+        candidates = self._by_use(key, online)
+        for directory in candidates:
             try:
-                directory.store.make_dir(f"{key[0]}-{key[1]}")
+                if len(candidates) > 1:
+                    directory.store.make_dir(f"{key[0]}-{key[1]}")
             except OSError as error:
                 why = directory.met(error, f"cannot make the log of {key[0]}-{key[1]}")
                 continue
