@@ -170,7 +170,8 @@ def test_xdist_workers_have_a_cluster_each(tmp_path: Path) -> None:
     assert run.counts == {"passed": 8}, run.text
 
 
-def test_coroutines_as_tests(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("-n2",)], ids=["alone", "xdist"])
+def test_coroutines_as_tests(tmp_path: Path, options: tuple[str, ...]) -> None:
     run = run_pytest(
         tmp_path,
         """
@@ -193,10 +194,14 @@ def test_coroutines_as_tests(tmp_path: Path) -> None:
                 return (await c.partition("t", 0)).leader > 0
 
             assert await cluster.wait_for(led)
+
+    async def test_sync_in_the_second_worker(kwire):
+        assert kwire.topics() == {}
     """,
+        *options,
         ini="asyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n",
     )
-    assert run.counts == {"passed": 2}, run.text
+    assert run.counts == {"passed": 3}, run.text
 
 
 def test_a_failing_test_shows_leaders_isr_offsets_and_the_last_requests(tmp_path: Path) -> None:
