@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire.sim.invariants import InvariantViolation
+from kwire.sim.plan import Plan
 from kwire.sim.simulation import Simulation
 
 if TYPE_CHECKING:
@@ -43,15 +44,18 @@ def run_seeds(
     *,
     steps: int,
     trace: bool,
+    config: dict[str, str] | None = None,
     write: Callable[[str], None],
     now_seconds: Callable[[], float],
 ) -> int:
-    """The number of seeds that failed. `now_seconds` tells how long it took."""
+    """The number of seeds that failed. `config`: of every node. `now_seconds` tells how long it took."""
+    options = "".join(f" -c {key}={value}" for key, value in (config or {}).items())
     began = now_seconds()
     failed = runs = total_steps = acked = 0
     virtual_us = 0
     for seed in seeds:
-        simulation = Simulation(seed, steps=steps, trace=write if trace else None)
+        plan = Plan(seed, config=config)
+        simulation = Simulation(seed, steps=steps, trace=write if trace else None, plan=plan)
         failure = failure_of(simulation)
         runs += 1
         total_steps += simulation.steps
@@ -61,7 +65,7 @@ def run_seeds(
             failed += 1
             write(
                 f"seed {seed} failed at {simulation.schedule.now_us / 1e6:.3f} s: {failure}\n"
-                f"  replay: kwire sim --seeds {seed} --steps {steps} --trace"
+                f"  replay: kwire sim --seeds {seed} --steps {steps}{options} --trace"
             )
         elif trace:
             write(

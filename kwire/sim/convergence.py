@@ -62,7 +62,8 @@ def not_without_broken_disks(simulation: Simulation) -> str | None:
             return f"broker {broker_id} is not there"
         manager = simulation.broker(broker_id).services.replica_manager
         store = simulation.stores[broker_id]
-        if len(manager.offline) > len(store.failed) + store.faults_taken:
+        whole = len(manager.log_manager.online()) < len(manager.log_manager.directories)
+        if not whole and len(manager.offline) > len(store.failed) + store.faults_taken:
             return f"broker {broker_id} has {sorted(manager.offline)} offline, broken is {store.failed}"
         for topic in state.topics.values():
             if topic.name in state.deleting:

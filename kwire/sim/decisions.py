@@ -139,8 +139,10 @@ class Decisions:
             self._checker.violated("I12", f"ISR outside the replicas, {what}")
         if new.leader >= 0 and new.leader not in isr:
             self._checker.violated("I12", f"leader outside the ISR, {what}")
-        if not isr and (old is not None and old.isr):
+        if not isr and old is not None and old.isr and not new.last_known_elr:
             self._checker.violated("I12", f"empty ISR, {what}")
+        if isr & set(new.elr) or not set(new.elr) <= set(new.replicas):
+            self._checker.violated("I12", f"eligible leaders {new.elr}, {what}")
         if new.recovering and new.isr != [new.leader] and new.leader >= 0:
             self._checker.violated(
                 "I12", f"recovering with more than the leader in the ISR, {what}"
@@ -199,7 +201,13 @@ class Decisions:
                     "I28", f"replicas {lost} given up while {missing} is not in sync, {what}"
                 )
         if new.leader >= 0 and new.leader_epoch > old.leader_epoch:
-            if old.isr and new.leader not in old.isr:
+            if new.leader in old.elr:
+                self._checker.counts["eligible"] += 1
+                if new.leader in ghost.lossy:
+                    self._checker.violated("I20", f"lost its tail and is still eligible, {what}")
+            elif not old.isr and old.last_known_elr and not old.elr:
+                self._last_known_leads(ghost, old, new, what)
+            elif (old.isr or old.last_known_elr) and new.leader not in old.isr:
                 if not self._unclean_allowed:
                     self._checker.violated(
                         "I20", f"elected outside the ISR, which nobody allowed, {what}"
@@ -211,6 +219,16 @@ class Decisions:
                     )
             elif new.leader in ghost.lossy and ghost.lossy.issuperset(old.isr):
                 self._may_lose(ghost, new, "survivor", f"the last of the ISR lost its tail, {what}")
+
+    def _last_known_leads(
+        self, ghost: GhostPartition, old: PartitionState, new: PartitionState, what: str
+    ) -> None:
+        """KIP-966: everybody who was eligible has stopped uncleanly, and the last leader is as good as any."""
+        if new.leader not in old.last_known_elr and not self._unclean_allowed:
+            self._checker.violated("I20", f"neither eligible nor the last leader, {what}")
+        if not new.recovering:
+            self._checker.violated("I12", f"the last known leader does not recover, {what}")
+        self._may_lose(ghost, new, "last known leader", f"nobody is eligible, {what}")
 
     def _may_lose(self, ghost: GhostPartition, new: PartitionState, kind: str, text: str) -> None:
         ghost.reset_epoch = new.leader_epoch

@@ -200,7 +200,8 @@ class Nemesis:
     # -- disks -----------------------------------------------------------------------------------------------------
 
     def _disk(self) -> None:
-        """One operation of a broker's fails, or everything in a partition's directory until the broker starts again."""
+        """One operation of a broker's fails, for one partition or for the whole log directory, or everything in a
+        partition's directory until the broker starts again."""
         node = self._pick()
         if node is None:
             return
@@ -212,17 +213,25 @@ class Nemesis:
             simulation.trace(f"{node}: the directory of {topic}-{index} fails")
             store.break_dir(f"{topic}-{index}", EIO, "Input/output error")
         else:
-            self._fail_next(node)
+            self._fail_next(node, whole_disk=random.random() < 0.5)
         if random.random() < 0.7:
             simulation.schedule.after(4 * self._outage_us(), self._repair, node, node.incarnation)
 
-    def _fail_next(self, node: Node) -> None:
+    def _fail_next(self, node: Node, *, whole_disk: bool = False) -> None:
         operation = self._random.choice(("append", "append", "flush", "write_file"))
-        self._simulation.trace(f"{node}: the next {operation} fails")
-        error = PartitionFault(
-            EIO, "Input/output error"
-        )  # of the disk itself the broker would halt
-        self._simulation.stores[node.node_id].fail_next(operation, error)
+        self._simulation.trace(f"{node}: the next {operation} fails{' for good' * whole_disk}")
+        kind = OSError if whole_disk else PartitionFault
+        error = kind(EIO, "Input/output error")
+        self._simulation.stores[node.node_id].fail_next(operation, error, self._random)
+
+    def halts(self, node: Node) -> None:
+        """A broker without a disk that works ends after the step in which it has found out."""
+        self._simulation.invariants.counts["halts"] += 1
+        self._simulation.schedule.after(0, self._halted, node, node.incarnation)
+
+    def _halted(self, node: Node, incarnation: int) -> None:
+        if node.up and node.incarnation == incarnation:
+            self._down(node, "has halted")
 
     def _controller_disk(self) -> None:
         """A controller that cannot journal resigns; one alone is started again by somebody."""

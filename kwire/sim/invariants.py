@@ -121,10 +121,10 @@ class Invariants:
             for key in [key for key in seen if key not in hosted]:
                 gone = seen.pop(key).partition
                 ghost = self.ghost(key[0], gone.topic_id, key[1])
-                if broker.services.log_manager.get(*key) is None:
-                    ghost.logs.pop(node_id, None)
-                elif key in broker.services.replica_manager.offline:
+                if key in broker.services.replica_manager.offline:
                     self._went_offline(node_id, ghost, gone)
+                elif broker.services.log_manager.get(*key) is None:
+                    ghost.logs.pop(node_id, None)
 
     def _went_offline(self, node_id: int, ghost: GhostPartition, gone: Partition) -> None:
         """Its disk has failed: what was written before it did, in that very step, is there after a restart."""
@@ -438,6 +438,7 @@ class Invariants:
         """What a restart found on its disk, held against what was there. A process that was killed loses nothing."""
         self.brokers[node_id] = broker
         self.seen[node_id] = {}
+        self._watch_strays(node_id, broker)
         logs: dict[tuple[str, bytes], Log] = {}
         for found in broker.services.log_manager.logs():
             logs[f"{found.topic}-{found.partition}", found.topic_id] = found
@@ -473,6 +474,21 @@ class Invariants:
                 del ghost.logs[node_id]
             else:
                 ghost.logs[node_id] = fresh
+
+    def _watch_strays(self, node_id: int, broker: Broker) -> None:
+        """A log that is set aside is no replica any more; it may never have been hosted since the start."""
+        log_manager = broker.services.log_manager
+        set_aside = log_manager.set_aside
+
+        def observed(topic: str, partition: int) -> None:
+            log = log_manager.get(topic, partition)
+            for ghost in self.partitions.values():
+                mirror = ghost.logs.get(node_id)
+                if mirror is not None and mirror.real is log:
+                    del ghost.logs[node_id]
+            set_aside(topic, partition)
+
+        log_manager.set_aside = observed  # type: ignore[method-assign]
 
 
 def _epochs(seen: Seen) -> str:

@@ -7,9 +7,13 @@ seeds are a thousand different kinds of bad days.
 from __future__ import annotations
 
 from random import Random
+from typing import TYPE_CHECKING
 
 from kwire.sim.network import Weather
 from kwire.sim.schedule import MS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FAULTS = (
     "kill",
@@ -55,12 +59,19 @@ class TopicPlan:
 class Plan:
     """Drawn from a seed alone. `weights`: how likely each kind of fault is, relative to the others; 0: never."""
 
-    def __init__(self, seed: int, *, without: frozenset[str] = frozenset()) -> None:
-        """`without`: kinds of faults that do not happen, whatever the seed says."""
+    def __init__(
+        self,
+        seed: int,
+        *,
+        without: frozenset[str] = frozenset(),
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """`without`: kinds of faults that do not happen, `config`: keys that every node has, whatever the seed says."""
         random = Random(f"{seed}/plan")
         self.seed = seed
         self.brokers = random.choice((2, 3, 3, 4, 4))
         self.controllers = random.choice((1, 1, 2))
+        self.log_dirs = random.choice((1, 1, 2))
         self.unclean = random.random() < 0.2
         self.topics = [
             self.topic(random, f"topic-{number}") for number in range(random.choice((1, 1, 2)))
@@ -80,7 +91,7 @@ class Plan:
         ]
         self.work_pause_ms = random.choice((5, 20, 60))
         self.skew_ms = random.choice((0, 0, 5, 400))
-        self.config = _config(random)
+        self.config = {**_config(random), **(config or {})}
 
     def topic(self, random: Random, name: str) -> TopicPlan:
         """Draws a topic that this cluster can have."""

@@ -21,11 +21,11 @@ from kwire.protocol.schemas.topics import (
 )
 from kwire.replication.cluster_member import ClusterSettings
 from kwire.replication.config import BrokerConfig
-from kwire.replication.log_store import MemoryLogStore
 from kwire.replication.metadata import Endpoint
 from kwire.sim.clients import Administrator, Client, Consumer, Producer
 from kwire.sim.convergence import not_without_broken_disks, unconverged, verify_end
 from kwire.sim.decisions import Decisions
+from kwire.sim.disks import Disks
 from kwire.sim.faults import Nemesis
 from kwire.sim.histories import Histories
 from kwire.sim.invariants import Invariants
@@ -82,7 +82,7 @@ class Simulation:
         self.histories = Histories(self.invariants)
         self.where = "the start"  # whose step it was, when something is raised
         self.nodes: dict[int, Node] = {}
-        self.stores: dict[int, MemoryLogStore] = {}
+        self.stores: dict[int, Disks] = {}
         self.broker_ids = list(range(1, plan.brokers + 1))
         self.clients: list[Node] = []
         self.control_frames: dict[int, list[bytes]] = {}
@@ -105,8 +105,9 @@ class Simulation:
         if node_id > CONTROLLER_ID and is_controller:
             self.stores[node_id] = self.stores[CONTROLLER_ID]  # controllers share a disk
         else:
-            self.stores[node_id] = MemoryLogStore(
-                lambda: EPOCH_WALL_MS + self.schedule.now_us // MS
+            directories = 1 if is_controller else self.plan.log_dirs
+            self.stores[node_id] = Disks(
+                directories, lambda: EPOCH_WALL_MS + self.schedule.now_us // MS
             )
         name = f"controller-{node_id}" if is_controller else f"broker-{node_id}"
         make_node = self._make_controller if is_controller else self._make_broker
@@ -124,7 +125,7 @@ class Simulation:
         values = {**self.plan.config, "node.id": str(node_id)}
         broker = Broker(
             BrokerConfig(values, brokers=self.plan.brokers),
-            self.stores[node_id],
+            self.stores[node_id].as_directories(),
             clock,
             outbox,
             Random(f"{self.seed}/{node_id}/{incarnation}"),
@@ -149,7 +150,7 @@ class Simulation:
         values = {**self.plan.config, "node.id": str(node_id)}
         node = ControllerNode(
             BrokerConfig(values, brokers=self.plan.brokers),
-            self.stores[node_id],
+            self.stores[node_id].first,
             clock,
             outbox,
             Random(f"{self.seed}/controller/{node_id}/{incarnation}"),
@@ -215,7 +216,11 @@ class Simulation:
         self.steps += 1
         self.digest = (self.digest * 1000003 ^ self.schedule.now_us ^ node_id) & 0xFFFFFFFFFFFFFFFF
         if node_id < CONTROLLER_ID:
-            self.invariants.broker_stepped(node_id, node.core)  # type: ignore[arg-type]
+            broker = node.core
+            assert isinstance(broker, Broker)
+            self.invariants.broker_stepped(node_id, broker)
+            if broker.halted is not None:
+                self.nemesis.halts(node)
         elif node_id < _FIRST_CLIENT:
             self.decisions.controller_stepped(node.core.controller)  # type: ignore[union-attr]
         if self.tracing and self.invariants.trace_lines:

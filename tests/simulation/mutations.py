@@ -269,9 +269,9 @@ def a_failed_disk_is_kept_quiet(patch: pytest.MonkeyPatch) -> None:
 def a_failed_disk_takes_all_partitions_offline(patch: pytest.MonkeyPatch) -> None:
     mark_offline = ReplicaManager.mark_offline
 
-    def mark_all(self: ReplicaManager, key: tuple[str, int], reason: str) -> None:
+    def mark_all(self: ReplicaManager, key: tuple[str, int], reason: str, **named: Any) -> None:
         for each in list(self.by_key):
-            mark_offline(self, each, reason)
+            mark_offline(self, each, reason, **named)
 
     patch.setattr(ReplicaManager, "mark_offline", mark_all)
 
