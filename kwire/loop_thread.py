@@ -3,7 +3,7 @@
 It is there as long as somebody needs it: the thread begins with the first cluster and ends with the last. Clusters that
 are still open when Python ends are stopped by then, so that no process and no temporary directory is left.
 
-Measured, on a machine with other work: a call's way to the thread and back takes 0.05 ms; a loop and a thread of its own
+Measured beside other work: a call's way to the thread and back takes 0.05 ms; a loop and a thread of its own
 would add 0.2 ms to a cluster's start. Clients in the same process get 158,000 records a second from three brokers here
 and 191,000 from three processes (librdkafka), 5,600 and 4,900 (kafka-python), and the answer to a single one sooner.
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from cluster_clients import consume, produce
 
 import kwire
 from kwire import Cluster, errors
@@ -21,34 +21,6 @@ from kwire.server.wire_client import ask
 
 pytestmark = pytest.mark.timeout(60)
 BOTH = pytest.mark.parametrize("isolation", ["thread", "process"])
-
-
-def produce(servers: str, topic: str, values: list[str], partition: int = 0, **conf: Any) -> None:
-    """Sends and waits; raises what the delivery report says."""
-    failed: list[Any] = []
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, **conf})
-    for value in values:
-        producer.produce(
-            topic, value, partition=partition, callback=lambda e, m: failed.append(e) if e else None
-        )
-    left = producer.flush(15)
-    if failed or left:
-        raise KafkaException(failed[0] if failed else f"{left} left")
-
-
-def consume(servers: str, topic: str, count: int, group: str = "g") -> list[str]:
-    consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest"}
-    )
-    consumer.subscribe([topic])
-    found: list[str] = []
-    deadline = time.monotonic() + 20
-    while len(found) < count and time.monotonic() < deadline:
-        message = consumer.poll(0.2)
-        if message is not None and message.error() is None:
-            found.append(message.value().decode())
-    consumer.close()
-    return found
 
 
 def ask_broker(cluster: Cluster, name: str, version: int, request: Any) -> Any:

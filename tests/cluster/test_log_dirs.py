@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cluster import produce
+from cluster_clients import produce
 
 from kwire import Cluster, errors
 from kwire.protocol.errors import ErrorCode
