@@ -308,7 +308,15 @@ def dump_log(files: tuple[str, ...], records: bool) -> None:
     help="How many steps of nodes the faulty part of a run has.",
 )
 @click.option("--trace", is_flag=True, help="Print every message and every change of a partition.")
-def sim(seeds: str, steps: int, trace: bool) -> None:
+@click.option(
+    "-c",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_key_value,
+    help="One configuration key of every node; repeatable.",
+)
+def sim(seeds: str, steps: int, trace: bool, overrides: dict[str, str]) -> None:
     """Simulate clusters under faults, check replication's invariants.
 
     One line for each seed that fails, and how to replay it."""
@@ -321,7 +329,12 @@ def sim(seeds: str, steps: int, trace: bool) -> None:
     except ValueError as error:
         _fail(2, f"kwire sim: {error}")
     failed = run_seeds(
-        numbers, steps=steps, trace=trace, write=click.echo, now_seconds=perf_counter
+        numbers,
+        steps=steps,
+        trace=trace,
+        config=overrides,
+        write=click.echo,
+        now_seconds=perf_counter,
     )
     sys.exit(1 if failed else 0)
 

@@ -129,6 +129,8 @@ def _accept(manager: ReplicaManager, order: _Order, is_kraft_controller: bool) -
         raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
     if manager.node_id not in order.state.replicas:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if epoch == partition.leader_epoch and order.state.partition_epoch <= partition.partition_epoch:
+        return  # known, and perhaps overtaken: what the leader has proposed since must not be undone
     order.partition = partition
 
 

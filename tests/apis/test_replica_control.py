@@ -27,6 +27,9 @@ def test_S63_leader_and_isr_epochs(node):
     kraft = {"controller_epoch": 5, "is_kraft_controller": True}
     assert node.order(leader_epoch=3, partition_epoch=5, **kraft) == 0
     assert partition(node).partition_epoch == 5
+    isr_state = partition(node).isr_state
+    assert node.order(leader_epoch=3, partition_epoch=5, **kraft) == 0  # known: nothing is undone
+    assert partition(node).isr_state is isr_state
     assert node.order(leader_epoch=4, partition_epoch=6, controller_epoch=5) == 0
     assert node.order(leader_epoch=5, partition_epoch=1, controller_epoch=5) == 0
     assert (partition(node).leader_epoch, partition(node).partition_epoch) == (4, 6)
