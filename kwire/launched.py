@@ -38,6 +38,7 @@ class Launched:
         self.admin = Admin(self.addresses)
         self._supervisor: Supervisor | None = None
         self._failures: list[str] = []
+        self._kept_requests: dict[int, tuple[float, list[list[Any]]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -90,6 +91,7 @@ class Launched:
 
     async def start(self) -> None:
         """StartError, ConfigurationError: nothing runs."""
+        self._kept_requests.clear()
         supervisor = self.launcher.prepare()
         try:
             with translated():
@@ -136,6 +138,10 @@ class Launched:
         """Takes what a broker met, before it ends, so that `stop` can tell."""
         self._require_own_loop()
         await self._keep_failures(self.handles[node_id])
+        if self.launcher.recent_requests:
+            with suppress(errors.KwireError):
+                now = asyncio.get_running_loop().time()
+                self._kept_requests[node_id] = now, await self.ask(node_id, "requests")
 
     async def _keep_failures(self, handle: Handle) -> None:
         if handle.running and not handle.paused:
@@ -231,12 +237,15 @@ class Launched:
         """The last requests of clients, a line each; none where they are not kept."""
         if not self.launcher.recent_requests:
             return []
-        from kwire.recent import told
+        from kwire.recent import aged, told
 
-        found = {}
+        found: dict[int, list[list[Any]]] = {}
+        now = asyncio.get_running_loop().time()
         for broker_id in self.handles:
+            ended, kept = self._kept_requests.get(broker_id, (now, []))
+            found[broker_id] = aged(kept, round((now - ended) * 1000))
             with suppress(errors.KwireError):
-                found[broker_id] = await self.ask(broker_id, "requests")
+                found[broker_id] += await self.ask(broker_id, "requests")
         lines = told(found)
         return ["last requests of clients:", *lines] if lines else []
 

@@ -105,6 +105,16 @@ class RecentRequests:
         return "; ".join(texts)
 
 
+def aged(entries: list[list[Any]], milliseconds: int) -> list[list[Any]]:
+    """What `listed` gave when the broker ended, so long ago."""
+    return [
+        [ago_ms + milliseconds, *what]
+        if ago_ms >= 0
+        else [milliseconds, *what[:-1], "not answered when the broker ended"]
+        for ago_ms, *what in entries
+    ]
+
+
 def told(of_brokers: dict[int, list[list[Any]]]) -> list[str]:
     """What `listed` has given, by broker, as lines of text: oldest first, what waits last, repetitions once."""
     found: list[list[Any]] = []  # [milliseconds ago, broker, client, api, text, how often]

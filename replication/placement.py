@@ -36,13 +36,13 @@ def assign_replicas(
     `first_partition` and `start_index` (>= 0) continue an existing topic's pattern. `down`: registered brokers that
     do not live. KafkaError(INVALID_REPLICATION_FACTOR): fewer are registered than replicas wanted, or none lives."""
     problem = None
-    if replication_factor > len(brokers) + len(down):
+    if not brokers:
+        problem = "All brokers are currently fenced."
+    elif replication_factor > len(brokers) + len(down):
         problem = (
             f"The target replication factor of {replication_factor} cannot be reached because only "
             f"{len(brokers) + len(down)} broker(s) are registered."
         )
-    elif not brokers:
-        problem = "All brokers are currently fenced."
     if problem is not None:
         text = f"Unable to replicate the partition {replication_factor} time(s): {problem}"
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)

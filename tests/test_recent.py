@@ -17,7 +17,7 @@ from kwire.protocol.schemas.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kwire.recent import KEPT, RecentRequests, told
+from kwire.recent import KEPT, RecentRequests, aged, told
 from kwire.replication.clock import Clock
 from kwire.session import Session
 
@@ -106,6 +106,14 @@ def test_what_waits_and_what_was_refused_is_told(recent: RecentRequests) -> None
     assert recent.listed([waiting, idle, follower]) == [
         [0, "librdkafka", "connection closed", "malformed request: oh"],
         [-1, "shop", "Fetch v9", "not answered yet"],
+    ]
+
+
+def test_what_a_broker_had_when_it_ended_grows_older() -> None:
+    entries = [[5, "c", "Metadata v1", "ok"], [-1, "c", "Fetch v13", "not answered yet"]]
+    assert aged(entries, 300) == [
+        [305, "c", "Metadata v1", "ok"],
+        [300, "c", "Fetch v13", "not answered when the broker ended"],
     ]
 
 

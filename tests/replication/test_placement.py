@@ -87,6 +87,7 @@ def test_brokers_that_are_down_get_what_the_living_cannot_take() -> None:
     [
         ([(1, None)], [2], "only 2 broker(s) are registered"),
         ([], [1, 2, 3], "All brokers are currently fenced"),
+        ([], [1], "All brokers are currently fenced"),
     ],
 )
 def test_too_few_registered_or_none_alive(
