@@ -219,13 +219,17 @@ class Launched:
         return False
 
     async def made_whole(self) -> None:
-        """After all brokers were started: all are known again, none has dynamic configurations."""
+        """After all brokers were started: all are known again, none has dynamic configurations; no request is kept."""
         deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
         while await self._ask_controller("brokers") != sorted(self.handles):
             if asyncio.get_running_loop().time() > deadline:
                 raise errors.WaitTimeoutError("the controller does not take up all brokers")
             await asyncio.sleep(_POLL_SECONDS)
         handles = self.handles
+        if self.launcher.recent_requests:
+            self._kept_requests.clear()
+            for broker_id in handles:
+                await self.ask(broker_id, "requests", True)
         first = next(iter(handles.values()))
         overridden = [name for _, name in await self._ask_controller("overridden")]
         with translated():

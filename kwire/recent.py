@@ -69,6 +69,10 @@ class RecentRequests:
         """A connection was closed from this side."""
         self._entries.append((self._clock.now_ms, session.client_software_name, -1, -1, reason))
 
+    def forget(self) -> None:
+        """Begins anew."""
+        self._entries.clear()
+
     def listed(self, sessions: Iterable[Session]) -> list[list[Any]]:
         """[milliseconds ago, client id, API and version, what of and what came of it], oldest first; then what waits.
 

@@ -65,12 +65,15 @@ def _fail(core: Any, text: str) -> None:
 # -- of a broker -------------------------------------------------------------------------------------------------------
 
 
-def _requests(broker: Any) -> list[list[Any]]:
+def _requests(broker: Any, forget: bool = False) -> list[list[Any]]:
     """The last requests of clients (`RecentRequests.listed`); none where they are not kept."""
     sessions = broker.sessions
-    return (
-        [] if sessions.recent is None else sessions.recent.listed(sessions.by_connection.values())
-    )
+    if sessions.recent is None:
+        return []
+    found: list[list[Any]] = sessions.recent.listed(sessions.by_connection.values())
+    if forget:
+        sessions.recent.forget()
+    return found
 
 
 def _replica(broker: Any, topic: str, index: int) -> dict[str, Any]:

@@ -309,6 +309,8 @@ def test_the_last_requests_of_clients_are_described_where_they_are_kept(isolatio
             assert f"broker {leader}  shop  Produce v" in cluster.describe()
         cluster.broker(leader).start()
         assert f"broker {leader}  shop  Produce v" in cluster.describe()
+        cluster.reset()
+        assert "shop" not in cluster.describe()
     with Cluster(isolation=isolation, topics=["t"]) as cluster:
         produce(cluster.bootstrap_servers, "t", ["x"])
         assert "requests" not in cluster.describe()
