@@ -3,6 +3,7 @@
 Skipped, with the reason, where no engine can run."""
 
 import re
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -170,6 +171,15 @@ def test_the_health_check_passes_once_it_is_ready() -> None:
             container.reload()
 
 
+def test_a_second_start_in_a_container_that_runs_is_refused_and_does_no_harm() -> None:
+    with docker_engine.running() as container:
+        status, said = container.exec_run(["/etc/kafka/docker/run"])
+        assert (status, b"the port is taken" in said) == (1, True), said
+        assert container.exec_run(["kafka-server-start", "/nosuch"])[0] == 1
+        run_inside(container, "/opt/kafka/bin/kwire-health")
+        run_inside(container, "kafka-topics", "--list")
+
+
 def test_each_ready_line_is_said_once_on_stdout() -> None:
     with docker_engine.running({"KAFKA_NODE_ID": "7"}) as container:
         said = container.logs(stderr=False).decode()
@@ -263,6 +273,9 @@ def test_a_container_tells_its_status_on_sigusr1_and_survives_an_early_one() -> 
     [
         ({"KAFKA_NUM_PARTITIONS": "many"}, "KAFKA_NUM_PARTITIONS: Invalid value many"),
         ({"KAFKA_LISTENERS": "9092"}, "listeners"),
+        ({"KAFKA_LISTENERS": "A://:9092"}, "No security protocol defined for listener A"),
+        ({"KAFKA_NODE_ID": "-5"}, "KAFKA_NODE_ID=-5"),
+        ({"KAFKA_PROCESS_ROLES": "broker"}, "KAFKA_CONTROLLER_QUORUM_VOTERS"),
         ({"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://0.0.0.0:9092"}, "0.0.0.0"),
         ({"KAFKA_CREATE_TOPICS": "orders:none"}, "KAFKA_CREATE_TOPICS"),
         ({"KAFKA_CREATE_TOPICS": "orders:1:3"}, "orders"),
@@ -275,6 +288,36 @@ def test_a_wrong_variable_is_refused_in_one_line(variables: dict[str, str], name
     status, said = docker_engine.outcome({"KWIRE_LOG_LEVEL": "error", **variables})
     assert (status, len(said)) == (2, 1), said
     assert names in said[0]
+
+
+def test_a_directory_that_cannot_be_written_or_is_in_use_is_refused(
+    volume: str, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    quiet = {"KWIRE_LOG_LEVEL": "error"}
+    for mode in ("rw", "ro"):
+        binds = {str(tmp_path): {"bind": "/var/lib/kafka/data", "mode": mode}}
+        status, said = docker_engine.outcome(quiet, volumes=binds, user="4711")
+        assert (status, len(said)) == (1, 1), said
+        assert "/var/lib/kafka/data is not writable for uid 4711" in said[0]
+    assert list(tmp_path.iterdir()) == []
+    volumes = {volume: {"bind": "/var/lib/kafka/data", "mode": "rw"}}
+    with docker_engine.running(volumes=volumes):
+        status, said = docker_engine.outcome(quiet, volumes=volumes)
+        assert (status, len(said)) == (1, 1), said
+        assert "in use" in said[0]
+
+
+def test_a_port_that_is_taken_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        variables = {
+            "KWIRE_LOG_LEVEL": "error",
+            "KAFKA_LISTENERS": f"PLAINTEXT://127.0.0.1:{port}",
+        }
+        status, said = docker_engine.outcome(variables, network_mode="host")
+    assert (status, len(said)) == (1, 1), said
+    assert f"127.0.0.1:{port}" in said[0]
 
 
 def test_a_read_only_container_with_a_volume_works(volume: str) -> None:

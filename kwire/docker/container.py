@@ -3,7 +3,8 @@
 Answers to what kafka.Kafka prints and obeys in the images apache/kafka and confluentinc/cp-kafka: the lines on stdout
 that wait strategies look for, each once, after every listener accepts and the node leads what it has; SIGTERM is a
 clean stop at any moment (before there is a handler here it is docker/bin/process-one that obeys); a refusal in one
-line. `HEALTH_FILE` says where a health check reaches the node; it is there only while the node is ready.
+line. `HEALTH_FILE` says where a health check reaches the node, and by whose word (host, port, process id); it is there
+only while the node is ready.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end_before_start)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # there is nothing to tell yet
-    _remove(HEALTH_FILE)
+    _remove_health_file()
     from kwire.server.settings import NodeError, SettingsError
 
     try:
@@ -44,7 +45,7 @@ def main(arguments: list[str]) -> int:
     try:
         return _run(settings)
     finally:
-        _remove(HEALTH_FILE)
+        _remove_health_file()
 
 
 def ready_lines(node_id: str, stamp: str) -> list[str]:
@@ -128,6 +129,12 @@ def _default_cluster_id(data_dir: str) -> str | None:
 
 
 def _run(settings: ContainerSettings) -> int:
+    directory = settings.data_dir
+    if os.path.isdir(directory) and not os.access(directory, os.W_OK | os.X_OK):
+        remedy = "let it own the volume, or run as the volume's owner (--user)"
+        return _refuse(
+            1, f"data directory {directory} is not writable for uid {os.getuid()}: {remedy}"
+        )
     if settings.controller is not None:
         from kwire.docker.cluster_node import run_cluster_node
 
@@ -156,7 +163,7 @@ def announce(settings: ContainerSettings) -> None:
     address = health_address(values["listeners"], values.get("controller.listener.names", ""))
     try:
         with open(HEALTH_FILE + ".new", "w", encoding="ascii") as file:
-            file.write(address + "\n")
+            file.write(f"{address} {os.getpid()}\n")
         os.replace(HEALTH_FILE + ".new", HEALTH_FILE)
     except OSError as error:
         # A read-only container: everything works but the health check.
@@ -167,10 +174,14 @@ def announce(settings: ContainerSettings) -> None:
     sys.stdout.flush()
 
 
-def _remove(path: str) -> None:
+def _remove_health_file() -> None:
+    """Unless it is of another process that lives: this one may have been started beside it."""
     try:
-        os.unlink(path)
-    except OSError:
+        with open(HEALTH_FILE, encoding="ascii") as file:
+            pid = int(file.read().split()[2])
+        if pid == os.getpid() or not os.path.exists(f"/proc/{pid}"):
+            os.unlink(HEALTH_FILE)
+    except (OSError, ValueError, IndexError):
         return
 
 

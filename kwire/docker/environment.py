@@ -208,6 +208,8 @@ def _set_node_id(values: dict[str, str]) -> None:
         del values["broker.id"]
     if "node.id" not in values:
         values["node.id"] = values.get("broker.id", "1")
+    if values["node.id"].strip().startswith("-"):
+        raise SettingsError(f"KAFKA_NODE_ID={values['node.id']}: expected 0 or more")
 
 
 def _controller_names(values: dict[str, str]) -> list[str]:

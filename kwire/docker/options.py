@@ -210,6 +210,6 @@ def own_address() -> str:
 
     try:
         with open(HEALTH_FILE, encoding="ascii") as file:
-            return ":".join(file.read().split())
+            return ":".join(file.read().split()[:2])
     except OSError:
         return "localhost:9092"
