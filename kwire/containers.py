@@ -17,15 +17,25 @@ import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kwire import errors
+from kwire.container_engine import (
+    IMAGE_VARIABLE,
+    LABEL_HOST,
+    LABEL_OWNER,
+    connected,
+    explained,
+    reachable_from_here,
+    remove_quietly,
+    sweep_engine,
+    this_host,
+)
 from kwire.options import DOCKER, check_config, translated
 from kwire.outside import SeenFromOutside
 from kwire.protocol.errors import KafkaError
 from kwire.server.admin import NoBrokerError
-from kwire.server.temporary import TemporaryDirectory, is_held
+from kwire.server.temporary import TemporaryDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,14 +46,11 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-IMAGE_VARIABLE = "KWIRE_IMAGE"
 CONTROLLER_ID = 1000
 START_SECONDS = 60.0
 _STOP_SECONDS = 15
 _POLL_SECONDS = 0.02
 _PORT_TRIES = 5
-_LABEL_OWNER = "kwire.owner"  # its temporary directory
-_LABEL_HOST = "kwire.host"
 _OWN_KEYS = ("listeners", "advertised.listeners", "node.id", "broker.id", "log.dirs", "log.dir")
 _INTERNAL_ERROR = "internal error; please report it"  # as kwire.server.node logs it
 
@@ -162,7 +169,7 @@ class Containers(SeenFromOutside):
         """Something of the SDK's, which blocks, in a thread. StartError for what the engine refuses."""
         assert self._threads is not None
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: _explained(work, self.image))
+        return await loop.run_in_executor(self._threads, lambda: explained(work, self.image))
 
     # -- start and stop ------------------------------------------------------------------------------------------
 
@@ -170,8 +177,8 @@ class Containers(SeenFromOutside):
         """Returns when every broker is a member. StartError: nothing is left in the engine."""
         self._threads = ThreadPoolExecutor(self._brokers + 1, thread_name_prefix="kwire-docker")
         try:
-            self._client = await self.call(_client)
-            await self.call(lambda: _sweep(self._client))
+            self._client = await self.call(connected)
+            await self.call(lambda: sweep_engine(self._client))
             await self.call(lambda: self._client.images.get(self.image))
             self._owner = TemporaryDirectory()
             if self._brokers > 1:
@@ -192,10 +199,10 @@ class Containers(SeenFromOutside):
 
     def _labels(self) -> dict[str, str]:
         assert self._owner is not None
-        return {_LABEL_OWNER: self._owner.path, _LABEL_HOST: _this_host()}
+        return {LABEL_OWNER: self._owner.path, LABEL_HOST: this_host()}
 
     def _name(self) -> str:
-        return self._labels()[_LABEL_OWNER].rpartition("/")[2]
+        return self._labels()[LABEL_OWNER].rpartition("/")[2]
 
     def _start_controller(self) -> None:
         labels = self._labels()
@@ -207,12 +214,12 @@ class Containers(SeenFromOutside):
         import hashlib
         from base64 import urlsafe_b64encode
 
-        digest = hashlib.sha256(self._labels()[_LABEL_OWNER].encode()).digest()[:16]
+        digest = hashlib.sha256(self._labels()[LABEL_OWNER].encode()).digest()[:16]
         return "K" + urlsafe_b64encode(digest).decode()[1:22]
 
     def _run_broker(self, node_id: int) -> None:
         """A container whose port is told to clients, so it is chosen first; somebody may take it before the engine."""
-        host, bound = _reachable(self._client)
+        host, bound = reachable_from_here(self._client)
         for tries_left in reversed(range(_PORT_TRIES)):
             with socket.create_server((bound, 0)) as chosen:
                 port = chosen.getsockname()[1]
@@ -298,7 +305,7 @@ class Containers(SeenFromOutside):
             return
         loop = asyncio.get_running_loop()
         with suppress(errors.KwireError):
-            await loop.run_in_executor(threads, lambda: _explained(self._remove, self.image))
+            await loop.run_in_executor(threads, lambda: explained(self._remove, self.image))
         if client is not None:
             client.close()
         threads.shutdown()
@@ -312,9 +319,9 @@ class Containers(SeenFromOutside):
     def _remove(self) -> None:
         made, self._made = self._made, []
         for container in made:
-            _remove(lambda c=container: c.remove(force=True, v=True))  # type: ignore[misc]
+            remove_quietly(lambda c=container: c.remove(force=True, v=True))  # type: ignore[misc]
         if self._network is not None:
-            _remove(self._network.remove)
+            remove_quietly(self._network.remove)
 
     async def stop(self) -> None:
         """InternalError when a broker has met an error of kwire's own; nothing is left in the engine in any case."""
@@ -390,76 +397,3 @@ def _variables(config: dict[str, str]) -> dict[str, str]:
         name = key.replace("_", "__").replace("-", "___").replace(".", "_")
         found["KAFKA_" + name.upper()] = value
     return found
-
-
-def _this_host() -> str:
-    """Paths of two machines, or containers, that use one engine mean different things."""
-    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
-        return f"{socket.gethostname()}-{file.read().strip()}"
-    return socket.gethostname()
-
-
-# -- the engine --------------------------------------------------------------------------------------------------------
-
-
-def _client() -> Any:
-    """The SDK's client of the engine that DOCKER_HOST names."""
-    try:
-        docker: Any = import_module("docker")
-    except ImportError:
-        raise errors.StartError(
-            'isolation "docker" needs the Docker SDK: pip install "kwire[docker]"'
-        ) from None
-    client = docker.from_env()
-    client.ping()
-    return client
-
-
-def _explained(work: Callable[[], T], image: str) -> T:
-    """The result; errors of the SDK are StartErrors of one line."""
-    try:
-        return work()
-    except errors.KwireError:
-        raise
-    except Exception as error:  # the SDK's own errors, those of requests below it, and of sockets
-        module = type(error).__module__.partition(".")[0]
-        if module not in ("docker", "requests", "urllib3") and not isinstance(error, OSError):
-            raise
-        name = type(error).__name__
-        if name == "ImageNotFound":
-            text = (
-                f"there is no image {image}: docker build -t kwire . in a checkout of kwire,"
-                f" or set {IMAGE_VARIABLE}"
-            )
-        elif name == "DockerException" or module != "docker":
-            text = f"no Docker engine answers: {' '.join(str(error).split())}"
-        else:
-            text = f"Docker: {' '.join(str(getattr(error, 'explanation', None) or error).split())}"
-        raise errors.StartError(text) from None
-
-
-def _reachable(client: Any) -> tuple[str, str]:
-    """Where published ports are reached from here, and the address to publish them at."""
-    scheme, _, rest = client.api.base_url.partition("://")
-    if "+" in scheme:  # http+docker: a socket of this machine
-        return "127.0.0.1", "127.0.0.1"
-    host = rest.partition("/")[0].rpartition(":")[0]
-    return host, "0.0.0.0"
-
-
-def _remove(work: Callable[[], object]) -> None:
-    """Errors leave the rest to be removed; the next start's sweep has another try."""
-    with suppress(Exception):
-        work()
-
-
-def _sweep(client: Any) -> None:
-    """Removes what processes have left that were killed."""
-    filters = {"label": f"{_LABEL_HOST}={_this_host()}"}
-    found = [(each, each.labels) for each in client.containers.list(all=True, filters=filters)]
-    for container, labels in found:
-        if not is_held(labels.get(_LABEL_OWNER, "")):
-            _remove(lambda c=container: c.remove(force=True, v=True))  # type: ignore[misc]
-    for network in client.networks.list(filters=filters):
-        if not is_held(network.attrs.get("Labels", {}).get(_LABEL_OWNER, "")):
-            _remove(network.remove)

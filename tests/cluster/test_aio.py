@@ -1,12 +1,15 @@
 """kwire.aio.Cluster: what is different for code on an event loop."""
 
 import asyncio
+import inspect
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
 from kwire import Cluster, errors
+from kwire import aio as aio_module
+from kwire import cluster as cluster_module
 from kwire.aio import Cluster as AsyncCluster
 from kwire.waiting import source_of
 
@@ -124,3 +127,25 @@ def test_what_was_waited_for_is_told_as_it_was_written() -> None:
     assert source_of(both[0]) == "(c, 1)"
     assert source_of(eval("lambda c: c")) == "a lambda"
     assert source_of(test_a_cancelled_start_leaves_nothing_running).startswith("test_a_cancelled")
+
+
+DIFFERENT = {  # what the two say differently, and rightly so
+    "Cluster": {"connect", "started", "wait_for", "brokers", "broker"},
+    "Broker": set[str](),
+}
+
+
+@pytest.mark.parametrize("name", ["Cluster", "Broker"])
+def test_the_two_doors_have_the_same_calls_options_and_descriptions(name: str) -> None:
+    one, other = getattr(cluster_module, name), getattr(aio_module, name)
+    names = {each for each in dir(one) if not each.startswith("_")} | {"__init__"}
+    inner = {"inside", "node", "command_network", "observations"}
+    there = {each for each in dir(other) if not each.startswith("_")} | {"__init__"}
+    assert names == there - inner
+    for each in names - DIFFERENT[name]:
+        if name == "Broker" and each == "__init__":
+            continue
+        sync, asynchronous = getattr(one, each), getattr(other, each)
+        assert inspect.getdoc(sync) == inspect.getdoc(asynchronous), each
+        if callable(sync):
+            assert inspect.signature(sync) == inspect.signature(asynchronous), each
