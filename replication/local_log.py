@@ -21,6 +21,7 @@ from kwire.replication.segment import HEADER, OFFSET_AND_LENGTH, LogSegment
 
 if TYPE_CHECKING:
     from kwire.replication.clock import Clock, Timers
+    from kwire.replication.indexes import AbortedTxn
     from kwire.replication.log_store import LogStore
 
 _REMEMBERED_POSITIONS = 32
@@ -29,7 +30,7 @@ _JUMP_BYTES = 1 << 16
 
 
 class LocalLog:
-    """The files of a log. OSError from all that touches the store; `storage_error` makes Kafka's error of it."""
+    """The files of a log. OSError from what touches the store; `storage_error` makes Kafka's error of it."""
 
     def __init__(
         self,
@@ -118,6 +119,19 @@ class LocalLog:
         return total + self.position_of(self.segments[last], end_offset)
 
     # ---- reading
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
+        """The aborted transactions that overlap offsets [start, end) (UnifiedLog.collectAbortedTransactions)."""
+        found: list[AbortedTxn] = []
+        try:
+            for number in range(self.segment_number(start), len(self.segments)):
+                some, complete = self.segments[number].txn_index.collect(start, end)
+                found += some
+                if complete:
+                    break
+        except OSError as error:
+            raise self.storage_error("read from", error) from error
+        return found
 
     def _read(
         self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool

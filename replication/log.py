@@ -402,16 +402,6 @@ class Log(LocalLog):
         """
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
-    def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
-        """The aborted transactions that overlap offsets [start, end) (UnifiedLog.collectAbortedTransactions)."""
-        found: list[AbortedTxn] = []
-        for number in range(self.segment_number(start), len(self.segments)):
-            some, complete = self.segments[number].txn_index.collect(start, end)
-            found += some
-            if complete:
-                break
-        return found
-
     # ---- high watermark and log start
 
     @property

@@ -66,6 +66,7 @@ class ReplicaManagerStatus:
     partition_count: int
     leader_count: int
     offline_replica_count: int
+    offline_log_directory_count: int
     under_replicated_partitions: int
     under_min_isr_partition_count: int
     at_min_isr_partition_count: int
@@ -137,6 +138,7 @@ def describe(manager: ReplicaManager) -> ReplicaManagerStatus:
         partition_count=len(partitions),
         leader_count=sum(p.leads for p in partitions),
         offline_replica_count=len(manager.offline),
+        offline_log_directory_count=sum(not d.is_online for d in manager.log_manager.directories),
         under_replicated_partitions=sum(p.under_replicated for p in partitions),
         under_min_isr_partition_count=sum(p.under_min_isr for p in partitions),
         at_min_isr_partition_count=sum(p.at_min_isr for p in partitions),

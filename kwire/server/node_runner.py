@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from kwire.broker import Broker
     from kwire.controller_node import ControllerNode
+    from kwire.replication.log_directory import LogDirectory
     from kwire.server.file_log_store import FileLogStore
 
 _log = logging.getLogger(__name__)
@@ -253,6 +254,7 @@ class NodeRunner:
             ),
             on_halt=self._halt,
         )
+        self.core.services.log_manager.failure_listeners.append(self._directory_failed)
         if settings.recent_requests:
             from kwire.recent import RecentRequests
 
@@ -282,6 +284,16 @@ class NodeRunner:
 
     def _report(self, text: str) -> None:
         event(_log, logging.INFO, text, node_id=self.config.node_id)
+
+    def _directory_failed(self, directory: LogDirectory) -> None:
+        event(
+            _log,
+            logging.WARNING,
+            "a log directory has failed",
+            node_id=self.config.node_id,
+            log_dir=directory.path,
+            reason=directory.failure,
+        )
 
     def _halt(self, why: str) -> None:
         """Its log directories have failed, which it finds out in the middle of a step: the end comes after it."""

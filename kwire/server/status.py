@@ -32,6 +32,7 @@ def snapshot_of_broker(broker: Any) -> dict[str, Any]:
             "PartitionCount": status.partition_count,
             "LeaderCount": status.leader_count,
             "OfflineReplicaCount": status.offline_replica_count,
+            "OfflineLogDirectoryCount": status.offline_log_directory_count,
             "UnderReplicatedPartitions": status.under_replicated_partitions,
             "UnderMinIsrPartitionCount": status.under_min_isr_partition_count,
             "AtMinIsrPartitionCount": status.at_min_isr_partition_count,

@@ -612,7 +612,7 @@ values = st.one_of(st.none(), st.sampled_from(["1", "2"]))
 appends = st.lists(st.lists(st.tuples(keys, values), min_size=1, max_size=4), max_size=12)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(appends, st.sampled_from(["none", "lz4"]), st.sets(st.integers(0, 11)), st.integers(1, 40))
 def test_compaction_never_changes_what_a_reader_of_the_table_sees(
     drawn: list[list[Pair]], codec: str, rolls: set[int], map_entries: int

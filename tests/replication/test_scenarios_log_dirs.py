@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from follower_rig import Node, Rig, topic_id
+from log_harness import batch
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.control_plane import (
@@ -14,6 +16,8 @@ from kwire.protocol.schemas.control_plane import (
     LeaderAndIsrTopicState,
 )
 from kwire.replication.checkpoints import read_meta_properties, read_offsets
+from kwire.replication.cleaner import LogCleaner
+from kwire.replication.log_config import LogConfig
 from kwire.replication.log_manager import InconsistentLogDirs
 from kwire.replication.log_store import MemoryLogStore
 from kwire.replication.replica_status import describe
@@ -105,7 +109,8 @@ def test_S87_one_of_two_directories_fails_and_the_other_keeps_serving(two: TwoDi
     two.tick()
     assert heard == [(("t", 1), False)]
     assert two.where(1) is None
-    assert describe(two.node.manager).offline_replica_count == 1
+    status = describe(two.node.manager)
+    assert (status.offline_replica_count, status.offline_log_directory_count) == (1, 1)
     assert any("/disk/b is offline" in line for line in two.node.said)
     # and the first goes on, with no word of halting
     assert two.produce(0) == 0
@@ -300,3 +305,36 @@ def test_a_stop_in_which_one_directory_fails_marks_the_other(two: TwoDisks) -> N
     assert two.stores[A].exists(".kafka_cleanshutdown")
     assert not two.stores[B].exists(".kafka_cleanshutdown")
     assert two.node.halted == []
+
+
+def test_a_directory_knows_which_of_its_own_logs_are_clean(two: TwoDisks) -> None:
+    two.create()
+    manager, compact = two.node.log_manager, LogConfig(cleanup_policy=frozenset({"compact"}))
+    for index in (0, 1):
+        log = manager.get_or_create("t", index, bytes(16), compact)
+        for _ in range(3):
+            log.append_as_leader(batch(b"x"), 1)
+        log.roll()
+        log.update_high_watermark(log.log_end_offset)
+    # what the first directory says of a replica that has moved away counts no more
+    two.stores[A].write_file("cleaner-offset-checkpoint", b"0\n1\nt 1 3\n")
+    cleaner = LogCleaner()
+    assert cleaner.first_dirty_offset(manager, manager.get("t", 1)) is None
+    cleaner.run_to_end(manager)
+    for path, index in ((A, 0), (B, 1)):
+        assert read_offsets(two.stores[path], "cleaner-offset-checkpoint") == {("t", index): 3}
+
+
+def test_an_index_of_aborted_transactions_that_cannot_be_read_is_a_failed_disk(
+    two: TwoDisks,
+) -> None:
+    two.create()
+
+    def fail(*_: Any) -> None:
+        raise EIO
+
+    two.node.log(index=1).active.txn_index = SimpleNamespace(collect=fail)
+    with pytest.raises(KafkaError) as caught:
+        two.node.log(index=1).aborted_transactions(0, 1)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert two.failed == [B]
