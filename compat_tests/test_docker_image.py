@@ -431,6 +431,22 @@ def test_three_containers_lose_nothing_when_the_leaders_is_killed() -> None:
             assert container.attrs["State"]["ExitCode"] == 0
 
 
+def test_a_second_broker_with_the_same_id_is_refused() -> None:
+    with docker_engine.Compose(EXAMPLES / "three-brokers.yml") as compose:
+        compose.wait_ready()
+        variables = {
+            "KWIRE_LOG_LEVEL": "error",
+            "KAFKA_PROCESS_ROLES": "broker",
+            "KAFKA_NODE_ID": "1",
+            "KAFKA_CONTROLLER_QUORUM_VOTERS": "4@controller:9093",
+            "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://elsewhere:9092",
+            "KAFKA_INITIAL_BROKER_REGISTRATION_TIMEOUT_MS": "2000",
+        }
+        status, said = docker_engine.outcome(variables, network=compose.name)
+        assert (status, len(said)) == (1, 1), said
+        assert "did not take up broker 1 within 2000 ms" in said[0]
+
+
 def test_three_nodes_with_both_roles_are_one_cluster(tmp_path: Path) -> None:
     """As many compose files have it: each container broker and controller, the controllers a quorum."""
     import yaml

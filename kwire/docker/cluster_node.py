@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 
 CONTROLLER_DIR = "kwire-controller"
 """In the broker's directory, where the controller keeps its journal when both are in one container."""
+_REGISTRATION_TIMEOUT = "initial.broker.registration.timeout.ms"
 _TOPICS_PAUSE_SECONDS = 0.2
 _CONTROLLER_PROBE_SECONDS = 0.3
 # One question to the controller, and a second to answer it.
@@ -161,7 +162,7 @@ async def _start(
         runners.append(controller)
     if settings.runs_broker:
         broker = NodeRunner(broker_settings(settings))
-        await broker.start()
+        await _start_broker(broker)
         runners.append(broker)
     elif not settings.runs_controller:
         logs.event(
@@ -174,6 +175,21 @@ async def _start(
     settle_garbage_collector()
     if settings.runs_broker and settings.topics:
         await _create_topics(settings, runners[-1].address)
+
+
+async def _start_broker(broker: NodeRunner) -> None:
+    """NodeError when the controller does not take it up in the time that Kafka gives it."""
+    wait_ms = int(broker.settings.values.get(_REGISTRATION_TIMEOUT, "60000"))
+    try:
+        async with asyncio.timeout(wait_ms / 1000):
+            await broker.start()
+    except TimeoutError:
+        assert broker.settings.controller is not None
+        _, host, port = broker.settings.controller
+        raise NodeError(
+            f"the controller at {host}:{port} did not take up broker {broker.config.node_id} within {wait_ms} ms "
+            f"({_REGISTRATION_TIMEOUT}): it does not answer, or there is another broker with this id"
+        ) from None
 
 
 async def _create_topics(settings: ContainerSettings, address: tuple[str, int]) -> None:
