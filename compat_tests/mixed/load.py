@@ -3,7 +3,8 @@
 A stock client, confluent-kafka (librdkafka), produces idempotently: then every record that was acknowledged stands in
 the log at the offset that was acknowledged, once under a producer epoch, and a partition's records stand in the order
 in which they were sent. A broker that has just started may call the topic unknown (Kafka's does in ZooKeeper mode,
-until the controller has spoken): librdkafka then gives up what it has not sent yet, and that is not acknowledged.
+until the controller has spoken): librdkafka then gives up what it has not sent yet, with one of two errors as the
+moment has it (rd_kafka_topic_assign_uas, RD_KAFKA_OP_PARTITION_LEAVE), and that is not acknowledged.
 """
 
 import threading
@@ -17,6 +18,7 @@ from kwire.protocol.records import iter_batches
 
 _PAUSE_S = 0.002
 _READ_TIMEOUT_S = 60.0
+_CALLED_UNKNOWN = (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 
 class Load:
@@ -74,7 +76,7 @@ class Load:
             except BufferError:
                 pass
             except KafkaException as refused:
-                if refused.args[0].code() != KafkaError._UNKNOWN_TOPIC:
+                if refused.args[0].code() not in _CALLED_UNKNOWN:
                     raise
             self._producer.poll(0)
             time.sleep(_PAUSE_S)
@@ -83,7 +85,7 @@ class Load:
         partition = message.partition()
         ordinal = _ordinal(message)
         assert partition is not None
-        if error is not None and error.code() == KafkaError._UNKNOWN_TOPIC:
+        if error is not None and error.code() in _CALLED_UNKNOWN:
             self.given_up[partition].add(ordinal)
             return
         if error is not None:
