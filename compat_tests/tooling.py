@@ -172,9 +172,9 @@ def java_argv(version: str, main: str, *arguments: str, heap_mb: int = 256) -> l
     return [java(), *fast, *quiet, "-cp", kafka_jars(version), main, *arguments]
 
 
-def java_program(source: Path) -> str:
+def java_program(source: Path, version: str = KAFKA_BROKER) -> str:
     """The class path of a Java program in one file, compiled against Kafka's jars: by javac, or by ecj on a JRE."""
-    jars = kafka_jars(KAFKA_BROKER)
+    jars = kafka_jars(version)
     classes = BUILD / f"java-{source.stem}"
 
     def work() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,6 +168,37 @@ def test_what_follows_from_a_change(before: Any, after: Any, expected: Any) -> N
     assert (state.elr, state.last_known_elr) == expected
     assert (state.leader_epoch, state.partition_epoch) == (6, 8)
     assert PartitionState(*state.to_json()).to_json() == state.to_json()
+
+
+def test_kafkas_own_controller_comes_to_the_same() -> None:
+    recorded = Path(__file__).parents[1] / "data" / "eligible-leaders-4.3.1.txt.gz"
+    cluster, past = Simulated(), [""]
+    for line in gzip.decompress(recorded.read_bytes()).decode().splitlines():
+        if line.startswith("new "):
+            _, count, min_isr = line.split()
+            ids = [*range(1, int(count) + 1)]
+            cluster, past = Simulated(*ids, **ON), [line]
+            cluster.create("t", ids, min_insync_replicas=min_isr)
+            continue
+        past.append(line)
+        event, *expected = line.split(" | ")
+        kind, _, argument = event.partition(" ")
+        before = cluster.controller.state.topics["t"].partitions[0]
+        if kind == "fail":
+            cluster.kill(int(argument))
+        elif kind == "alter":
+            members = [int(member) for member in argument.split(",")]
+            assert cluster.alter(before.leader, members).error_code == 0, past
+        else:
+            cluster.start(int(argument), clean=kind == "clean")
+        state = cluster.controller.state.topics["t"].partitions[0]
+        assert [
+            str(state.leader),
+            str(sorted(state.isr)),
+            str(sorted(state.elr)),
+            str(state.last_known_elr),
+            "RECOVERING" if state.recovering else "RECOVERED",
+        ] == [expected[0], *(str(sorted(json.loads(e))) for e in expected[1:4]), expected[4]], past
 
 
 def test_replicas_that_are_taken_away_are_not_eligible() -> None:
