@@ -8,8 +8,8 @@ that is committed, and is remembered. The ISR may become empty; then one of thos
 from the ISR. Whoever stopped uncleanly may have lost something, and is forgotten. When nobody is left but the last
 leader comes back, it leads again, but has to recover, as after an unclean election.
 
-Deliberate differences: a change of these lists alone raises no partition epoch, since leaders are not told of it; a last
-known leader is elected only when it lives (as in 4.x, not in 3.9).
+Deliberate differences: a change of these lists alone raises no partition epoch, since leaders are not told of it; a
+last known leader is elected only when it lives (as in 4.x, not in 3.9).
 Invariants: eligible replicas are part of the assignment and none of them is in the ISR; there are none when enough
 replicas are in sync; the last known leader is remembered only while nobody leads.
 """
