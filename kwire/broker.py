@@ -169,6 +169,8 @@ class Broker:
         log_manager = services.log_manager
         if log_manager.cluster_id is None:
             log_manager.cluster_id = self._own_cluster_id()
+        if self._journal is not None:
+            self._check_journal()
         log_manager.load()
         if self._journal is not None and not log_manager.directories[0].is_online:
             first = log_manager.directories[0]
@@ -192,6 +194,19 @@ class Broker:
     def log_truncated(self, log: Log, offset: int) -> None:
         """A follower's log was cut: the cleaner must not think it clean beyond."""
         self._compaction.log_truncated(self.services.log_manager, log, offset)
+
+    def _check_journal(self) -> None:
+        """Without it all topics would be unknown. OSError when it is in another directory than the first."""
+        from kwire.replication.controller_journal import JOURNAL_FILE
+        from kwire.replication.log_manager import InconsistentLogDirs
+
+        first, *others = self.services.log_manager.directories
+        if others and not first.store.exists(JOURNAL_FILE):
+            for other in others:
+                if other.is_online and other.store.exists(JOURNAL_FILE):
+                    raise InconsistentLogDirs(
+                        f"the controller's journal is in {other.path}: name it first in log.dirs"
+                    )
 
     def _directory_failed(self, directory: LogDirectory) -> None:
         """Here the controller is in this process: its journal is in the first directory (Kafka's metadata.log.dir)."""

@@ -1,0 +1,122 @@
+"""A broker alone, whose controller's journal is in the first of its log directories."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from kwire.broker import Broker
+from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
+from kwire.replication.clock import Clock
+from kwire.replication.config import BrokerConfig
+from kwire.replication.log_manager import LogDirStore
+from kwire.replication.log_store import MemoryLogStore
+from kwire.replication.metadata import Endpoint
+from kwire.replication.outbox import Outbox
+
+ENDPOINT = Endpoint("PLAINTEXT", "localhost", 9092, 0)
+
+
+class Alone:
+    """A broker over stores by path; None for one that cannot be opened."""
+
+    def __init__(self, **stores: MemoryLogStore | None) -> None:
+        self.halted: list[str] = []
+        self.said: list[str] = []
+        self.clock = Clock(1000, 1_700_000_000_000)
+        self.broker = Broker(
+            BrokerConfig({"node.id": "1"}),
+            [
+                LogDirStore(f"/{path}", store, "" if store else "Input/output error")
+                for path, store in stores.items()
+            ],
+            self.clock,
+            Outbox(),
+            Random(1),
+            report=self.said.append,
+            on_halt=self.halted.append,
+        )
+        self.broker.start([ENDPOINT])
+
+    def create(self, partitions: int) -> None:
+        controller = self.broker.services.controller
+        assert controller is not None
+        topic = CreatableTopic(name="t", num_partitions=partitions, replication_factor=1)
+        controller.handle(CreateTopicsRequest(topics=[topic]), 7)
+
+    def leaders(self) -> list[int]:
+        found = self.broker.services.metadata.topic("t")
+        assert found is not None
+        return [found.partitions[index].leader for index in sorted(found.partitions)]
+
+    def fail(self, number: int) -> None:
+        manager = self.broker.services.log_manager
+        manager.fail(manager.directories[number], "Input/output error")
+        self.broker.tick()
+
+
+def test_a_partition_whose_directory_fails_has_no_leader_any_more() -> None:
+    alone = Alone(a=MemoryLogStore(), b=MemoryLogStore())
+    alone.create(3)
+    assert alone.leaders() == [1, 1, 1]
+    alone.fail(1)
+    assert alone.leaders() == [1, -1, 1]
+    assert alone.halted == []
+
+
+def test_with_the_directory_of_the_journal_the_broker_halts() -> None:
+    alone = Alone(a=MemoryLogStore(), b=MemoryLogStore())
+    alone.create(2)
+    alone.fail(0)
+    assert alone.halted == [
+        "log directory /a, where the controller's journal is, has failed: Input/output error"
+    ]
+    alone.fail(1)
+    assert len(alone.halted) == 1
+
+
+def test_with_the_only_directory_the_broker_halts() -> None:
+    alone = Alone(a=MemoryLogStore())
+    alone.fail(0)
+    assert alone.halted == ["the only log directory has failed: Input/output error"]
+
+
+def test_a_directory_that_is_gone_at_the_start_costs_its_partitions_only() -> None:
+    a, b = MemoryLogStore(), MemoryLogStore()
+    first = Alone(a=a, b=b)
+    first.create(2)
+    first.broker.close()
+    again = Alone(a=a, b=None)
+    assert again.leaders() == [1, -1]
+    again.broker.close()
+    # and is there again when the directory is
+    assert Alone(a=a, b=b).leaders() == [1, 1]
+
+
+def test_the_directory_of_the_journal_cannot_be_gone() -> None:
+    a, b = MemoryLogStore(), MemoryLogStore()
+    Alone(a=a, b=b).broker.close()
+    with pytest.raises(OSError, match="/a is offline: Input/output error"):
+        Alone(a=None, b=b)
+
+
+def test_the_directory_of_the_journal_comes_first() -> None:
+    """Else a broker would set aside all topics as unknown."""
+    a, b = MemoryLogStore(), MemoryLogStore()
+    first = Alone(a=a, b=b)
+    first.create(2)
+    first.broker.close()
+    with pytest.raises(OSError, match="journal is in /a: name it first"):
+        Alone(b=b, a=a)
+    assert Alone(a=a, b=b).leaders() == [1, 1]
+
+
+def test_a_second_directory_is_added_to_one_with_data() -> None:
+    a = MemoryLogStore()
+    first = Alone(a=a)
+    first.create(2)
+    first.broker.close()
+    again = Alone(a=a, b=MemoryLogStore())
+    assert again.leaders() == [1, 1]
+    assert "/b" not in " ".join(again.said)
