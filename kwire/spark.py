@@ -130,7 +130,7 @@ def running_session(config: Mapping[str, str]) -> Iterator[SparkSession]:
     with (
         _working_directory_left_alone(),
         tempfile.TemporaryDirectory(prefix="kwire-spark-", ignore_cleanup_errors=True) as folder,
-        _workers_python(),
+        _environment(config),
     ):
         if mine:
             _require_java(version)
@@ -190,7 +190,6 @@ def _files(folder: str) -> dict[str, str]:
     java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={folder}"
     return {
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
-        "spark.local.dir": f"{folder}/local",
         "spark.driver.extraJavaOptions": java,
     }
 
@@ -206,15 +205,17 @@ def _working_directory_left_alone() -> Iterator[None]:
 
 
 @contextmanager
-def _workers_python() -> Iterator[None]:
-    """Spark's Python workers are this Python; else they are whatever python3 is on the path."""
-    names = [name for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON") if name not in os.environ]
-    for name in names:
-        os.environ[name] = sys.executable
+def _environment(config: Mapping[str, str]) -> Iterator[None]:
+    """Spark's Python workers are this Python, not whatever python3 is on the path; its addresses are loopback."""
+    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if "spark.driver.host" not in config:
+        wanted["SPARK_LOCAL_IP"] = _DEFAULTS["spark.driver.host"]
+    mine = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(mine)
     try:
         yield
     finally:
-        for name in names:
+        for name in mine:
             os.environ.pop(name, None)
 
 
