@@ -143,6 +143,24 @@ def test_S87_a_log_that_may_be_on_the_failed_disk_is_not_made_anew(two: TwoDisks
     assert two.where(8) == A
 
 
+def test_S87_a_directory_that_fails_in_the_middle_of_an_order_is_not_used_by_its_rest(
+    two: TwoDisks,
+) -> None:
+    # given a broker that starts, with t-1 and t-3 on a disk that fails once
+    two.create(4)
+    two.node.log_manager.close()
+    two.start()
+    two.stores[B].fail_next("write_file", EIO)  # once is enough
+    # when it is told to lead everything at once
+    with pytest.raises(AssertionError):
+        two.rig.lead(1, 2, partitions=[1, 3, 0, 2], to=[1])
+    # then nothing on that disk is led, and nothing of it in another directory
+    assert set(two.node.manager.by_key) == {("t", 0), ("t", 2)}
+    assert two.node.manager.offline == {("t", 1), ("t", 3)}
+    assert [two.where(i) for i in (0, 2)] == [A, A]
+    assert not [name for name in two.stores[A].list_dir() if name in ("t-1", "t-3")]
+
+
 def test_S87_the_last_directory_halts_the_broker(two: TwoDisks) -> None:
     two.create()
     for path, index in ((A, 0), (B, 1)):
