@@ -2,6 +2,7 @@
 
 Skipped, with the reason, where no engine can run."""
 
+import os
 import re
 import socket
 import threading
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.kwire_only, pytest.mark.timeout(300)]
 
 EXAMPLES = docker_engine.ROOT / "examples" / "compose"
 MOST_BYTES_BEYOND_THE_BASE = 120 << 20
-MOST_STOP_SECONDS = 2.0
+MOST_STOP_SECONDS = 2.0 * float(os.environ.get("KWIRE_SPEED_SLACK", "1"))
 
 
 def produce(servers: str, topic: str, values: list[bytes]) -> None:
@@ -426,7 +427,9 @@ def test_three_containers_lose_nothing_when_the_leaders_is_killed() -> None:
         assert consume(servers, "before", 1, group="readers") == [b"two"]
         # The controller first, which nobody would do: who is left must not wait for it.
         for name, container in compose.containers.items():
-            assert docker_engine.stop_seconds(container) < MOST_STOP_SECONDS, name
+            seconds = docker_engine.stop_seconds(container)
+            print(f"docker stop of {name}: {seconds:.2f} s")
+            assert seconds < MOST_STOP_SECONDS, name
             container.reload()
             assert container.attrs["State"]["ExitCode"] == 0
 

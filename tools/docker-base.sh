@@ -19,7 +19,7 @@ apt() {
 }
 answers() { timeout 20 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 
-exec 9>"${TMPDIR:-/tmp}/kwire-docker-base.lock"
+exec 9>"${TMPDIR:-/tmp}/kwire-docker-base-$(id -u).lock"
 flock 9 2>/dev/null || true
 
 if ! answers; then
