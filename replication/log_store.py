@@ -242,6 +242,10 @@ class MemoryLogStore:
         """What `fail_next` has ordered and nobody has met yet does not happen."""
         self._faults.clear()
 
+    def is_broken(self, directory: str) -> bool:
+        """After `break_dir`."""
+        return directory in self._broken
+
     @property
     def has_failed(self) -> bool:
         """Whether anything has raised OSError by order, or would, since `mend`."""

@@ -22,6 +22,7 @@ from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest,
 from kwire.protocol.schemas.transactions import InitProducerIdRequest
 from kwire.replication.clock import Timers
 from kwire.replication.peers import Peers
+from kwire.sim.compaction import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,16 +219,22 @@ class Producer(Client):
             lane.batch = b""
             self._get_id(key, lane)
             return
-        self._make_batch(lane)
+        self._make_batch(key, lane)
         self._send(key, lane)
 
-    def _make_batch(self, lane: _Lane) -> None:
+    def _make_batch(self, key: TopicPartition, lane: _Lane) -> None:
         lane.count = 1 + int(self.random.random() * 3)
         records = []
         for _ in range(lane.count):
             self._written += 1
             value = b"%s/%d" % (self.name.encode(), self._written)
-            records.append(Record(-1, self.clock.wall_ms, None, value))
+            record_key = None
+            if key[0].startswith(PREFIX):
+                record_key = b"key-%d" % int(self.random.random() * 5)
+                if self.random.random() < 0.1:
+                    records.append(Record(-1, self.clock.wall_ms, record_key, None))
+                    continue
+            records.append(Record(-1, self.clock.wall_ms, record_key, value))
         if lane.producer is None:
             lane.batch = build_batch(records)
             return
@@ -251,7 +258,7 @@ class Producer(Client):
                 return
             lane.producer = response.producer_id, response.producer_epoch
             lane.next_sequence = 0
-            self._make_batch(lane)
+            self._make_batch(key, lane)
             self._send(key, lane)
 
         self.ask(self.random.choice(self.brokers), "ids", INIT_PRODUCER_ID, request, answered)

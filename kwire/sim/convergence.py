@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire.sim.clients import Client
+from kwire.sim.compaction import verify_compacted
 from kwire.sim.ghost import read_entries
 
 if TYPE_CHECKING:
@@ -119,6 +120,9 @@ def verify_end(simulation: Simulation) -> None:
     for topic in controller.controller.state.topics.values():
         for index, truth in enumerate(topic.partitions):
             ghost = simulation.invariants.ghost(topic.name, topic.topic_id, index)
+            if ghost.compacted is not None:
+                verify_compacted(simulation, topic.name, index, ghost, truth)
+                continue
             _verify_logs(simulation, topic.name, index, ghost, truth)
             _verify_acked(simulation, ghost, truth)
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from kwire.protocol import api
 from kwire.protocol.errors import KafkaError
 from kwire.replication.log_store import PartitionFault
+from kwire.sim.compaction import PREFIX
+from kwire.sim.plan import LEADER_CHANGES
 from kwire.sim.schedule import MS
 
 if TYPE_CHECKING:
@@ -190,8 +192,8 @@ class Nemesis:
         """Of the machine that all of them are on."""
         simulation = self._simulation
         nodes = [simulation.nodes[c] for c in simulation.controller_ids]
-        if simulation.stores[nodes[0].node_id].faults_taken:
-            return  # after a flush that failed nobody knows what is on the disk
+        if simulation.controller is None:
+            return  # perhaps because it could not flush: then nobody knows what is on the disk
         for node in nodes:
             if node.up:
                 self._down(node, "loses power")
@@ -384,6 +386,8 @@ class Nemesis:
         if found is None or controller is None:
             return
         name, index, _ = found
+        if name.startswith(PREFIX):
+            return  # Kafka refuses it
         leader = controller.controller.state.topics[name].partitions[index].leader
         if leader < 0 or not self._simulation.nodes[leader].up:
             return
@@ -394,9 +398,10 @@ class Nemesis:
             return
         offset = self._random.randint(0, partition.log.high_watermark)
         plan = self._simulation.plan
-        if plan.unclean or plan.weights["power_cut"]:
-            # A log start within a batch, then lost data: a follower may never get in step again, in Kafka as here,
-            # because the leader's batch begins below the follower's end (§3.5, S34). Batches are left whole then.
+        if plan.unclean or any(plan.weights[kind] for kind in LEADER_CHANGES):
+            # A log start within a batch, and a follower whose log has left its leader's: it may be cut within a batch,
+            # too, and never get in step again, in Kafka as here, because the leader's batch begins below the
+            # follower's end (§3.5, S34). Batches are left whole then.
             offset = self._boundary(name, index, offset)
         request = DeleteRecordsRequest(
             topics=[

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from kwire.protocol.records import iter_batches
+from kwire.sim.compaction import PREFIX, Compacted
 
 if TYPE_CHECKING:
     from kwire.replication.controller_state import PartitionState
@@ -194,6 +195,9 @@ class GhostPartition:
         self.committing_epoch = (
             -1
         )  # of the last leader that committed; who hears later of an earlier one is late
+        self.compacted: Compacted | None = None
+        if name.startswith(PREFIX):
+            self.compacted = Compacted()
         self.leaving = False  # its topic is being deleted: nothing is promised any more
 
     def log(self, node_id: int) -> GhostLog:

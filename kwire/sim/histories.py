@@ -6,7 +6,7 @@ I24's set of acknowledged batches, I31 (reads without gaps, of what was written)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kwire.protocol import api
 from kwire.protocol.records import iter_batches
@@ -94,6 +94,13 @@ class Histories:
         ghost = invariants.ghost(topic.name, partition.topic_id, index)
         if ghost.leaving:
             return
+        if ghost.compacted is not None:
+            end = answer.base_offset + _records_in(topic.partition_data[0].records)
+            if request.acks == -1 and partition.log.high_watermark < end:
+                invariants.violated(
+                    "I23", f"{ghost.name}: {node_id} acknowledges up to {end} too early"
+                )
+            return
         log = ghost.logs[node_id]
         entry = log.covering(answer.base_offset)
         if entry is None:
@@ -142,6 +149,13 @@ class Histories:
         if ghost.leaving:
             return
         high_watermark = partition.log.high_watermark
+        if ghost.compacted is not None:
+            for header in iter_batches(data.records):
+                if header.next_offset > high_watermark:
+                    invariants.violated(
+                        "I17", f"{ghost.name}: {node_id} serves {header.last_offset}"
+                    )
+            return
         for header in iter_batches(data.records):
             place = header.partition_leader_epoch, header.base_offset
             known = ghost.written.get(place)
@@ -170,7 +184,7 @@ class Histories:
         if ghost is None:
             return
         for header in iter_batches(records):
-            if header.base_offset > position:
+            if header.base_offset > position and ghost.compacted is None:
                 self._invariants.violated(
                     "I31", f"{ghost.name}: a reader at {position} was given {header.base_offset}"
                 )
@@ -180,7 +194,11 @@ class Histories:
     def reader_reset(self, topic_id: bytes, key: TopicPartition) -> None:
         """I18: a reader is told to go back only where data may have been lost, or a prefix deleted."""
         ghost = self._invariants.partitions.get((topic_id, key[1]))
-        if ghost is None or ghost.leaving or ghost.reset_epoch >= 0:
+        if ghost is None or ghost.leaving or ghost.compacted or ghost.reset_epoch >= 0:
             return
         if not any(log.start for log in ghost.logs.values()):
             self._invariants.violated("I18", f"{ghost.name}: a reader was sent back")
+
+
+def _records_in(records: Any) -> int:
+    return sum(header.count for header in iter_batches(records))

@@ -121,7 +121,10 @@ class Invariants:
             for key in [key for key in seen if key not in hosted]:
                 gone = seen.pop(key).partition
                 ghost = self.ghost(key[0], gone.topic_id, key[1])
-                if key in broker.services.replica_manager.offline:
+                if ghost.compacted is not None:
+                    if broker.services.log_manager.get(*key) is None:
+                        ghost.compacted.ends.pop(node_id, None)
+                elif key in broker.services.replica_manager.offline:
                     self._went_offline(node_id, ghost, gone)
                 elif broker.services.log_manager.get(*key) is None:
                     ghost.logs.pop(node_id, None)
@@ -140,6 +143,10 @@ class Invariants:
         if self.trace_lines is not None:
             self.trace_lines.append(_line(node_id, ghost, partition, new))
         if ghost.leaving:
+            return
+        if ghost.compacted is not None:
+            self._check_offsets(node_id, ghost, old, new)
+            ghost.compacted.changed(self, node_id, ghost, old, new)
             return
         log = ghost.logs.get(node_id)
         if log is None or log.real is not partition.log:  # deleted, or set aside, and made anew
@@ -369,7 +376,12 @@ class Invariants:
                 )
         if new.leader_epoch < ghost.reset_epoch:
             return  # of a history that was given up
-        if old is None or new.high_watermark > old.high_watermark or not old.is_leader:
+        if (
+            old is None
+            or new.high_watermark > old.high_watermark
+            or not old.is_leader
+            or old.leader_epoch != new.leader_epoch
+        ):
             self._commit(node_id, ghost, log, new)
         truth = ghost.truth
         if truth is None or truth.leader_epoch != new.leader_epoch or truth.leader != node_id:
@@ -386,6 +398,8 @@ class Invariants:
                 "I14",
                 f"{ghost.name}: the controller's ISR {truth.isr}, the leader's ({node_id}) {sorted(maximal)}",
             )
+        if ghost.compacted is not None:
+            return
         high_watermark = new.high_watermark
         leader_log = ghost.logs[node_id]
         last = (
@@ -443,6 +457,15 @@ class Invariants:
         for found in broker.services.log_manager.logs():
             logs[f"{found.topic}-{found.partition}", found.topic_id] = found
         for key, ghost in self.partitions.items():
+            if ghost.compacted is not None and not ghost.leaving:
+                found_log = logs.get((ghost.name, key[0]))
+                end = 0 if found_log is None else found_log.log_end_offset
+                if ghost.compacted.restarted(node_id, end):
+                    if not power_cut and (ghost.truth is None or node_id in ghost.truth.replicas):
+                        self.violated(
+                            "I25", f"{ghost.name} on {node_id} ends at {end} after a restart"
+                        )
+                    ghost.lossy.add(node_id)
             mirror = ghost.logs.get(node_id)
             if mirror is None or ghost.leaving:
                 continue

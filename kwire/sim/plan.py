@@ -9,6 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+from kwire.sim.compaction import PREFIX
 from kwire.sim.network import Weather
 from kwire.sim.schedule import MS
 
@@ -40,6 +41,7 @@ FAULTS = (
 )
 DISTURBANCES = FAULTS[:15]
 """The rest are an administrator's doings."""
+LEADER_CHANGES = ("kill", "power_cut", "clean_stop", "pause", "isolate", "disk", "reassign")
 
 
 class TopicPlan:
@@ -76,6 +78,8 @@ class Plan:
         self.topics = [
             self.topic(random, f"topic-{number}") for number in range(random.choice((1, 1, 2)))
         ]
+        if random.random() < 0.3:
+            self.topics[-1] = self._compacted(random)
         self.weather = _weather(random)
         self.weights = {
             fault: (random.choice((1, 3, 10)) if random.random() < 0.5 else 0) for fault in FAULTS
@@ -100,6 +104,15 @@ class Plan:
         if self.unclean:
             configs["unclean.leader.election.enable"] = "true"
         return TopicPlan(name, random.choice((1, 1, 2, 3)), factor, configs)
+
+    def _compacted(self, random: Random) -> TopicPlan:
+        plan = self.topic(random, f"{PREFIX}-0")
+        plan.configs |= {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(random.choice((200, 600))),
+            "min.cleanable.dirty.ratio": random.choice(("0.01", "0.5")),
+        }
+        return plan
 
     def bound_ms(self) -> int:
         """Within this time after the last fault everything must be well again (I30)."""
@@ -135,6 +148,7 @@ def _config(random: Random) -> dict[str, str]:
         "replica.socket.timeout.ms": str(random.choice((1000, 4000))),
         "replica.high.watermark.checkpoint.interval.ms": str(random.choice((50, 500, 5000))),
         "log.flush.offset.checkpoint.interval.ms": str(random.choice((100, 60_000))),
+        "log.cleaner.backoff.ms": str(random.choice((50, 400))),
         "log.initial.task.delay.ms": "100",
         "num.replica.fetchers": str(random.choice((1, 1, 2))),
         "broker.heartbeat.interval.ms": str(session_ms // 4),

@@ -15,6 +15,7 @@ from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import iter_batches
 from kwire.replication import replica_fetcher
 from kwire.replication.alter_partition import AlterPartitionManager
+from kwire.replication.cleaner import OffsetMap
 from kwire.replication.cluster_member import ClusterMember
 from kwire.replication.controller_brokers import BrokerRegistry
 from kwire.replication.controller_claim import ClaimedJournal
@@ -276,6 +277,11 @@ def a_failed_disk_takes_all_partitions_offline(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(ReplicaManager, "mark_offline", mark_all)
 
 
+def the_cleaner_removes_last_values(patch: pytest.MonkeyPatch) -> None:
+    get = OffsetMap.get
+    patch.setattr(OffsetMap, "get", lambda self, key: get(self, key) + 1)
+
+
 def _only(*kinds: str) -> Focus:
     def focus(plan: Plan) -> None:
         for kind in plan.weights:
@@ -317,7 +323,11 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (acks_all_before_the_high_watermark, {"I23"}, _as_drawn),
     (no_epoch_before_the_first_append, {"I6"}, _as_drawn),
     (a_broker_obeys_old_controllers_and_old_orders, {"I15", "I13", "I8", "I1"}, _as_drawn),
-    (a_restarted_broker_stays_in_the_isr, {"I3", "I10", "I20", "I30", "I4"}, _only("power_cut")),
+    (
+        a_restarted_broker_stays_in_the_isr,
+        {"I3", "I10", "I19", "I20", "I30", "I4"},
+        _only("power_cut"),
+    ),
     (a_pending_change_is_dropped_on_any_error, {"I14", "I10", "I4"}, _as_drawn),
     (the_isr_is_joined_too_early, {"I21"}, _as_drawn),
     (duplicates_are_appended, {"I22", "I31"}, _as_drawn),
@@ -331,6 +341,7 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (the_topic_id_is_not_flushed, {"I25"}, _only("power_cut", "create_topic")),
     (a_deposed_controller_goes_on, {"I13"}, _two_controllers("controller_pause", "kill")),
     (a_new_controller_lacks_the_last_decision, {"I25", "I13"}, _only("controller", "kill")),
+    (the_cleaner_removes_last_values, {"I19"}, _only("kill", "elect")),
     (a_failed_disk_is_kept_quiet, {"I30"}, _only("disk")),
     (a_failed_disk_takes_all_partitions_offline, {"I30"}, _only("disk")),
 ]

@@ -1,0 +1,126 @@
+"""Compacted topics: what must be left of them, for the batches themselves do not stay as they were written.
+
+For partitions whose topic's name begins with "compacted", in place of the batch by batch mirror of `ghost.py`: what the
+high watermark of a leader passes is noted as the value of its key. The last value of each key must be in the log of
+every leader elected later (I19), and at the end all replicas have the same last values: those noted.
+
+After an election that may lose data (`GhostPartition.reset_epoch`) only what is committed from then on counts: a
+replica may have removed a value for the sake of a later one that is cut off now, in Kafka as here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.protocol.records import iter_batches, iter_records
+from kwire.replication.log_store import MemoryLogStore
+
+if TYPE_CHECKING:
+    from kwire.replication.controller_state import PartitionState
+    from kwire.replication.log import Log
+    from kwire.sim.ghost import GhostPartition
+    from kwire.sim.invariants import Invariants, Seen
+    from kwire.sim.simulation import Simulation
+
+PREFIX = "compacted"
+
+Values = dict[bytes, tuple[int, bytes | None]]
+"""Key: offset and value of its last record."""
+
+
+def values_in(log: Log, start: int, end: int) -> Values:
+    """The last record of each key in [start, end)."""
+    values: Values = {}
+    offset = max(start, log.log_start_offset)
+    while offset < end:
+        records = bytes(log.read(offset, 1 << 22, end).records)
+        if not records:
+            break
+        for header in iter_batches(records):
+            for record in iter_records(records, header):
+                if start <= record.offset < end and record.key is not None:
+                    value = None if record.value is None else bytes(record.value)
+                    values[bytes(record.key)] = record.offset, value
+            offset = header.next_offset
+    return values
+
+
+def _is_broken(log: Log) -> bool:
+    store = log.store
+    return isinstance(store, MemoryLogStore) and store.is_broken(log.directory)
+
+
+class Compacted:
+    """What is known of one compacted partition."""
+
+    def __init__(self) -> None:
+        self.values: Values = {}
+        self.committed_end = 0
+        self.since = 0  # what was committed below it may be gone, in part
+        self.ends: dict[int, int] = {}  # broker: the end of its log
+        self.forgotten_until = -1
+        self.unknown = False  # something was committed on a disk that cannot be read
+
+    def changed(
+        self, checker: Invariants, node_id: int, ghost: GhostPartition, old: Seen | None, new: Seen
+    ) -> None:
+        """After a step that has changed a replica."""
+        self.ends[node_id] = new.log_end_offset
+        if not new.is_leader or new.leader_epoch < ghost.reset_epoch:
+            return
+        log = new.partition.log
+        if _is_broken(log):
+            self.unknown |= new.high_watermark > self.committed_end
+            return
+        if old is None or not old.is_leader or old.leader_epoch != new.leader_epoch:
+            if new.leader_epoch >= ghost.reset_epoch > self.forgotten_until or self.unknown:
+                self.forgotten_until = max(ghost.reset_epoch, self.forgotten_until)
+                self.unknown = False
+                self.committed_end = min(self.committed_end, new.log_end_offset)
+                self.values.clear()
+                self.since = self.committed_end
+            elif ghost.truth is not None and ghost.truth.leader_epoch == new.leader_epoch:
+                self.check(checker, f"{ghost.name} on {node_id}, elected", log)
+        if new.high_watermark > self.committed_end:
+            self.values.update(values_in(log, self.committed_end, new.high_watermark))
+            self.committed_end = new.high_watermark
+            checker.counts["compacted commits"] += 1
+
+    def check(self, checker: Invariants, where: str, log: Log) -> None:
+        """I19: the last value of each key is there, and nothing is below the high watermark that was not committed."""
+        start = max(self.since, log.log_start_offset)
+        found = values_in(log, start, self.committed_end)
+        wanted = {key: last for key, last in self.values.items() if last[0] >= start}
+        if found != wanted:
+            wrong = {
+                key: (wanted.get(key), found.get(key))
+                for key in wanted.keys() | found.keys()
+                if wanted.get(key) != found.get(key)
+            }
+            checker.violated("I19", f"{where}: of keys (committed, found) {wrong}")
+
+    def restarted(self, node_id: int, end: int) -> bool:
+        """A broker has started; whether it has lost its tail."""
+        lost = end < self.ends.get(node_id, 0)
+        self.ends[node_id] = end
+        return lost
+
+
+def verify_compacted(
+    simulation: Simulation, topic: str, index: int, ghost: GhostPartition, truth: PartitionState
+) -> None:
+    """How it must end: every replica has the last values, each that was committed."""
+    compacted = ghost.compacted
+    assert compacted is not None
+    if compacted.unknown:
+        return
+    for broker_id in truth.replicas:
+        log = simulation.broker(broker_id).services.replica_manager.by_key[topic, index].log
+        compacted.check(simulation.invariants, f"{ghost.name} on {broker_id}, in the end", log)
+        # Batches that were emptied or thinned out leave offsets without records.
+        start, end = log.log_start_offset, log.log_end_offset
+        if start < end:
+            held = sum(
+                header.count for header in iter_batches(log.read(start, 1 << 24, end).records)
+            )
+            simulation.invariants.counts["records compacted away"] += max(end - start - held, 0)
