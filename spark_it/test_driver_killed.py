@@ -44,6 +44,7 @@ class Job:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                cwd=folder,
                 start_new_session=True,
             )
 

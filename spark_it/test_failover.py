@@ -17,7 +17,7 @@ from spark_it.support import StockClient, three_brokers, until
 pytestmark = pytest.mark.timeout(600)
 
 PARTITIONS = 3
-PATIENCE_S = 120.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture(params=[pytest.param("thread", marks=pytest.mark.slow), "process"])

@@ -12,7 +12,7 @@ import pytest
 
 from spark_it import support
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 ROOT = support.HERE.parent
 LEFT_AS_FOUND = """
@@ -69,7 +69,7 @@ def run(
         env={**kept, **environment},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=500,
         stdin=subprocess.DEVNULL,
     )
 

@@ -99,7 +99,7 @@ def test_the_word_count_runs_on_a_master_and_two_workers(
     executors = ["--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1"]
     arguments = ["--bootstrap", brokers.bootstrap_servers, "--lines", "500"]
     where = ["--master", standalone.url, *executors]
-    said = result_of(support.submit_command(SCRIPT, arguments, *where))
+    said = result_of(support.submit_command(SCRIPT, arguments, *where), standalone.folder)
     assert any(f"by spark-submit, {standalone.url}" in line for line in said), said
     assert said[-1].endswith("the same as counted without Kafka")
     for number in range(WORKERS):

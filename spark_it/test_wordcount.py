@@ -19,7 +19,7 @@ PATIENCE_S = 500.0
 SCRIPT = support.HERE / "wordcount.py"
 
 
-def result_of(command: list[str]) -> list[str]:
+def result_of(command: list[str], folder: Path) -> list[str]:
     """What a run of the word count printed; it is over, with all its processes, in any case."""
     process = subprocess.Popen(
         command,
@@ -28,6 +28,7 @@ def result_of(command: list[str]) -> list[str]:
         text=True,
         env=support.spark_environment(),
         stdin=subprocess.DEVNULL,
+        cwd=folder,  # Spark leaves a folder where it runs
         start_new_session=True,
     )
     try:
@@ -41,9 +42,9 @@ def result_of(command: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("isolation", ["thread", pytest.param("process", marks=pytest.mark.slow)])
-def test_the_word_count_runs_embedded(isolation: str) -> None:
+def test_the_word_count_runs_embedded(isolation: str, tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), "--isolation", isolation, "--lines", "1500"]
-    *_, last = result_of(command)
+    *_, last = result_of(command, tmp_path)
     assert "in 1500 lines" in last
     assert last.endswith("the same as counted without Kafka")
 
@@ -53,7 +54,7 @@ def test_the_word_count_runs_by_spark_submit(brokers: Any, tmp_path: Path) -> No
     text = tmp_path / "text"
     text.write_text("one fish two fish\nred fish blue fish\n")
     arguments = ["--bootstrap", brokers.bootstrap_servers, "--text", str(text)]
-    said = result_of(support.submit_command(SCRIPT, arguments))
+    said = result_of(support.submit_command(SCRIPT, arguments), tmp_path)
     assert any("by spark-submit" in line for line in said), said
     assert "  fish      4" in said
     assert said[-1].startswith("8 words in 2 lines, 5 different")
