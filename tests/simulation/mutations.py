@@ -312,14 +312,14 @@ def _no_unclean(plan: Plan) -> None:
 
 # Mutation: the rules that catch it, and how its plans are drawn.
 MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
-    (high_watermark_by_the_leader_alone, {"I4", "I10", "I20"}, _as_drawn),
+    (high_watermark_by_the_leader_alone, {"I4", "I10", "I19", "I20"}, _as_drawn),
     (high_watermark_by_the_proposed_isr, {"I4", "I10", "I14", "I19"}, _as_drawn),
     (high_watermark_without_the_joiner, {"I4", "I10", "I14"}, _as_drawn),
     (truncation_to_the_high_watermark, {"I19", "I20", "I10", "I4"}, _as_drawn),
     (no_truncation, {"I3", "I4", "I30", "I6", "I2"}, _as_drawn),
     (no_leader_epoch_check, {"I3", "I4", "I30", "I1", "I10"}, _as_drawn),
     (election_outside_the_isr, {"I20"}, _no_unclean),
-    (a_follower_appends_past_a_gap, {"I26", "I3"}, _as_drawn),
+    (a_follower_appends_past_a_gap, {"I19", "I26", "I3"}, _as_drawn),
     (acks_all_before_the_high_watermark, {"I23"}, _as_drawn),
     (no_epoch_before_the_first_append, {"I6"}, _as_drawn),
     (a_broker_obeys_old_controllers_and_old_orders, {"I15", "I13", "I8", "I1"}, _as_drawn),
