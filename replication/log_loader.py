@@ -171,6 +171,7 @@ class _Loader:
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
         self.segments: list[LogSegment] = []
+        self.already_cut: set[LogSegment] = set()  # with their indexes rebuilt
         self.epochs = LeaderEpochCache(context.store, directory)
 
     def load(self, topic: str, partition: int) -> Log:
@@ -253,7 +254,8 @@ class _Loader:
                         self.directory,
                         f"rebuilt the indexes of {name}: one was {'missing' if missing else 'damaged'}",
                     )
-                    self.recover_segment(segment, self.segments[:-1])
+                    if self.recover_segment(segment, self.segments[:-1]):
+                        self.already_cut.add(segment)
 
     def is_unflushed(self, segment: LogSegment) -> bool:
         return not self.clean and segment.base_offset >= self.recovery_point
@@ -274,7 +276,8 @@ class _Loader:
                 first = number
         for number in range(first, len(segments)):
             segment = segments[number]
-            if self.recover_segment(segment, segments[:number]) and number + 1 < len(segments):
+            cut = self.recover_segment(segment, segments[:number]) or segment in self.already_cut
+            if cut and number + 1 < len(segments):
                 doomed = segments[number + 1 :]
                 del segments[number + 1 :]
                 self.context.tell(

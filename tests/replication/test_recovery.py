@@ -476,3 +476,19 @@ def test_an_epoch_that_was_cut_does_not_come_back_among_batches_of_an_earlier_on
     one.crash()
     assert one.log.log_end_offset == 3
     assert one.log.leader_epochs.entries == [(3, 0)]
+
+
+def test_no_segment_stays_behind_one_that_was_cut_when_its_indexes_were_rebuilt() -> None:
+    one = OneLog()
+    one.append(b"a")
+    one.log.flush()
+    one.manager.checkpoint_recovery_points(flush=True)
+    one.append(b"b" * 50)
+    one.log.roll()
+    log_file = "t-0/00000000000000000000.log"
+    torn = one.store.read_file(log_file)[:-5]
+    one.store.write_file(log_file, torn)
+    one.store.write_file("t-0/00000000000000000000.timeindex", b"damaged")
+    one.kill()
+    assert [segment.base_offset for segment in one.log.segments] == [0]
+    assert one.log.log_end_offset == 1
