@@ -1,5 +1,5 @@
 # kwire: `make up` runs a broker on localhost:9092, `make test` checks everything that fits in
-# a quarter of an hour. Both set up what they need first. `make help` lists the rest.
+# half an hour. Both set up what they need first. `make help` lists the rest.
 # ARGS="…" goes to `kwire up`, or to pytest; REAL=1 points the compat tests at Apache Kafka.
 
 PY := .venv/bin/python
@@ -37,8 +37,9 @@ golden: setup  ## byte equality with Kafka's own bytes (tests/data)
 compat: setup  ## stock clients against kwire; REAL=1: against Apache Kafka
 	$(PYTEST) compat_tests -m "not slow" $(ARGS)
 
-test: lint golden setup  ## all checks that fit in a quarter of an hour
+test: lint golden setup  ## all checks that fit in half an hour
 	KWIRE_SPEED_SLACK=3 $(PYTEST) tests compat_tests -m "not slow" $(ARGS)
+	$(MAKE) spark-short ARGS=
 
 test-all: lint golden setup  ## everything, and missing tools are failures
 	COMPAT_STRICT=1 $(PYTEST) tests compat_tests $(ARGS)
