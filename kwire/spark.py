@@ -34,6 +34,9 @@ JARS_VARIABLE = "KWIRE_SPARK_JARS"
 CONNECTOR = "spark-sql-kafka-0-10"
 _OWN_JARS = ("spark.jars", "spark.jars.packages")
 _JAVA_SECONDS = 60
+# Java's admin client, by which Spark asks for offsets, holds on to a leader that has died until the time of the call is
+# over; by default that is a minute.
+_TIMEOUTS = {"kafka.default.api.timeout.ms": "15000", "kafka.request.timeout.ms": "10000"}
 _MINIMUM_JAVA = {"3": 8, "4": 17}
 
 # A Spark for tests: small, of this machine, and silent about its progress.
@@ -107,7 +110,7 @@ class Spark:
 
     def _source(self, topic: str | None, options: Mapping[str, object]) -> dict[str, object]:
         subscribe = {} if topic is None else {"subscribe": topic}
-        return {**self.options, **subscribe, **options}
+        return {**self.options, **_TIMEOUTS, **subscribe, **options}
 
     def _sink(self, topic: str | None, options: Mapping[str, object]) -> dict[str, object]:
         target = {} if topic is None else {"topic": topic}

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.timeout(600)
 
 PARTITIONS = 3
 PATIENCE_S = 180.0
+# Else Java's admin client, asking for offsets, may hold on to a dead leader for a minute (docs/spark.md).
+TIMEOUTS = {"kafka.default.api.timeout.ms": "15000", "kafka.request.timeout.ms": "10000"}
 
 
 @pytest.fixture(params=[pytest.param("thread", marks=pytest.mark.slow), "process"])
@@ -103,7 +105,7 @@ def test_every_leader_is_replaced_under_a_query_and_each_record_comes_once(
     client = StockClient(cluster.bootstrap_servers)
     topic = client.create("numbers", PARTITIONS)
     writer = Writer(cluster.bootstrap_servers, topic)
-    source = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}
+    source = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic, **TIMEOUTS}
     frame = spark.readStream.format("kafka").options(**source, startingOffsets="earliest").load()
     output = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "c"))
     query = output.trigger(processingTime="100 milliseconds").start()
@@ -135,7 +137,7 @@ def test_every_leader_is_replaced_under_a_query_from_kwire_to_kwire(
     source, target = client.create("source", PARTITIONS), client.create("target", PARTITIONS)
     writer = Writer(cluster.bootstrap_servers, source)
     servers = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
-    reader = spark.readStream.format("kafka").options(**servers, subscribe=source)
+    reader = spark.readStream.format("kafka").options(**servers, **TIMEOUTS, subscribe=source)
     frame = reader.option("startingOffsets", "earliest").load().select("value")
     output = frame.writeStream.format("kafka").options(**servers, topic=target)
     output = output.option("checkpointLocation", str(tmp_path / "c"))
