@@ -5,6 +5,7 @@ import functools
 import io
 import os
 import re
+import signal
 import tarfile
 import time
 from collections.abc import Iterator
@@ -194,6 +195,34 @@ def outcome(environment: dict[str, str], **options: Any) -> tuple[int, list[str]
         return status, container.logs(stdout=False).decode().splitlines()
     finally:
         container.remove(force=True, v=True)
+
+
+def wait_handles_sigterm(container: Any) -> None:
+    """Until process 1 of a container that was started is the image's own and has a handler for SIGTERM, or has ended.
+
+    Where the engine's processes cannot be seen from here: until it has written its first line."""
+    container.reload()
+    status = Path("/proc") / str(container.attrs["State"]["Pid"]) / "status"
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        except OSError:
+            break
+        if fields["NSpid"].split()[-1] != "1":
+            break  # another process: the engine counts in a namespace of its own
+        # What makes the container, runc, is process 1 before and has handlers for everything.
+        its_own = not fields["Name"].strip().startswith(("runc", "crun", "exe"))
+        if its_own and int(fields["SigCgt"], 16) >> (signal.SIGTERM - 1) & 1:
+            return
+        assert time.monotonic() < deadline, fields
+        time.sleep(0.001)
+    while not container.logs():
+        container.reload()
+        if container.status != "running":
+            return
+        assert time.monotonic() < deadline, "not a line"
+        time.sleep(0.005)
 
 
 def stop_seconds(container: Any) -> float:
