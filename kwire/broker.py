@@ -57,12 +57,14 @@ class Broker:
         api_caps: dict[int, tuple[int, int]] | None = None,
         cluster_id: str | None = None,
         report: Callable[[str], None] | None = None,
+        warn: Callable[[str], None] | None = None,
         cluster: ClusterSettings | None = None,
         on_halt: Callable[[str], None] | None = None,
     ) -> None:
         """`api_caps`: the API versions of the release to pass for (kwire.apis.releases), None for all that are served.
 
-        `cluster_id` None: the data directory's, a new one for a new directory. `report` is told what was repaired.
+        `cluster_id` None: the data directory's, a new one for a new directory. `report` is told what was repaired,
+        `warn` (None: `report`) what the author of a client has to know.
         `cluster`: how to get to it, None for a broker alone. Nothing is read or written before `start`.
 
         `store`: of the one log directory, or of each. `on_halt`: no directory is left that works, or not the one with
@@ -138,6 +140,7 @@ class Broker:
             disk_space=disk_space,
             api_ranges=served,
             member=self.member,
+            warn=warn or report,
         )
         accepted = accepted_ranges(served, among_brokers=cluster is not None)
         if cluster is not None and cluster.broker_epoch is not None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from kwire.replication.producer_ids import ProducerIds
     from kwire.replication.replica_manager import ReplicaManager
 
+NO_TRANSACTIONS: Final = "kwire has no transactions yet"
+_MOST_TOLD: Final = 1000
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """The client id that Kafka lets write to internal topics (AdminUtils.ADMIN_CLIENT_ID)."""
 
@@ -103,6 +105,8 @@ class Services:
         "random",
         "replica_manager",
         "timers",
+        "transactions_refused",
+        "warn",
     )
 
     def __init__(
@@ -125,13 +129,18 @@ class Services:
         disk_space: Callable[[str], tuple[int, int]] | None = None,
         api_ranges: dict[int, tuple[int, int]] | None = None,
         member: ClusterMember | None = None,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
         """`controller` when it is here, `member` when it is another node: one of the two.
 
         `log_dir`: what DescribeLogDirs shows for a store without a path; `disk_space`: of a directory → (total,
         usable) bytes, OSError; None unknown.
 
-        `api_ranges`: key → (min, max) as ApiVersions advertises them (kwire.apis.served_ranges)."""
+        `api_ranges`: key → (min, max) as ApiVersions advertises them (kwire.apis.served_ranges).
+
+        `warn`: told in one line what the author of a client has to know and its error code does not say."""
+        self.warn = warn
+        self.transactions_refused: set[str] = set()
         self.api_ranges = api_ranges or {}
         self.member = member
         self.node_id = node_id
@@ -149,6 +158,21 @@ class Services:
         self.fetch_sessions = fetch_sessions
         self.log_dir = log_dir
         self.disk_space = disk_space
+
+
+def refuse_transactions(ctx: RequestContext, transactional_id: str) -> KafkaError:
+    """What a transactional id is answered while there are no transactions, and a warning the first time.
+
+    No code says "not supported" to all clients: most ask again for ever, or for a minute, on what Kafka answers where
+    it cannot coordinate. This one is final for Java's, librdkafka, kafka-python, franz-go, sarama and kafkajs."""
+    services = ctx.services
+    told = services.transactions_refused
+    if transactional_id not in told and len(told) < _MOST_TOLD and services.warn is not None:
+        told.add(transactional_id)
+        services.warn(
+            f"refused: client {ctx.client_id!r:.100} with transactional.id {transactional_id!r:.100}: {NO_TRANSACTIONS}"
+        )
+    return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
 
 
 class RequestContext:

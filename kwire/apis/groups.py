@@ -2,7 +2,7 @@
 
 Answers to the group part of kafka.server.KafkaApis. What versions differ in is settled here; the rules are in
 kwire.coordinator. Offsets are in `group_offsets`.
-Left out: transaction coordinators. FindCoordinator names this broker for them, so that InitProducerId can say the rest.
+Left out: transaction coordinators. FindCoordinator refuses to look for one with an error that is final for clients.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from kwire.apis.context import PARKED
+from kwire.apis.context import PARKED, refuse_transactions
 from kwire.coordinator.config import OFFSETS_TOPIC
 from kwire.coordinator.result import MemberContext
 from kwire.protocol.errors import ErrorCode, KafkaError
@@ -116,14 +116,11 @@ def _find_coordinator(
 
 
 def _coordinator(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
-    services = ctx.services
-    listener = ctx.session.listener_name
     try:
         if key_type == GROUP_KEY:
             node_id, endpoint = _group_coordinator(ctx, key)
         elif key_type == TRANSACTION_KEY:
-            node_id = services.node_id
-            endpoint = services.metadata.endpoint(node_id, listener)
+            raise refuse_transactions(ctx, key)
         elif key_type == SHARE_KEY and ctx.api_version >= SHARE_KEY_VERSION:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # as a Kafka without share groups
         else:

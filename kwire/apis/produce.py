@@ -6,8 +6,8 @@ without AddPartitionsToTxn (KIP-890) · v13 topic ids (KIP-516).
 InitProducerId: v2 flexible · v3 id and epoch of a producer that recovers (KIP-360) · v4 PRODUCER_FENCED · v5 KIP-890.
 
 Answers to handleProduceRequest, ProduceRequest.validateRecords and handleInitProducerIdRequest of Kafka. Topics are not
-created here (a client does that by Metadata). There is no transaction coordinator yet: a transactional id is answered
-as by a broker that does not coordinate it, and transactional batches are refused.
+created here (a client does that by Metadata). There is no transaction coordinator yet: a transactional id is refused
+(`refuse_transactions`), and so are transactional batches.
 
 Deliberate differences: null records are INVALID_RECORD, where Kafka fails and never answers; one partition's corrupt
 bytes do not fail the others; a partition that stands twice in a request is appended to twice.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire.apis.context import ADMIN_CLIENT_ID, NO_RESPONSE, PARKED
+from kwire.apis.context import ADMIN_CLIENT_ID, NO_RESPONSE, PARKED, refuse_transactions
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.produce import (
     BatchIndexAndErrorMessage,
@@ -242,7 +242,7 @@ def handle_init_producer_id(
         if not 0 < request.transaction_timeout_ms <= longest_ms:
             error = ErrorCode.INVALID_TRANSACTION_TIMEOUT
         else:
-            error = ErrorCode.NOT_COORDINATOR
+            error = refuse_transactions(ctx, transactional_id).code
     if error is not _NONE:
         return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
     try:

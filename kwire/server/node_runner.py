@@ -243,6 +243,7 @@ class NodeRunner:
             api_caps=self._caps,
             cluster_id=cluster_id,
             report=self._report,
+            warn=self._warn,
             cluster=ClusterSettings(
                 controller_id,
                 (host, port),
@@ -284,6 +285,9 @@ class NodeRunner:
 
     def _report(self, text: str) -> None:
         event(_log, logging.INFO, text, node_id=self.config.node_id)
+
+    def _warn(self, text: str) -> None:
+        event(_log, logging.WARNING, text, node_id=self.config.node_id)
 
     def _directory_failed(self, directory: LogDirectory) -> None:
         event(

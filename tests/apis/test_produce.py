@@ -257,8 +257,21 @@ def test_a_producer_that_had_an_id_gets_a_new_one(node):
             ErrorCode.INVALID_TRANSACTION_TIMEOUT,
         ),
         ({"transactional_id": "x"}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
-        ({"transactional_id": "x", "transaction_timeout_ms": 1000}, ErrorCode.NOT_COORDINATOR),
+        (
+            {"transactional_id": "x", "transaction_timeout_ms": 1000},
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ),
     ],
 )
 def test_what_init_producer_id_refuses(node, fields, error):
     assert init(node, **fields).error_code == error
+
+
+def test_a_transactional_id_that_is_refused_is_told_once(node):
+    told = []
+    node.services.warn = told.append
+    for name in ("one", "two\n", "one"):
+        init(node, transactional_id=name, transaction_timeout_ms=1000)
+    assert len(told) == 2
+    assert "'one'" in told[0] and "kwire has no transactions yet" in told[0]
+    assert r"'two\n'" in told[1]
