@@ -122,7 +122,9 @@ class KafkaPython(Driver):
         self.group, self.member = Member(), True
 
     def idle(self):
-        for batch in self.consumer.poll(50).values():
+        # kafka-python 3.0.12 may lose sight of a JoinGroup that is answered just when a poll ends: its members then
+        # stand still for good ("poll: timeout during coordinator.poll()"). Longer polls hardly ever end there.
+        for batch in self.consumer.poll(500).values():
             self.group.records += map(as_json, batch)
         self.group.partitions = [tp.partition for tp in self.consumer.assignment()]
 
