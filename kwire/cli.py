@@ -5,6 +5,7 @@ Exit status of every command: 0 done, 1 failed at run time, 2 a bad option or co
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _MAX_PARTITIONS = 10_000
+_BROKEN_PIPE = 141  # as a shell says of a command that SIGPIPE has ended
 
 _path = click.Path(dir_okay=False)
 _config_option = click.option(
@@ -289,7 +291,9 @@ def config(config_path: str | None, overrides: dict[str, str], unused: bool) -> 
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
 @click.option("--records/--no-records", default=True, help="Print the records of each batch, too.")
 def dump_log(files: tuple[str, ...], records: bool) -> None:
-    """Print the batches and records of log segments."""
+    """Print the batches and records of log segments (.log), and what is in the files beside them.
+
+    Those are .index, .timeindex, .txnindex, .snapshot and the checkpoints."""
     from kwire.server.dump_log import dump_file
 
     def dump() -> int:
@@ -357,12 +361,16 @@ def _run(command: str, action: object) -> None:
     assert callable(action)
     try:
         status = action()
+        sys.stdout.flush()
     except SettingsError as error:
         _fail(2, f"kwire {command}: {error}")
     except NodeError as error:
         _fail(1, f"kwire {command}: {error}")
+    except BrokenPipeError:  # `kwire … | head`: who reads has seen enough
+        os._exit(_BROKEN_PIPE)
     except OSError as error:
-        _fail(1, f"kwire {command}: {error.filename}: {error.strerror}")
+        where = "stdout" if error.filename is None else error.filename
+        _fail(1, f"kwire {command}: {where}: {error.strerror}")
     sys.exit(status)
 
 

@@ -309,6 +309,67 @@ def test_dump_log_prints_batches_and_records_and_finds_damage(tmp_path: Path) ->
     assert "CRC WRONG" in kwire("dump-log", str(path)).stdout
 
 
+def test_dump_log_shows_what_is_beside_a_segment(tmp_path: Path) -> None:
+    from struct import pack
+
+    from kwire.replication.producer_state import ProducerStateEntry, format_snapshot
+
+    producer = ProducerStateEntry(7)
+    producer.producer_epoch = 2
+    files = {
+        "00000000000000000100.index": pack(">iiii", 5, 4096, 9, 8300) + bytes(80),
+        "00000000000000000100.timeindex": pack(">qiqi", 1000, 5, 1002, 9),
+        "00000000000000000100.txnindex": pack(">hqqqq", 0, 7, 101, 104, 101),
+        "00000000000000000100.snapshot": format_snapshot([producer]),
+        "leader-epoch-checkpoint": b"0\n1\n3 100\n",
+    }
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    result = kwire("dump-log", *(str(tmp_path / name) for name in files))
+    assert result.returncode == 0, result.stdout
+    lines = [line for line in result.stdout.splitlines() if str(tmp_path) not in line]
+    assert lines == [
+        "105 → 4096",
+        "109 → 8300",
+        "2: zeros from here on (preallocated)",
+        "1000 → 105",
+        "1002 → 109",
+        "producer=7 offsets 101-104 last-stable=101",
+        "producer=7/2 last-sequence=-1 last-offset=-1 at=-1",
+        "0",
+        "1",
+        "3 100",
+    ]
+
+
+def test_dump_log_finds_damage_beside_a_segment_and_names_other_files(tmp_path: Path) -> None:
+    index, snapshot, other = (
+        tmp_path / f"{0:020}.index",
+        tmp_path / f"{0:020}.snapshot",
+        tmp_path / "notes.txt",
+    )
+    index.write_bytes(bytes([0, 0, 0, 1, 0, 0, 0, 9, 7]))
+    snapshot.write_bytes(b"x" * 30)
+    other.write_bytes(b"x")
+    for path in (index, snapshot):
+        result = kwire("dump-log", str(path))
+        assert (result.returncode, result.stdout.count("DAMAGED")) == (1, 1)
+    result = kwire("dump-log", str(other), str(index))
+    assert (result.returncode, result.stdout.count("DAMAGED")) == (1, 1)
+    assert result.stderr == f"kwire dump-log: not a file of a log: {other}\n"
+
+
+def test_a_closed_stdout_ends_a_command_that_prints_without_a_word() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        command = [sys.executable, "-m", "kwire", "config"]
+        done = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, timeout=60)
+    finally:
+        os.close(write_end)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 def test_dump_log_of_no_file_is_status_1_and_one_line(tmp_path: Path) -> None:
     result = kwire("dump-log", str(tmp_path / "none"))
     assert result.returncode == 1

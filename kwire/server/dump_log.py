@@ -1,10 +1,14 @@
 """`kwire dump-log`: the batches and records of log segments, in the spirit of kafka.tools.DumpLogSegments.
+What is beside them is in `dump_index`.
 
 Reads a file from start to end in pieces, never as a whole; a batch that is not what it claims to be ends the file's
 listing with a line that says where and why, and makes the exit status 1.
 """
 
 from __future__ import annotations
+
+import os
+import sys
 
 from kwire.protocol import records
 from kwire.protocol.errors import KafkaError
@@ -14,8 +18,26 @@ _BATCH_MAX = 1 << 30
 
 
 def dump_file(path: str, with_records: bool) -> int:
-    """Prints one segment; returns 1 when it is damaged. OSError when it cannot be read."""
+    """Prints one file of a log; returns 1 when it is damaged or none. OSError when it cannot be read."""
+    name = os.path.basename(path)
+    for suffix in (".deleted", ".cleaned", ".swap"):
+        name = name.removesuffix(suffix)
+    if name.endswith(".log"):
+        print(f"{path}:")  # noqa: T201
+        return _dump_segment(path, with_records)
+    from kwire.server.dump_index import dumper
+
+    dump = dumper(name)
+    if dump is None:
+        os.stat(path)
+        sys.stdout.flush()
+        print(f"kwire dump-log: not a file of a log: {path}", file=sys.stderr)  # noqa: T201
+        return 1
     print(f"{path}:")  # noqa: T201
+    return dump(path)
+
+
+def _dump_segment(path: str, with_records: bool) -> int:
     position = 0
     with open(path, "rb") as file:
         while prefix := file.read(_LOG_OVERHEAD + 5):

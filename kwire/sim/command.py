@@ -22,7 +22,7 @@ def parse_seeds(text: str) -> list[int]:
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        if not first.isdigit() or (dash and (not last.isdigit() or int(last) < int(first))):
             raise ValueError(f"expected seeds like 7 or 1-1000, not {part.strip()!r}")
         seeds += range(int(first), int(last if dash else first) + 1)
     return seeds

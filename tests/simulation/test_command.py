@@ -16,7 +16,7 @@ def test_seeds_are_numbers_ranges_and_lists() -> None:
     assert parse_seeds("7") == [7]
     assert parse_seeds("1-4") == [1, 2, 3, 4]
     assert parse_seeds("3, 5,10-12") == [3, 5, 10, 11, 12]
-    for text in ("", "x", "1-", "-3", "1-x"):
+    for text in ("", "x", "1-", "-3", "1-x", "5-1"):
         with pytest.raises(ValueError, match="expected seeds"):
             parse_seeds(text)
 
