@@ -60,6 +60,19 @@ _override_option = click.option(
 )
 
 
+def _host(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    """A host without a port."""
+    if text is None:
+        return None
+    host = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if not host or host.count(":") == 1 or any(letter in host for letter in "[]/, "):
+        raise click.BadParameter(
+            f"expected a host, not {text!r}; another port than the one that is bound:"
+            " -c advertised.listeners=PLAINTEXT://HOST:PORT"
+        )
+    return host
+
+
 def _topics(
     _context: click.Context, _parameter: click.Parameter, items: tuple[str, ...]
 ) -> list[tuple[str, int, int]]:
@@ -110,7 +123,12 @@ def cli() -> None:
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port; 0 lets the kernel choose.  [default: 9092]"
 )
-@click.option("--advertise", metavar="HOST", help="Host that clients are told to connect to.")
+@click.option(
+    "--advertise",
+    metavar="HOST",
+    callback=_host,
+    help="Host that clients are told to connect to.",
+)
 @click.option(
     "--data-dir",
     metavar="DIR",

@@ -89,15 +89,18 @@ def check_config(brokers: int, values: dict[str, str]) -> None:
     if brokers > _MAX_BROKERS:
         raise errors.ConfigurationError(f"brokers: at most {_MAX_BROKERS}, not {brokers}")
     try:
-        unknown = BrokerConfig({**values, "node.id": "1"}, brokers=brokers).unknown_keys()
+        config = BrokerConfig({**values, "node.id": "1"}, brokers=brokers)
     except ConfigError as error:
         raise errors.ConfigurationError(str(error)) from None
+    unknown = config.unknown_keys()
     if unknown:
         import warnings
 
-        text = (
-            f"Kafka does not know these configuration keys, they are ignored: {', '.join(unknown)}"
+        meant = {key: config.similar_key(key) for key in unknown}
+        named = ", ".join(
+            key if meant[key] is None else f"{key} (did you mean {meant[key]}?)" for key in unknown
         )
+        text = f"Kafka does not know these configuration keys, they are ignored: {named}"
         warnings.warn(text, stacklevel=5)
 
 

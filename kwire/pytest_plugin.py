@@ -65,6 +65,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A warning for a marker on a test that has no use for it: its author expects a cluster."""
+    if "kwire" in getattr(item, "fixturenames", ()):
+        return
+    if any(marker.name == "kwire" for marker in item.own_markers):
+        item.warn(
+            pytest.PytestWarning(
+                f"{item.name}: the marker kwire does nothing without the fixture `kwire`"
+            )
+        )
+
+
 # -- fixtures ----------------------------------------------------------------------------------------------------------
 
 
@@ -135,9 +147,9 @@ def _stop(cluster: Cluster, told: set[str]) -> None:
         cluster.stop()
     except InternalError as error:
         if set(error.failures) - told:
-            pytest.fail(str(error), pytrace=False)
+            _refuse(str(error))
     except KwireError as error:
-        pytest.fail(f"{type(error).__name__}: {error}", pytrace=False)
+        _refuse(f"{type(error).__name__}: {error}")
 
 
 def _make(config: pytest.Config, options: dict[str, object]) -> Cluster:
@@ -181,8 +193,8 @@ def _make(config: pytest.Config, options: dict[str, object]) -> Cluster:
 
 
 def _refuse(text: str) -> NoReturn:
-    """Fails the test with a line for its author, without this module's traceback."""
-    pytest.fail(text, pytrace=False)
+    """Fails the test with a line for its author, without this module's traceback or the error that led here."""
+    raise pytest.fail.Exception(text, pytrace=False) from None
 
 
 @contextmanager
@@ -252,4 +264,15 @@ def pytest_runtest_makereport(
             text = cluster.describe()
         except KwireError as error:
             text = f"cannot be told: {error}"
-        report.sections.append(("kwire", text))
+        report.sections.append(("kwire", text + _hint(item, call.excinfo.value)))
+
+
+def _hint(item: pytest.Item, error: BaseException) -> str:
+    """What helps who has asked for more brokers than there are."""
+    from kwire.errors import ClusterStateError
+
+    if not isinstance(error, ClusterStateError) or not str(error).startswith("there is no broker"):
+        return ""
+    if item.get_closest_marker("kwire") is not None:
+        return ""
+    return "\n\nMore brokers for a test: @pytest.mark.kwire(brokers=3); for all: --kwire-brokers=3"

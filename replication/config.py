@@ -451,6 +451,16 @@ class BrokerConfig:
             key for key in self.static if broker_key(key) is None and key != EPOCH_BUMP_KEY
         )
 
+    @staticmethod
+    def similar_key(key: str) -> str | None:
+        """The key of Kafka's that somebody may have meant who has written an unknown one."""
+        from difflib import get_close_matches
+
+        from kwire.replication.config_table import BROKER_KEYS
+
+        found = get_close_matches(key, BROKER_KEYS, 1, 0.8)
+        return found[0] if found else None
+
     def unused_keys(self) -> list[str]:
         """Static keys that Kafka knows and kwire does not act on."""
         return sorted(key for key in self.static if broker_key(key) and not is_used("broker", key))

@@ -166,6 +166,7 @@ def test_json_logs_are_json_in_every_line() -> None:
         (["-c", "listeners=PLAINTEXT:9092"], ["listeners", "NAME://host:port"]),
         (["-c", "listeners=PLAINTEXT://[::1"], ["listeners", "[::1"]),
         (["-c", "advertised.listeners=PLAINTEXT://0.0.0.0:1"], ["advertised.listeners", "0.0.0.0"]),
+        (["--advertise", "foo:99"], ["--advertise", "expected a host", "advertised.listeners"]),
         (["-c", "inter.broker.listener.name=X"], ["inter.broker.listener.name", "PLAINTEXT"]),
         (["-c", "log.dirs=/tmp/a,/tmp/./a"], ["Duplicate log directory", "/tmp/a"]),
         (["--as-version", "1.1"], ["--as-version", "1.1", "3.9"]),
@@ -307,6 +308,24 @@ def test_dump_log_prints_batches_and_records_and_finds_damage(tmp_path: Path) ->
     assert f"{len(batch)}: DAMAGED" in result.stdout
     path.write_bytes(batch[:-1] + b"x")
     assert "CRC WRONG" in kwire("dump-log", str(path)).stdout
+
+
+def test_a_broker_says_which_controller_it_waits_for(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    command = ["node", "--id", "2", "--roles", "broker", "--data-dir", str(tmp_path)]
+    command += ["--controller", f"1000@127.0.0.1:{port}", "-c", "num.partition=3"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kwire", *command], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        assert "did you mean num.partitions?" in process.stderr.readline()
+        assert f"waiting for the controller at 127.0.0.1:{port}" in process.stderr.readline()
+    finally:
+        process.terminate()
+        process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0
 
 
 def test_dump_log_shows_what_is_beside_a_segment(tmp_path: Path) -> None:

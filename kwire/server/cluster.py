@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import suppress
 
+from kwire.replication.config import BrokerConfig, ConfigError
 from kwire.server.node import new_event_loop, settle_garbage_collector
+from kwire.server.parts import warn_unknown_keys
 from kwire.server.settings import UpSettings, config_values, data_dir_of
 from kwire.server.supervisor import Supervisor
 from kwire.server.up import announce, made_temporary, on_signal, remove
@@ -31,6 +34,8 @@ def run_cluster(settings: UpSettings) -> None:
         cluster_id=settings.cluster_id,
         log_options=log_options,
     )
+    with suppress(ConfigError):  # a node's start tells that
+        warn_unknown_keys(BrokerConfig(values, brokers=settings.brokers))
     folder = made_temporary(data_dir) if temporary else None
     loop = new_event_loop()
     try:

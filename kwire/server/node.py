@@ -131,6 +131,7 @@ class Node:
                 _log,
                 logging.INFO,
                 "listening",
+                node_id=self.config.node_id,
                 listener=listener.name,
                 address=format_address(listener.host or "*", listener.port),
                 advertised=format_address(listener.advertised_host, listener.advertised_port),

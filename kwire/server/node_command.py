@@ -19,6 +19,7 @@ from kwire.server import logs
 from kwire.server.log_dirs import join_dirs, split_dirs
 from kwire.server.node import new_event_loop, settle_garbage_collector
 from kwire.server.node_runner import BROKER, NodeRunner, NodeSettings
+from kwire.server.parts import warn_unknown_keys
 from kwire.server.settings import (
     DEFAULT_HOST,
     NodeError,
@@ -60,7 +61,9 @@ async def _run(settings: NodeSettings, supervised: bool) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     runner = NodeRunner(settings)
-    if supervised:
+    if not supervised:
+        warn_unknown_keys(runner.config)
+    else:
         loop.add_reader(0, on_input)
     starting = loop.create_task(runner.start())
     either: set[asyncio.Future[Any]] = {starting, stopping}

@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 BROKER, CONTROLLER = "broker", "controller"
 _BIND_TRIES = 20
 _BIND_PAUSE_SECONDS = 0.02
+_SILENT_SECONDS = 1.0
 _CONTROLLER_WAIT_SECONDS = 30.0
 
 
@@ -139,6 +140,10 @@ class NodeRunner:
         """Binds, loads, serves, and for a broker: returns when the controller has told it of the cluster.
 
         NodeError, SettingsError: nothing is left running then. `wait_seconds`: how long the controller may take."""
+        waiting = None
+        if self.settings.role == BROKER:
+            loop = asyncio.get_running_loop()
+            waiting = loop.call_later(_SILENT_SECONDS, self._say_what_is_waited_for)
         try:
             await self._bind()
             cluster_id = await self._cluster_id()
@@ -154,6 +159,17 @@ class NodeRunner:
         except BaseException:
             self.kill()
             raise
+        finally:
+            if waiting is not None:
+                waiting.cancel()
+
+    def _say_what_is_waited_for(self) -> None:
+        settings = self.settings
+        assert settings.controller is not None
+        addresses = [settings.controller, *settings.more_controllers]
+        where = ", ".join(format_address(host, port) for _, host, port in addresses)
+        text = f"waiting for the controller at {where}"
+        event(_log, logging.INFO, text, node_id=self.config.node_id)
 
     async def _bind(self) -> None:
         """The port of this node's last run may take a moment to become free."""

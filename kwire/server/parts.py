@@ -34,6 +34,23 @@ def configured(
         raise SettingsError(f"--as-version: {error}") from None
 
 
+def warn_unknown_keys(config: BrokerConfig) -> None:
+    """A line in the log for each key that Kafka does not know."""
+    unknown = config.unknown_keys()
+    if not unknown:
+        return
+    import logging
+
+    from kwire.server.logs import event
+
+    for key in unknown:
+        meant = config.similar_key(key)
+        text = "unknown configuration key, ignored"
+        if meant is not None:
+            text += f"; did you mean {meant}?"
+        event(logging.getLogger(__name__), logging.WARNING, text, key=key)
+
+
 def endpoints(node: Node) -> list[Endpoint]:
     """Where clients and other nodes are told to find a node that is bound."""
     from kwire.replication.metadata import Endpoint

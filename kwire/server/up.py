@@ -15,7 +15,7 @@ import sys
 
 from kwire.server import logs
 from kwire.server.node import new_event_loop, settle_garbage_collector
-from kwire.server.parts import configured, endpoints
+from kwire.server.parts import configured, endpoints, warn_unknown_keys
 from kwire.server.settings import NodeError, SettingsError, UpSettings, config_values, data_dir_of
 
 TYPE_CHECKING = False
@@ -42,8 +42,7 @@ class _Process:
         self.dirs: LogDirs | None = None
         self.halted: str | None = None
         self.config, self.node, self.caps = configured(values, settings.as_version)
-        for key in self.config.unknown_keys():
-            logs.event(_log, logging.WARNING, "unknown configuration key, ignored", key=key)
+        warn_unknown_keys(self.config)
 
     def run(self) -> None:
         self.node.bind()

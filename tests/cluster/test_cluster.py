@@ -367,6 +367,8 @@ def test_a_wrong_option_is_refused_in_one_line(make: Callable[[], Any], what: st
 def test_a_key_that_kafka_does_not_know_is_a_warning() -> None:
     with pytest.warns(UserWarning, match=r"does not know.*no\.such\.key"):
         Cluster(config={"no.such.key": 1})
+    with pytest.warns(UserWarning, match=r"num\.partition \(did you mean num\.partitions\?\)"):
+        Cluster(config={"num.partition": 1})
 
 
 @BOTH

@@ -98,6 +98,41 @@ def test_a_wrong_marker_is_told(tmp_path: Path, marker: str, said: str) -> None:
     assert run.counts == {"error": 1} and said in run.text, run.text
 
 
+def test_a_marker_without_the_fixture_is_a_warning(tmp_path: Path) -> None:
+    source = """
+    import pytest
+
+    @pytest.mark.kwire(brokers=3)
+    def test_it():
+        pass
+    """
+    run = run_pytest(tmp_path, source)
+    assert run.counts["passed"] == 1
+    assert "test_it: the marker kwire does nothing without the fixture `kwire`" in run.text
+
+
+def test_who_asks_for_a_broker_too_many_is_told_of_the_marker(tmp_path: Path) -> None:
+    source = """
+    def test_it(kwire):
+        kwire.broker(2)
+    """
+    run = run_pytest(tmp_path, source)
+    assert run.counts == {"failed": 1} and "@pytest.mark.kwire(brokers=3)" in run.text
+
+
+def test_a_configuration_that_is_refused_is_told_once(tmp_path: Path) -> None:
+    source = """
+    import pytest
+
+    @pytest.mark.kwire(config={"num.partitions": "many"})
+    def test_it(kwire):
+        pass
+    """
+    run = run_pytest(tmp_path, source, "-rN")
+    assert run.counts == {"error": 1}
+    assert run.text.count("ConfigurationError") == 1 and "During handling" not in run.text
+
+
 def test_options_of_ini_file_and_command_line(tmp_path: Path) -> None:
     source = """
     def test_options(kwire):

@@ -109,6 +109,11 @@ def test_a_value_is_read_as_kafka_reads_it(key: str, value: str, expected: objec
     assert getattr(BrokerConfig({key: value}), key.replace(".", "_")) == expected
 
 
+def test_a_key_that_is_nearly_one_of_kafkas_is_recognised() -> None:
+    assert BrokerConfig.similar_key("num.partition") == "num.partitions"
+    assert BrokerConfig.similar_key("my.own.key") is None
+
+
 def test_unknown_keys_are_kept_and_unused_ones_told_apart() -> None:
     config = BrokerConfig({"foo": "1", "zookeeper.connect": "x", "num.partitions": "2"})
     assert config.unknown_keys() == ["foo"]
