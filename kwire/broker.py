@@ -174,6 +174,8 @@ class Broker:
             log_manager.cluster_id = self._own_cluster_id()
         if self._journal is not None:
             self._check_journal()
+        else:
+            self._check_no_journal()
         log_manager.load()
         if self._journal is not None and not log_manager.directories[0].is_online:
             first = log_manager.directories[0]
@@ -199,17 +201,37 @@ class Broker:
         self._compaction.log_truncated(self.services.log_manager, log, offset)
 
     def _check_journal(self) -> None:
-        """Without it all topics would be unknown. OSError when it is in another directory than the first."""
+        """Without it all topics would be unknown, and what is there set aside. OSError when it is in another directory
+        than the first, or nowhere though there are partitions."""
+        from kwire.replication.checkpoints import read_meta_properties
+        from kwire.replication.controller_journal import JOURNAL_FILE
+        from kwire.replication.log_manager import InconsistentLogDirs, parse_directory
+
+        manager = self.services.log_manager
+        first, *others = manager.directories
+        if first.store.exists(JOURNAL_FILE):
+            return
+        for other in others:
+            if other.is_online and other.store.exists(JOURNAL_FILE):
+                raise InconsistentLogDirs(
+                    f"the controller's journal is in {other.path}: name it first in log.dirs"
+                )
+        for directory in manager.online():
+            manager.check_complete(directory.path, read_meta_properties(directory.store))
+            if any(parse_directory(name) for name in directory.store.list_dir()):
+                raise InconsistentLogDirs(
+                    f"{directory.path} has partitions, but the controller's journal that knows them is not there: it"
+                    " belongs to one broker of a cluster, or is not the first of its log directories"
+                )
+
+    def _check_no_journal(self) -> None:
+        """A broker of a cluster would set aside what a broker alone has left, whose journal lies beside its logs."""
         from kwire.replication.controller_journal import JOURNAL_FILE
         from kwire.replication.log_manager import InconsistentLogDirs
 
-        first, *others = self.services.log_manager.directories
-        if others and not first.store.exists(JOURNAL_FILE):
-            for other in others:
-                if other.is_online and other.store.exists(JOURNAL_FILE):
-                    raise InconsistentLogDirs(
-                        f"the controller's journal is in {other.path}: name it first in log.dirs"
-                    )
+        for directory in self.services.log_manager.online():
+            if directory.store.exists(JOURNAL_FILE):
+                raise InconsistentLogDirs(f"{directory.path} holds the data of a single broker")
 
     def _directory_failed(self, directory: LogDirectory) -> None:
         """Here the controller is in this process: its journal is in the first directory (Kafka's metadata.log.dir)."""

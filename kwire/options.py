@@ -48,7 +48,12 @@ class NodeLauncher:
             raise errors.ConfigurationError(f"data_dir: expected a path, not {data_dir!r}")
         self._values = {"listeners": _LISTENERS, **config}
         self._data_dir: str | None = None if data_dir is None else str(Path(data_dir).absolute())
-        if data_dir is None and (given := config.get("log.dirs") or config.get("log.dir")):
+        given = config.get("log.dirs") or config.get("log.dir")
+        if data_dir is not None and given:
+            raise errors.ConfigurationError(
+                f"data_dir={str(data_dir)!r} and log.dirs {given!r} in config: give one of them"
+            )
+        if given:
             with translated():
                 self._data_dir = join_dirs(split_dirs(given))
         self._temporary: TemporaryDirectory | None = None

@@ -15,6 +15,7 @@ from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.checkpoints import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
+    META_PROPERTIES,
     RECOVERY_POINTS,
     TopicPartition,
     format_offsets,
@@ -137,8 +138,8 @@ class LogDirectory:
             key, is_future = parse_directory(name), False
             if key is None and name.endswith(FUTURE_SUFFIX):
                 key, is_future = parse_future_directory(name), True
-            if key is None:
-                continue
+            if key is None or store.exists(f"{name}/{META_PROPERTIES}"):
+                continue  # the latter is another broker's log directory, whatever its name ("broker-1")
             log = load_log(
                 context,
                 name,

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 __all__ = ["InconsistentLogDirs", "LogDirStore", "LogManager", "parse_directory"]
 
 _INT64_MAX = (1 << 63) - 1
+_ALL_DIRECTORIES = "kwire.log.dirs"
+"""In meta.properties of each of several directories: the paths of all. Kafka ignores keys that it does not know."""
 
 
 class InconsistentLogDirs(OSError):
@@ -137,6 +139,7 @@ class LogManager:
     def _check_identity(self, found: dict[str, dict[str, str]]) -> None:
         for path, properties in found.items():
             where = f"the log directory {path}".rstrip()
+            self.check_complete(path, properties)
             version = properties.get("version", "1")
             if version not in ("0", "1"):
                 raise InconsistentLogDirs(
@@ -156,6 +159,17 @@ class LogManager:
             self.cluster_id = self.cluster_id or cluster_id
             if self.node_id < 0 and node_id is not None and node_id.isdigit():
                 self.node_id = int(node_id)
+
+    def check_complete(self, path: str, properties: dict[str, str]) -> None:
+        """InconsistentLogDirs when the directory was one of more than there are now: the partitions of those that are
+        not named would be made anew, empty. An empty directory may take the place of one that is lost, as in Kafka."""
+        before = properties.get(_ALL_DIRECTORIES, "")
+        number = before.count(",") + 1
+        if number > len(self.directories):
+            raise InconsistentLogDirs(
+                f"{path} was one of {number} log directories ({before}): give all with -c log.dirs=…, a lost one as"
+                f" an empty directory; to go on without, delete the line {_ALL_DIRECTORIES} from its meta.properties"
+            )
 
     def _identify(self, directory: LogDirectory, found: dict[str, str]) -> None:
         """Writes `meta.properties` where there is none. One of several directories has an id in it."""
@@ -182,6 +196,8 @@ class LogManager:
                         f"the log directories {other.path} and {directory.path} have the same directory.id"
                         " (meta.properties): one is a copy of the other"
                     )
+            paths = ",".join(each.path for each in self.directories)
+            properties[_ALL_DIRECTORIES] = "".join(c if c.isprintable() else "?" for c in paths)
         if properties != found:
             write_meta_properties(directory.store, properties)
 

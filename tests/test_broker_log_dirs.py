@@ -120,3 +120,37 @@ def test_a_second_directory_is_added_to_one_with_data() -> None:
     again = Alone(a=a, b=MemoryLogStore())
     assert again.leaders() == [1, 1]
     assert "/b" not in " ".join(again.said)
+
+
+def test_another_broker_s_directory_is_no_partition_whatever_its_name() -> None:
+    a = MemoryLogStore()
+    Alone(a=a).broker.close()
+    a.make_dir("broker-1")
+    a.write_file("broker-1/meta.properties", b"version=1\n")
+    again = Alone(a=a)
+    assert again.broker.services.log_manager.get("broker", 1) is None
+    assert a.list_dir("broker-1") == ["meta.properties"]
+
+
+def test_partitions_without_a_journal_are_not_taken_for_strays() -> None:
+    a = MemoryLogStore()
+    first = Alone(a=a)
+    first.create(2)
+    first.broker.close()
+    a.delete("kwire-controller.journal")
+    with pytest.raises(OSError, match="/a has partitions, but the controller's journal"):
+        Alone(a=a)
+    assert [name for name in a.list_dir() if name.startswith("t-")] == ["t-0", "t-1"]
+
+
+def test_one_of_several_directories_is_not_enough() -> None:
+    a, b = MemoryLogStore(), MemoryLogStore()
+    Alone(a=a, b=b).broker.close()
+    for name, store in (("a", a), ("b", b)):
+        with pytest.raises(OSError, match=f"/{name} was one of 2 log directories \\(/a,/b\\)"):
+            Alone(**{name: store})
+    # a lost one may be replaced, and more may come
+    Alone(a=a, c=MemoryLogStore()).broker.close()
+    Alone(a=a, b=b, c=MemoryLogStore()).broker.close()
+    with pytest.raises(OSError, match=r"/a was one of 3 log directories \(/a,/b,/c\)"):
+        Alone(a=a, b=b)

@@ -22,6 +22,7 @@ from kwire.server.log_dirs import split_dirs
 from kwire.server.node import new_event_loop, settle_garbage_collector
 from kwire.server.node_runner import BROKER, CONTROLLER, NodeRunner, NodeSettings
 from kwire.server.settings import NodeError, SettingsError
+from kwire.server.shape import check_node
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -156,6 +157,8 @@ async def _controller_answers(runner: NodeRunner) -> bool:
 async def _start(
     settings: ContainerSettings, runners: list[NodeRunner], announce: Callable[[], None]
 ) -> None:
+    if settings.runs_broker:  # before the controller makes its directory in there
+        check_node(split_dirs(settings.data_dir), is_controller=False)
     if settings.runs_controller:
         controller = NodeRunner(controller_settings(settings))
         await controller.start()

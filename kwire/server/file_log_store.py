@@ -183,7 +183,7 @@ class FileLogStore:
         self._unflushed_names: set[str] = set()  # directories with new files or directories in them
         self._background: ThreadPoolExecutor | None = None
         os.makedirs(self.root, exist_ok=True)
-        self._lock_fd, self.is_alone = _lock(self.root, shared)
+        self._lock_fd, self.is_alone = lock_directory(self.root, shared=shared)
 
     def close(self) -> None:
         """Ends the flushes under way, closes every file and gives up the lock."""
@@ -438,8 +438,8 @@ def _write_all(fd: int, data: bytes, position: int) -> None:
         view = view[written:]
 
 
-def _lock(root: str, shared: bool) -> tuple[int, bool]:
-    """The lock's descriptor, and whether nobody else has a share in it."""
+def lock_directory(root: str, *, shared: bool = False) -> tuple[int, bool]:
+    """The lock's descriptor, and whether nobody else has a share in it. OSError (EAGAIN) when another holds it."""
     import fcntl
 
     fd = os.open(f"{root}/.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -453,9 +453,8 @@ def _lock(root: str, shared: bool) -> tuple[int, bool]:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 return fd, False
         os.close(fd)
-        raise OSError(
-            EAGAIN, f"the log directory {root} is in use: another broker holds {root}/.lock"
-        ) from error
+        text = f"{root} is in use: another process holds the .lock in it"
+        raise OSError(EAGAIN, text) from error
     return fd, True
 
 

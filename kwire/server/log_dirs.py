@@ -7,7 +7,7 @@ opened is offline, and the others are served; one that another process holds is 
 from __future__ import annotations
 
 import os
-from errno import EAGAIN
+from errno import EAGAIN, EEXIST
 
 from kwire.server.settings import NodeError, SettingsError
 
@@ -93,5 +93,9 @@ def disk_space(path: str) -> tuple[int, int]:
 def load_error(dirs: str, error: OSError | Exception) -> NodeError:
     """One line for what went wrong with the directories at the start."""
     reason = getattr(error, "strerror", None) or str(error)
+    if getattr(error, "errno", None) == EEXIST:
+        reason = "is not a directory" if "," in dirs else f"{dirs} is not a directory"
+    if reason.startswith(tuple(dirs.split(","))):
+        return NodeError(f"data directory {reason}")
     word = "directories" if "," in dirs else "directory"
     return NodeError(f"data {word} {dirs}: {reason}")

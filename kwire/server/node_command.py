@@ -25,6 +25,7 @@ from kwire.server.settings import (
     NodeError,
     SettingsError,
     UpSettings,
+    check_one_data_dir,
     config_values,
 )
 
@@ -123,6 +124,7 @@ def node_settings(
     values = config_values(UpSettings(config_path=config_path, overrides=values, port=None))
     if not listeners and "listeners" not in overrides and config_path is None:
         values["listeners"] = f"PLAINTEXT://{DEFAULT_HOST}:0"
+    check_one_data_dir(data_dir, overrides)
     data_dir = data_dir or values.get("log.dirs") or values.get("log.dir")
     if data_dir is None:
         raise SettingsError("--data-dir DIR, or -c log.dirs=DIR,…, is needed")

@@ -144,6 +144,10 @@ class NodeRunner:
         if self.settings.role == BROKER:
             loop = asyncio.get_running_loop()
             waiting = loop.call_later(_SILENT_SECONDS, self._say_what_is_waited_for)
+        from kwire.server.shape import check_node
+
+        dirs = split_dirs(self.settings.data_dir)
+        check_node(dirs, is_controller=self.settings.role == CONTROLLER)
         try:
             await self._bind()
             cluster_id = await self._cluster_id()

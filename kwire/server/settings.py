@@ -122,9 +122,17 @@ def config_values(settings: UpSettings) -> dict[str, str]:
     return values
 
 
+def check_one_data_dir(data_dir: str | None, overrides: dict[str, str]) -> None:
+    """SettingsError when the command line names the log directories twice. A file's are overridden as any key is."""
+    also = overrides.get("log.dirs") or overrides.get("log.dir")
+    if data_dir and also:
+        raise SettingsError(f"--data-dir {data_dir} and -c log.dirs={also}: give one of them")
+
+
 def data_dir_of(settings: UpSettings, values: dict[str, str]) -> tuple[str, bool]:
     """The log directory's absolute path, those of several with commas between, and whether it is a temporary one
     (`temporary.py`, yet to be made)."""
+    check_one_data_dir(settings.data_dir, settings.overrides)
     given = settings.data_dir or values.get("log.dirs") or values.get("log.dir")
     if given is None:
         from kwire.server.temporary import new_temporary_path

@@ -23,6 +23,10 @@ from kwire.server.logs import event
 from kwire.server.node_runner import BROKER, CONTROLLER, NodeSettings
 from kwire.server.settings import NodeError, SettingsError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kwire.server.shape import ClusterLock
+
 _log = logging.getLogger(__name__)
 
 THREAD, PROCESS = "thread", "process"
@@ -62,6 +66,8 @@ class Supervisor:
         self.data_dir = data_dir
         self._log_options = log_options or []
         self._stopping = False
+        self._temporary = temporary
+        self._lock: ClusterLock | None = None
         self.deaths: list[tuple[str, str, int]] = []  # of processes, unasked: who, how, return code
         last_id = first_id + brokers - 1
         self.controller_id = CONTROLLER_ID
@@ -144,7 +150,7 @@ class Supervisor:
         """Starts everything; returns when every broker knows of every other. NodeError, SettingsError: nothing runs."""
         self._stopping = False
         try:
-            _make_directory(split_dirs(self.data_dir)[0])
+            self._take_directory()
             for handle in self.controllers.values():  # in turn: the first is the active one
                 await self._start_node(handle)
             addresses = [(node_id, *each.address) for node_id, each in self.controllers.items()]
@@ -160,6 +166,29 @@ class Supervisor:
             await self.kill()
             raise
 
+    def _take_directory(self) -> None:
+        """NodeError when the directory is in use, or is not this cluster's. A temporary one is held by its maker."""
+        if self._temporary:
+            return
+        from kwire.server import shape
+
+        dirs = split_dirs(self.data_dir)
+        shape.check_cluster(dirs)
+        self._lock = shape.ClusterLock(dirs)
+        found = {broker for path in dirs for broker in shape.brokers_in(path)}
+        idle = sorted(found - self.brokers.keys())
+        if idle:
+            which = ", ".join(map(str, idle))
+            text = f"the data directory has data of broker {which}, which is not started"
+            if len(idle) > 1:
+                text = f"the data directory has data of brokers {which}, which are not started"
+            event(_log, logging.WARNING, text, data_dir=self.data_dir)
+
+    def _let_directory_go(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
     async def _start_node(self, handle: Handle) -> None:
         try:
             await handle.start()
@@ -170,14 +199,14 @@ class Supervisor:
         """Stops everything cleanly, controllers first: nobody need take over anything."""
         self._stopping = True
         failures: list[BaseException] = []
-        await (
-            _settle_connections()
-        )  # an asyncio server that is closed while it accepts forgets the socket
+        # An asyncio server that is closed while it accepts forgets the socket.
+        await _settle_connections()
         for handles in (self.controllers, self.brokers):
             stops = [handle.stop(controlled=False) for handle in handles.values()]
             results = await asyncio.gather(*stops, return_exceptions=True)
             failures += [failure for failure in results if isinstance(failure, BaseException)]
             await _settle_connections()
+        self._let_directory_go()
         if failures:
             raise failures[0]
 
@@ -186,6 +215,7 @@ class Supervisor:
         self._stopping = True
         for handle in (*self.brokers.values(), *self.controllers.values()):
             await handle.kill()
+        self._let_directory_go()
         await _settle_connections()
 
     async def tell_status(self) -> None:
@@ -273,13 +303,6 @@ async def _settle_connections() -> None:
     """Connections that were being made are given up, those that were ended are closed: asyncio takes a few turns."""
     for _ in range(_TURNS_TO_CLOSE):
         await asyncio.sleep(0)
-
-
-def _make_directory(path: str) -> None:
-    try:
-        os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise NodeError(f"data directory {path}: {error.strerror}") from None
 
 
 def _stored_cluster_id(data_dir: str) -> str:

@@ -88,7 +88,7 @@ class _Process:
         from kwire.broker import Broker
         from kwire.protocol.errors import KafkaError
         from kwire.replication.controller_state import JournalError
-        from kwire.server.log_dirs import LogDirs, disk_space, load_error
+        from kwire.server.log_dirs import LogDirs, disk_space, load_error, split_dirs
 
         node, config = self.node, self.config
 
@@ -96,6 +96,10 @@ class _Process:
             self.halted = why
             stop.set()
 
+        if not self.temporary:
+            from kwire.server.shape import check_alone
+
+            check_alone(split_dirs(self.data_dir))
         try:
             # What is thrown away at exit need not survive a power cut.
             self.dirs = LogDirs(self.data_dir, fsync=not self.temporary)

@@ -111,11 +111,11 @@ def test_directories_that_cannot_be(isolation: str, tmp_path: Path) -> None:
 
     file = tmp_path / "file"
     file.touch()
-    assert f"data directory {file}: File exists" in refused(errors.StartError, start(file))
+    assert f"data directory {file} is not a directory" in refused(errors.StartError, start(file))
     assert f"{file}/x: Not a directory" in refused(errors.StartError, start(file / "x"))
     one, other = tmp_path / "one", tmp_path / "other"
     with Cluster(2, data_dir=one):
-        assert "another broker holds" in refused(errors.StartError, start(one))
+        assert "is in use: another process" in refused(errors.StartError, start(one))
     with Cluster(2, data_dir=other):
         pass
     shutil.rmtree(one / "broker-2")
@@ -320,7 +320,7 @@ def test_several_brokers_at_the_command_line(isolation: str, tmp_path: Path) -> 
     try:
         for arguments, status, said in [
             (["--port", port], 1, f"broker 1: cannot listen on 127.0.0.1:{port}"),
-            (["--data-dir", str(file)], 1, f"data directory {file}: File exists"),
+            (["--data-dir", str(file)], 1, f"data directory {file} is not a directory"),
             (["--data-dir", str(tmp_path / "held")], 1, "another broker holds"),
             (["--topic", "a b"], 2, "--topic a b"),
             (["--topic", "a:1:3"], 2, "eplication factor"),

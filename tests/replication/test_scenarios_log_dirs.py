@@ -256,6 +256,7 @@ def test_a_directory_that_was_the_only_one_gets_an_id_beside_what_it_has(two: Tw
     two.start()
     found = read_meta_properties(two.stores[A])
     assert found.pop("directory.id")
+    assert found.pop("kwire.log.dirs") == f"{A},{B}"
     assert found == {"version": "1", "cluster.id": "c", "node.id": "1"}
 
 
