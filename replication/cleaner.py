@@ -274,11 +274,19 @@ def clean(work: LogToClean, now_ms: int, entries_max: int) -> Generator[None, No
     """Cleans a log; yields every STEP_BYTES. Returns the first offset not cleaned, -1 when dropped half-way.
 
     OSError; KafkaError(CORRUPT_MESSAGE) at a damaged batch. Whatever ends it, the log is as before or cleaned in part.
+    What is watched is the log of now, not of the first step: it may be deleted or cut before that, too.
     """
+    dirty = segments_between(work.log, work.first_dirty_offset, work.first_uncleanable_offset)
+    return _clean(work, dirty, _Watch(work.log, dirty), now_ms, entries_max)
+
+
+def _clean(
+    work: LogToClean, dirty: list[LogSegment], watch: _Watch, now_ms: int, entries_max: int
+) -> Generator[None, None, int]:
     log = work.log
     offset_map = OffsetMap(entries_max)
-    dirty = segments_between(log, work.first_dirty_offset, work.first_uncleanable_offset)
-    watch = _Watch(log, dirty)
+    if watch.has_changed:
+        return -1
     for _ in _build_offset_map(work, dirty, offset_map):
         yield
         if watch.has_changed:
@@ -288,8 +296,8 @@ def clean(work: LogToClean, now_ms: int, entries_max: int) -> Generator[None, No
         return end
     transactions = CleanedTransactions()
     segments = segments_between(log, log.segments[0].base_offset, end)
+    watch = _Watch(log, segments)
     for group in group_segments(log, segments, work.first_uncleanable_offset):
-        watch = _Watch(log, group)
         cleaned = _new_segment(group)
         try:
             for _ in _clean_group(log, group, cleaned, offset_map, transactions, now_ms):
@@ -298,6 +306,7 @@ def clean(work: LogToClean, now_ms: int, entries_max: int) -> Generator[None, No
                     _give_up(cleaned)
                     return -1
             log.replace_segments(group, cleaned)
+            watch.forget(len(group))
         except (OSError, KafkaError):
             _give_up(cleaned)
             raise
@@ -320,6 +329,10 @@ class _Watch:
     def __init__(self, log: Log, segments: list[LogSegment]) -> None:
         self._log = log
         self._sizes = [(segment, segment.size) for segment in segments]
+
+    def forget(self, count: int) -> None:
+        """The first `count` of the segments have been replaced."""
+        del self._sizes[:count]
 
     @property
     def has_changed(self) -> bool:

@@ -518,8 +518,8 @@ def step(logs: Logs) -> None:
     logs.timers.fire(logs.clock.now_ms)
 
 
-@pytest.mark.parametrize("steps", range(1, 12))
-@pytest.mark.parametrize("accident", ["truncate", "close", "policy", "restart"])
+@pytest.mark.parametrize("steps", range(12))
+@pytest.mark.parametrize("accident", ["truncate", "close", "policy", "restart", "delete"])
 def test_a_log_that_changes_meanwhile_is_left_as_it_is(
     logs: Logs, accident: str, steps: int
 ) -> None:
@@ -534,14 +534,36 @@ def test_a_log_that_changes_meanwhile_is_left_as_it_is(
         log.close()
     elif accident == "policy":
         log.config = LogConfig()
+    elif accident == "delete":
+        log.abandon()
+        logs.store.rename("t-0", "t-0.x-delete")
+        logs.store.delete_dir("t-0.x-delete")
     else:
         log.truncate_fully_and_start_at(100)
+    before = content(log) if accident != "delete" else []
+    for _ in range(30):
+        step(logs)
+    assert logs.messages == []
+    if not cleaned_already and accident != "delete":
+        assert content(log) == before
+        assert not any(".cleaned" in name for name in logs.store.list_dir("t-0"))
+
+
+def test_a_log_that_is_cut_beyond_the_segments_being_copied_is_left_as_it_is(logs: Logs) -> None:
+    # given a cleaning of several groups of segments that copies the first
+    log = filled(logs)
+    log.config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=STEP_BYTES)
+    logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
+    while not any(".cleaned" in name for name in logs.store.list_dir("t-0")):
+        step(logs)
+    # when those of a later group go
+    log.truncate_to(20)
     before = content(log)
     for _ in range(30):
         step(logs)
-    if not cleaned_already:
-        assert content(log) == before
-        assert not any(".cleaned" in name for name in logs.store.list_dir("t-0"))
+    # then it is dropped: what the map says is newer may be what was cut
+    assert content(log) == before
+    assert logs.messages == []
 
 
 def test_a_damaged_batch_stops_the_cleaning_of_that_log_only(logs: Logs) -> None:
