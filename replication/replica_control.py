@@ -186,6 +186,7 @@ def _drop_strays(manager: ReplicaManager, orders: list[_Order]) -> None:
                 manager.log_manager.set_aside(*key)
             except KafkaError as error:
                 manager.tell(error.message or f"{key[0]}-{key[1]} cannot be set aside")
+                manager.offline.add(key)  # as in _stop
             manager.complete_waiting(key)
 
 
@@ -276,6 +277,11 @@ def _stop(manager: ReplicaManager, key: TopicPartition, leader_epoch: int, delet
     try:
         if manager.log_manager.get(*key) is not None:
             manager.log_manager.delete(*key)
+    except KafkaError:
+        # It is where it was, and will be there after the next start: until then nobody must take it for deleted, or
+        # a new topic of that name gets a log in another directory, and no broker starts with both.
+        manager.offline.add(key)
+        raise
     finally:
         manager.complete_waiting(key)
 

@@ -50,6 +50,14 @@ def _is_broken(log: Log) -> bool:
     return isinstance(store, MemoryLogStore) and store.is_broken(log.directory)
 
 
+def _end_on_disk(log: Log) -> int:
+    """Where a restart finds the end of a log that was cut: below the cut, if compaction has emptied what is there."""
+    if _is_broken(log):
+        return 0
+    active = log.active
+    return max((header.next_offset for header in active.batches(0)), default=active.base_offset)
+
+
 class Compacted:
     """What is known of one compacted partition."""
 
@@ -57,7 +65,9 @@ class Compacted:
         self.values: Values = {}
         self.committed_end = 0
         self.since = 0  # what was committed below it may be gone, in part
-        self.ends: dict[int, int] = {}  # broker: the end of its log
+        self.ends: dict[
+            int, tuple[int, int]
+        ] = {}  # broker: the end of its log, and after a restart
         self.forgotten_until = -1
         self.unknown = False  # something was committed on a disk that cannot be read
 
@@ -65,7 +75,10 @@ class Compacted:
         self, checker: Invariants, node_id: int, ghost: GhostPartition, old: Seen | None, new: Seen
     ) -> None:
         """After a step that has changed a replica."""
-        self.ends[node_id] = new.log_end_offset
+        before = self.ends.get(node_id, (0, 0))[0]
+        end = new.log_end_offset
+        if end != before:
+            self.ends[node_id] = end, end if end > before else _end_on_disk(new.partition.log)
         if not new.is_leader or new.leader_epoch < ghost.reset_epoch:
             return
         log = new.partition.log
@@ -101,8 +114,8 @@ class Compacted:
 
     def restarted(self, node_id: int, end: int) -> bool:
         """A broker has started; whether it has lost its tail."""
-        lost = end < self.ends.get(node_id, 0)
-        self.ends[node_id] = end
+        lost = end < self.ends.get(node_id, (0, 0))[1]
+        self.ends[node_id] = end, end
         return lost
 
 

@@ -14,6 +14,9 @@ from kwire.protocol.schemas.control_plane import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
 )
 from kwire.replication.checkpoints import read_meta_properties, read_offsets
 from kwire.replication.cleaner import LogCleaner
@@ -159,6 +162,45 @@ def test_S87_a_directory_that_fails_in_the_middle_of_an_order_is_not_used_by_its
     assert two.node.manager.offline == {("t", 1), ("t", 3)}
     assert [two.where(i) for i in (0, 2)] == [A, A]
     assert not [name for name in two.stores[A].list_dir() if name in ("t-1", "t-3")]
+
+
+def stop(two: TwoDisks, index: int) -> int:
+    """What broker 1 answers when it is told to delete a partition."""
+    state = StopReplicaPartitionState(partition_index=index, leader_epoch=-2, delete_partition=True)
+    named = StopReplicaTopicState(topic_name="t", partition_states=[state])
+    response = two.node.manager.stop_replicas(StopReplicaRequest(topic_states=[named]))
+    return int(response.partition_errors[0].error_code)
+
+
+def test_S87_a_log_that_cannot_be_deleted_is_not_taken_for_deleted(two: TwoDisks) -> None:
+    # given t-1 in a directory of its own that fails
+    two.create()
+    two.stores[B].break_dir("t-1", 5, "Input/output error")
+    # when its topic is deleted, again and again
+    # then the controller hears that it is still there
+    assert stop(two, 1) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert stop(two, 1) == ErrorCode.KAFKA_STORAGE_ERROR
+    # and a new topic of that name gets no second log in the other directory
+    two.node.log_manager.delete("t", 0)
+    assert order(two, 1, 1, is_new=True) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "t-1" not in two.stores[A].list_dir()
+    # after the next start it is found and deleted
+    two.stores[B].mend()
+    two.start()
+    assert two.where(1) == B
+    assert stop(two, 1) == 0
+    assert two.where(1) is None
+
+
+def test_S87_a_stray_that_cannot_be_set_aside_is_in_the_way_of_a_new_log(two: TwoDisks) -> None:
+    # given a log of which the controller knows no topic any more, on a disk that fails
+    two.create()
+    two.stores[B].break_dir("t-1", 5, "Input/output error")
+    two.node.manager.become_leader_or_follower(LeaderAndIsrRequest(type=2))
+    assert two.where(0) is None and two.where(1) is None
+    # then a new topic of that name has no log here until the next start
+    assert order(two, 1, 1, is_new=True) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert order(two, 0, 1, is_new=True) == 0
 
 
 def test_S87_the_last_directory_halts_the_broker(two: TwoDisks) -> None:
