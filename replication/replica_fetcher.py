@@ -86,6 +86,7 @@ class ReplicaFetcher:
         self._sent_ms = 0
         self._watching = False
         self._refused = 0  # answers of no use in a row
+        self._told = ""  # of what all partitions wait for, so that it is said once
         self._added = False
         # Partitions whose part in the next fetch may differ, that are delayed, and that need other requests first.
         self._touched: dict[TopicPartition, None] = {}
@@ -268,6 +269,7 @@ class ReplicaFetcher:
             self.advance()
             return
         self._refused = 0
+        self._told = ""
         if not answered:
             # A quiet moment to notice what nobody tells: log starts moved by this broker's own retention, topic ids.
             self._touched.update(dict.fromkeys(self.states))
@@ -411,6 +413,7 @@ class ReplicaFetcher:
                 self._link_lost()
                 self.advance()
                 return
+            self._told = ""
             for partition, error, epoch, offset in answers(response):
                 asked_epoch, phase = asked.pop(partition, (-1, -1))
                 state = self._still_asking(partition, asked_epoch, phase)
@@ -546,10 +549,10 @@ class ReplicaFetcher:
     def _delay_all(self, why: str) -> None:
         for state in list(self.states.values()):
             self._delay(state, None)
-        if self.states:
-            self._manager.tell(
-                f"all {len(self.states)} partitions from {self.leader_id}, again later: {why}"
-            )
+        text = f"all {len(self.states)} partitions from {self.leader_id}, again later: {why}"
+        if self.states and text != self._told:
+            self._told = text
+            self._manager.tell(text)
 
     def _link_lost(self) -> None:
         self.session.begin_anew()

@@ -9,7 +9,7 @@ from contextlib import suppress
 from kwire.replication.config import BrokerConfig, ConfigError
 from kwire.server.node import new_event_loop, settle_garbage_collector
 from kwire.server.parts import warn_unknown_keys
-from kwire.server.settings import UpSettings, config_values, data_dir_of
+from kwire.server.settings import NodeError, UpSettings, config_values, data_dir_of
 from kwire.server.supervisor import Supervisor
 from kwire.server.up import announce, made_temporary, on_signal, remove
 
@@ -72,8 +72,14 @@ async def _main(settings: UpSettings, supervisor: Supervisor) -> None:
             starting.result()
         return
     settle_garbage_collector()
+    supervisor.on_none_left = stop.set
+    if not supervisor.any_runs:  # since before that line
+        stop.set()
     await stopping
+    none_left = not supervisor.any_runs
     await supervisor.stop()
+    if none_left:
+        raise NodeError("no node is left")
 
 
 async def _start(settings: UpSettings, supervisor: Supervisor) -> None:

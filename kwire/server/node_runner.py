@@ -140,14 +140,14 @@ class NodeRunner:
         """Binds, loads, serves, and for a broker: returns when the controller has told it of the cluster.
 
         NodeError, SettingsError: nothing is left running then. `wait_seconds`: how long the controller may take."""
-        waiting = None
-        if self.settings.role == BROKER:
-            loop = asyncio.get_running_loop()
-            waiting = loop.call_later(_SILENT_SECONDS, self._say_what_is_waited_for)
         from kwire.server.shape import check_node
 
         dirs = split_dirs(self.settings.data_dir)
         check_node(dirs, is_controller=self.settings.role == CONTROLLER)
+        waiting = None
+        if self.settings.role == BROKER:
+            loop = asyncio.get_running_loop()
+            waiting = loop.call_later(_SILENT_SECONDS, self._say_what_is_waited_for)
         try:
             await self._bind()
             cluster_id = await self._cluster_id()

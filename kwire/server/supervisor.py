@@ -25,6 +25,8 @@ from kwire.server.settings import NodeError, SettingsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kwire.server.shape import ClusterLock
 
 _log = logging.getLogger(__name__)
@@ -67,6 +69,8 @@ class Supervisor:
         self._log_options = log_options or []
         self._stopping = False
         self._temporary = temporary
+        self.on_none_left: Callable[[], None] | None = None
+        """Hears that the last node has ended unasked."""
         self._lock: ClusterLock | None = None
         self.deaths: list[tuple[str, str, int]] = []  # of processes, unasked: who, how, return code
         last_id = first_id + brokers - 1
@@ -132,12 +136,22 @@ class Supervisor:
             how = why or how
             what = self._name(node_id)
             self.deaths.append((what, how, status))
-            event(_log, logging.ERROR, f"{what} has ended ({how}); the others go on")
+            others = "the others go on" if self.any_runs else "no other is left"
+            event(_log, logging.ERROR, f"{what} has ended ({how}); {others}")
+            if not self.any_runs and self.on_none_left is not None:
+                self.on_none_left()
 
     def _name(self, node_id: int) -> str:
         if node_id not in self.controllers:
             return f"broker {node_id}"
         return "the controller" if len(self.controllers) == 1 else f"controller {node_id}"
+
+    @property
+    def any_runs(self) -> bool:
+        """Whether any node does."""
+        return any(
+            handle.running for handle in (*self.controllers.values(), *self.brokers.values())
+        )
 
     @property
     def bootstrap_servers(self) -> str:

@@ -186,6 +186,22 @@ def test_a_dead_leader_is_tried_once_a_backoff():
     assert rig[2].ends()[2] == 1
 
 
+def test_that_a_leader_is_dead_is_said_once_until_it_answers():
+    rig = Rig()
+    rig.lead(1, 0)
+    rig.run()
+    said: list[str] = []
+    rig[2].fetchers.report = said.append
+    for _ in range(2):
+        rig.cut_off(1)
+        rig.wait(10_500)
+        rig.heal()
+        rig[1].produce(1)
+        rig.wait(2000)
+    line = "all 1 partitions from 1, again later: the connection was lost, or not made"
+    assert [each for each in said if "again later" in each] == [line, line]
+
+
 def test_consumers_that_wait_at_a_follower_are_woken():
     rig = Rig()
     rig.lead(1, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -223,3 +225,37 @@ def test_two_words_on_where_the_data_is_are_one_too_many(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(errors.ConfigurationError, match="give one of them"):
         Cluster(data_dir=tmp_path, config={"log.dirs": "q"})
+
+
+def test_brokers_that_are_not_started_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster_in(tmp_path, 3)
+    assert "not started" not in caplog.text
+    config = {"broker.session.timeout.ms": "300", "broker.heartbeat.interval.ms": "50"}
+    with Cluster(brokers=1, data_dir=tmp_path, config=config):
+        pass
+    assert "has data of brokers 2, 3, which are not started" in caplog.text
+
+
+def test_when_no_node_is_left_neither_is_kwire_up(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*UP, "--brokers", "2", "--isolation", "process", "--data-dir", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready ")
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert len(children) == 3
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
+        _, said = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 1
+    assert said.splitlines()[-1] == "kwire up: no node is left"
+    assert sum("has ended (killed by SIGKILL)" in line for line in said.splitlines()) == 3
