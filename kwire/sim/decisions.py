@@ -151,7 +151,7 @@ class Decisions:
             self._check_change(ghost, old, new, what)
         for node_id in sorted(ghost.lossy):
             if node_id in isr and old is not None and node_id not in old.isr:
-                ghost.lossy.discard(node_id)  # let in anew: now it has all again
+                self._let_in(ghost, node_id)
         ghost.truth = new
         if new.leader >= 0:
             named = ghost.named.setdefault(new.leader_epoch, new.leader)
@@ -166,6 +166,15 @@ class Decisions:
                 and new.leader_epoch >= ghost.reset_epoch
             ):
                 self._checker.check_isr(new.leader, ghost, new, seen)
+
+    def _let_in(self, ghost: GhostPartition, node_id: int) -> None:
+        """Now it has all again; unless it has started since and is not registered: it is let in for what it was before.
+
+        The leader's proposal may have waited for a controller. It is out when the controller hears of its start, as in
+        Kafka (KIP-903)."""
+        broker = self._checker.brokers.get(node_id)
+        if broker is None or broker.services.replica_manager.broker_epoch >= 0:
+            ghost.lossy.discard(node_id)
 
     def _check_change(
         self, ghost: GhostPartition, old: PartitionState, new: PartitionState, what: str
