@@ -321,7 +321,11 @@ def test_several_brokers_at_the_command_line(isolation: str, tmp_path: Path) -> 
         for arguments, status, said in [
             (["--port", port], 1, f"broker 1: cannot listen on 127.0.0.1:{port}"),
             (["--data-dir", str(file)], 1, f"data directory {file} is not a directory"),
-            (["--data-dir", str(tmp_path / "held")], 1, f"{tmp_path}/held is in use: another process"),
+            (
+                ["--data-dir", str(tmp_path / "held")],
+                1,
+                f"{tmp_path}/held is in use: another process",
+            ),
             (["--topic", "a b"], 2, "--topic a b"),
             (["--topic", "a:1:3"], 2, "eplication factor"),
             (["-c", "num.partitions=x"], 2, "num.partitions"),

@@ -43,7 +43,9 @@ def content(path: Path) -> dict[str, bytes]:
 
 
 def cluster_in(path: Path, brokers: int = 3) -> None:
-    with Cluster(brokers=brokers, data_dir=path, topics={"t": 2}) as cluster:
+    with Cluster(
+        brokers=brokers, data_dir=path, topics={"t": 3}
+    ) as cluster:  # one on each broker at least
         produce(cluster)
 
 
@@ -57,7 +59,7 @@ def produce(cluster: Cluster) -> None:
 
 
 def end_offsets(cluster: Cluster) -> int:
-    found = [cluster.partition("t", index) for index in range(2)]
+    found = [cluster.partition("t", index) for index in range(3)]
     return sum(each.replica(each.leader).log_end_offset for each in found)
 
 
