@@ -146,7 +146,7 @@ def _verify_logs(
         contents[broker_id] = log, entries
     leader_log, leader_entries = contents[truth.leader]
     for broker_id, (log, entries) in contents.items():
-        start = max(log.log_start_offset, leader_log.log_start_offset)
+        start = max(log.log_start_offset, leader_log.log_start_offset, ghost.deleted_until)
         ours = [e for e in entries if e.next > start]
         theirs = [e for e in leader_entries if e.next > start]
         if len(ours) != len(theirs) or not all(

@@ -172,6 +172,7 @@ class Invariants:
             self._check_cut(node_id, ghost, removed, new)
         if new.log_start_offset > log.start:
             log.advance_start(new.log_start_offset)
+            ghost.deleted_until = max(ghost.deleted_until, new.log_start_offset)
         elif new.log_start_offset < log.start and not log.entries:
             # A batch that straddles its leader's log start (§3.5).
             log.start = log.end = new.log_start_offset
