@@ -298,3 +298,7 @@ def running(
         assert not tracebacks, cluster.said(tracebacks[0])[-4000:]
     finally:
         cluster.close()
+
+
+Start = Callable[..., Cluster]
+"""`running` without its folder: the fixture `start`."""

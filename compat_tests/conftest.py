@@ -4,7 +4,9 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +15,9 @@ if str(ROOT) not in sys.path:  # a bare `pytest compat_tests` has not put it the
     sys.path.insert(0, str(ROOT))
 
 from compat_tests import brokers, clients, tooling  # noqa: E402
+
+if TYPE_CHECKING:
+    from compat_tests.cluster import Start
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -68,6 +73,15 @@ def own_broker(tmp_path: Path) -> Iterator[brokers.Broker]:
     process.start()
     yield process
     process.kill9()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator["Start"]:
+    """Starts the test's cluster of processes, with the options of `cluster.running`; the test's end stops it."""
+    from compat_tests.cluster import running
+
+    with ExitStack() as clusters:
+        yield lambda **options: clusters.enter_context(running(tmp_path, **options))
 
 
 _numbers = itertools.count()

@@ -4,14 +4,11 @@ What the pure core shows step by step is shown here once with everything real. T
 are 1, 2 and 3, and leader epochs differ from the design's where a process has to die to get a log into its state.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from compat_tests.cluster import Cluster, running, until
+from compat_tests.cluster import Cluster, Start, until
 from compat_tests.stock import Writer, read
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.records import Record, build_batch
@@ -25,21 +22,6 @@ from kwire.protocol.schemas.produce import (
 pytestmark = [pytest.mark.kwire_only, pytest.mark.timeout(60)]
 
 UNCLEAN = {"unclean.leader.election.enable": "true"}
-Start = Callable[..., Cluster]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts the test's cluster; the test's end stops it."""
-    open_now: list[AbstractContextManager[Cluster]] = []
-
-    def begin(**options: Any) -> Cluster:
-        open_now.append(running(tmp_path, **options))
-        return open_now[-1].__enter__()
-
-    yield begin
-    for each in open_now:
-        each.__exit__(None, None, None)
 
 
 def produce_at(cluster: Cluster, node: int, acks: int, value: str, timeout_ms: int = 300) -> int:

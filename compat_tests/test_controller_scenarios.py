@@ -1,13 +1,12 @@
 """Scenarios of the replication design that a controller decides, on real processes: take-overs, disks, switches."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compat_tests.cluster import Cluster, running, until
+from compat_tests.cluster import Start, until
 from compat_tests.stock import Writer, read
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.schemas.control_plane import UpdateMetadataRequest
@@ -16,22 +15,6 @@ from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 from kwire.server.wire_client import ask
 
 pytestmark = [pytest.mark.kwire_only, pytest.mark.timeout(60)]
-
-Start = Callable[..., Cluster]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts the test's cluster; the test's end stops it."""
-    open_now: list[AbstractContextManager[Cluster]] = []
-
-    def begin(**options: Any) -> Cluster:
-        open_now.append(running(tmp_path, **options))
-        return open_now[-1].__enter__()
-
-    yield begin
-    for each in open_now:
-        each.__exit__(None, None, None)
 
 
 QUICK_TAKE_OVER = {"controllers": 2, "controller_quorum_fetch_timeout_ms": "1000"}

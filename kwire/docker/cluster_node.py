@@ -198,26 +198,14 @@ async def _start_broker(broker: NodeRunner) -> None:
 async def _create_topics(settings: ContainerSettings, address: tuple[str, int]) -> None:
     """Every broker asks; whoever comes second is told that the topic exists."""
     from kwire.protocol.errors import ErrorCode, MalformedMessage
-    from kwire.protocol.schemas.topics import (
-        CreatableTopic,
-        CreatableTopicConfig,
-        CreateTopicsRequest,
-    )
+    from kwire.server.initial_topics import create_request
     from kwire.server.wire_client import ask
 
     left = {topic[0]: topic for topic in settings.topics}
     while left:
-        request = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name=name,
-                    num_partitions=partitions,
-                    replication_factor=replication,
-                    configs=[CreatableTopicConfig(name=k, value=v) for k, v in configs.items()],
-                )
-                for name, partitions, replication, configs in left.values()
-            ],
-            timeout_ms=20_000,
+        request = create_request(
+            [topic[:3] for topic in left.values()],
+            {name: configs for name, _, _, configs in left.values()},
         )
         try:
             response = await ask(*address, 7, request, 30.0)

@@ -21,7 +21,7 @@ from kwire.server.handles import START_SECONDS, Handle, ProcessHandle, ThreadHan
 from kwire.server.log_dirs import below, split_dirs
 from kwire.server.logs import event
 from kwire.server.node_runner import BROKER, CONTROLLER, NodeSettings
-from kwire.server.settings import NodeError, SettingsError
+from kwire.server.settings import NodeError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -279,38 +279,16 @@ class Supervisor:
         """Creates topics (name, partitions, replication; -1: default) that do not exist. `configs`: by topic.
 
         SettingsError for what is refused."""
-        from kwire.protocol.errors import ErrorCode
-        from kwire.protocol.schemas.topics import (
-            CreatableTopic,
-            CreatableTopicConfig,
-            CreateTopicsRequest,
-        )
+        from kwire.server.initial_topics import check_created, create_request
         from kwire.server.wire_client import ask
 
-        request = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name=name,
-                    num_partitions=partitions,
-                    replication_factor=replication,
-                    configs=[
-                        CreatableTopicConfig(name=key, value=value)
-                        for key, value in (configs or {}).get(name, {}).items()
-                    ],
-                )
-                for name, partitions, replication in topics
-            ],
-            timeout_ms=20_000,
-        )
+        request = create_request(topics, configs or {})
         handle = next(iter(self.brokers.values()))
         try:
             response = await ask(*handle.address, 7, request, 30.0)
         except (OSError, EOFError, TimeoutError) as error:
             raise NodeError(f"--topic: broker {handle.node_id}: {error or 'no answer'}") from None
-        for result in response.topics:
-            code = ErrorCode(result.error_code)
-            if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                raise SettingsError(f"--topic {result.name}: {result.error_message or code.name}")
+        check_created(response)
 
 
 async def _settle_connections() -> None:

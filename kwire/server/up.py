@@ -133,33 +133,12 @@ class _Process:
     def _create_topics(self, broker: Broker) -> None:
         if not self.settings.topics:
             return
-        from kwire.protocol.errors import ErrorCode
-        from kwire.protocol.schemas.topics import (
-            CreatableTopic,
-            CreatableTopicConfig,
-            CreateTopicsRequest,
-        )
+        from kwire.server.initial_topics import check_created, create_request
 
-        topics = [
-            CreatableTopic(
-                name=name,
-                num_partitions=partitions,
-                replication_factor=replication,
-                configs=[
-                    CreatableTopicConfig(name=key, value=value)
-                    for key, value in self.settings.topic_configs.get(name, {}).items()
-                ],
-            )
-            for name, partitions, replication in self.settings.topics
-        ]
         controller = broker.services.controller
         assert controller is not None
-        response = controller.handle(CreateTopicsRequest(topics=topics), 7)
-        for result in response.topics:  # type: ignore[attr-defined]  # a CreateTopicsResponse
-            code = ErrorCode(result.error_code)
-            if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                reason = result.error_message or code.name
-                raise SettingsError(f"--topic {result.name}: {reason}")
+        request = create_request(self.settings.topics, self.settings.topic_configs)
+        check_created(controller.handle(request, 7))  # type: ignore[arg-type]  # a CreateTopicsResponse
 
     def _announce(self) -> None:
         announce(self.settings, self.node.bootstrap_servers)
