@@ -23,14 +23,8 @@ key=$( (cat setup.sh pom.xml; sed -n '/^dependencies/,/^]/p' ../pyproject.toml; 
 if [ -x $venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$key" ]; then exit 0; fi
 rm -f "$stamp"
 
-apt() {
-    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
-    echo "spark setup: apt-get install $*" >&2
-    export DEBIAN_FRONTEND=noninteractive
-    apt-get install -y -q --no-install-recommends "$@" >/dev/null 2>&1 && return
-    apt-get update -q >/dev/null 2>&1 || true
-    apt-get install -y -q --no-install-recommends "$@" >/dev/null 2>&1
-}
+what="spark setup"
+. ../tools/apt.sh
 
 # Spark 3.5 and 4.0 run on Java 17 (and 21, for 4.0): what is there is taken, else a package.
 java=${JAVA_HOME:+$JAVA_HOME/bin/java}

@@ -21,14 +21,8 @@ find_python() {
         if [ -n "$name" ] && suits "$name"; then echo "$name"; return; fi
     done
 }
-apt() {
-    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
-    echo "setup: apt-get install $*" >&2
-    export DEBIAN_FRONTEND=noninteractive
-    apt-get install -y -q --no-install-recommends "$@" >/dev/null 2>&1 && return
-    apt-get update -q >/dev/null 2>&1 || true
-    apt-get install -y -q --no-install-recommends "$@" >/dev/null 2>&1
-}
+what=setup
+. tools/apt.sh
 
 python=$(find_python)
 if [ -z "$python" ]; then
