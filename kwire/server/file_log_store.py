@@ -9,8 +9,9 @@ Making a file is the dearest thing a file system does, and many topics are creat
 of a new directory are not made before one of them is written to, listed or asked about; what is to stand in them
 waits in memory (`_newborn`). A process that is killed leaves an empty directory then, which says as much as they would.
 
-A new file's name is not on the disk before its directory is flushed, whatever was flushed of its content: the first
-flush of a file there does both (`flush_names`), as LocalLog.flush does for new segments.
+A new name is not on the disk before its directory is flushed, whatever was flushed of the file's content: the first
+flush of a file with a new name, or in a directory with one, does both (`new_names.py`), as LocalLog.flush does for new
+segments. A file whose name has been flushed costs no more of it, however many are made beside it.
 
 Invariants: all paths stay below the root; a failed or short append leaves the file as it was; write_file is seen whole
 or not at all; one process at a time holds `.lock`, or several share it.
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from kwire.replication.log_store import check_path
 from kwire.replication.outbox import Buffer
+from kwire.server.new_names import NewNames, make_directories
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -180,10 +182,10 @@ class FileLogStore:
         self._open: dict[FileLogFile, None] = {}
         self._files: dict[str, dict[str, FileLogFile]] = {}  # directory → name → file
         self._newborn: dict[str, dict[str, bytes]] = {}  # directory → name → whole file
-        self._unflushed_names: set[str] = set()  # directories with new files or directories in them
         self._background: ThreadPoolExecutor | None = None
-        os.makedirs(self.root, exist_ok=True)
+        make_directories(self.root, flush=fsync)
         self._lock_fd, self.is_alone = lock_directory(self.root, shared=shared)
+        self._names = NewNames(self.root) if fsync else None
 
     def close(self) -> None:
         """Ends the flushes under way, closes every file and gives up the lock."""
@@ -218,25 +220,17 @@ class FileLogStore:
                 flags = os.O_RDWR | os.O_CLOEXEC | os.O_CREAT
                 os.close(os.open(self.full_path(file.path), flags, 0o644))
                 file.is_made = True
-                self._unflushed_names.add(directory)
+                self._note_name(file.path)
         del self._newborn[directory]
 
     def flush_names(self, path: str) -> None:
-        """Makes a file's name durable, and its directory's, when they are new."""
-        if not self._unflushed_names:
-            return
-        directory = path.rpartition("/")[0]
-        for parent in {directory, directory.rpartition("/")[0]}:
-            if parent in self._unflushed_names:
-                # First: what is made meanwhile counts for the next flush.
-                self._unflushed_names.discard(parent)
-                try:
-                    _fsync_dir(self.full_path(parent))
-                except FileNotFoundError:
-                    pass  # renamed or deleted meanwhile
-                except OSError:
-                    self._unflushed_names.add(parent)
-                    raise
+        """Makes a file's name durable, and those of the directories above it, where they are new."""
+        if self._names is not None:
+            self._names.flush(path)
+
+    def _note_name(self, path: str) -> None:
+        if self._names is not None:
+            self._names.note(path)
 
     def list_dir(self, path: str = "") -> list[str]:
         self.make_files(path)
@@ -250,11 +244,15 @@ class FileLogStore:
         try:
             os.mkdir(full)
             self._newborn[path] = {}
-            self._unflushed_names.add(path.rpartition("/")[0])
+            self._note_name(path)
         except FileExistsError:
             pass
         except FileNotFoundError:
-            os.makedirs(full, exist_ok=True)
+            parent = path.rpartition("/")[0]
+            if not parent:
+                raise
+            self.make_dir(parent)
+            self.make_dir(path)
 
     def open(self, path: str, *, create: bool = False) -> FileLogFile:
         directory, _, name = path.rpartition("/")
@@ -270,7 +268,7 @@ class FileLogStore:
             fd = os.open(self._checked(path), flags, 0o644)
             file = FileLogFile(self, path, fd, os.fstat(fd).st_size)
             if not file.size:
-                self._unflushed_names.add(directory)  # perhaps new
+                self._note_name(path)  # perhaps new
             in_directory[name] = file
             self.remember(file)
         return file
@@ -282,6 +280,7 @@ class FileLogStore:
             os.close(os.open(self._checked(path), flags, 0o644))
         except FileExistsError:
             return False
+        self._note_name(path)
         return True
 
     def exists(self, path: str) -> bool:
@@ -337,7 +336,7 @@ class FileLogStore:
         os.close(fd)
         os.rename(temporary, full)
         self._drop(path)
-        self._unflushed_names.add(path.rpartition("/")[0])
+        self._note_name(path)
         if flush and self.fsync:
             self.flush_names(path)
 
@@ -365,6 +364,8 @@ class FileLogStore:
             raise OSError(ENOTEMPTY, "the target is a directory", new)
         os.rename(source, target)
         self._drop(new)
+        if self._names is not None:
+            self._names.note_renamed(old, new)
         directory, _, name = old.rpartition("/")
         file = self._files.get(directory, {}).pop(name, None)
         if file is not None:
@@ -383,6 +384,8 @@ class FileLogStore:
         self._newborn.get(directory, {}).pop(name, None)
         with suppress(FileNotFoundError):
             os.unlink(self._checked(path))
+        if self._names is not None:
+            self._names.forget(path)
 
     def delete_dir(self, path: str) -> None:
         for directory in [d for d in self._newborn if d == path or d.startswith(f"{path}/")]:
@@ -391,6 +394,8 @@ class FileLogStore:
             for file in self._files.pop(directory).values():
                 file.close()
         _delete_tree(self._checked(path))
+        if self._names is not None:
+            self._names.forget(path)
 
     # Called by FileLogFile.
 
@@ -464,14 +469,6 @@ def default_max_open_files() -> int:
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 4096 if soft == resource.RLIM_INFINITY else max(32, min(soft // 2, 4096))
-
-
-def _fsync_dir(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _delete_tree(path: str) -> None:

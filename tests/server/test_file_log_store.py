@@ -325,34 +325,3 @@ def test_without_fsync_a_flush_is_free_and_counts(
     store.write_file("b", b"x")
     assert file.flushed_size == 3
     store.close()
-
-
-def test_the_first_flush_of_a_new_file_flushes_its_name_and_its_directorys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = FileLogStore(str(tmp_path))
-    store.make_dir("t-0")
-    one, two = store.open("t-0/a", create=True), store.open("t-0/b", create=True)
-    flushed: list[str] = []
-    fsync = os.fsync
-
-    def noting(fd: int) -> None:
-        flushed.append(os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), tmp_path))
-        fsync(fd)
-
-    monkeypatch.setattr(os, "fsync", noting)
-    one.append([b"x"])
-    one.flush()
-    assert (flushed[0], sorted(flushed[1:])) == ("t-0/a", [".", "t-0"])
-    flushed.clear()
-    two.append([b"x"])
-    two.flush()
-    one.append([b"y"])
-    one.flush()
-    assert flushed == ["t-0/b", "t-0/a"]
-    store.open("t-0/c", create=True).append([b"x"])
-    flushed.clear()
-    one.append([b"z"])
-    one.flush()
-    assert flushed == ["t-0/a", "t-0"]
-    store.close()
