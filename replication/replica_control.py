@@ -114,13 +114,14 @@ def _accept(manager: ReplicaManager, order: _Order, is_kraft_controller: bool) -
         if order.state.leader_epoch == partition.leader_epoch:
             # Only the id is news: a topic from before topic ids. It is kept beside the log from now on.
             partition.ensure_log(order.topic_id, False)
-            return
+            if not is_kraft_controller:
+                return
     epoch = order.state.leader_epoch
     if (
         epoch == partition.leader_epoch
+        and not is_kraft_controller
         and order.topic_id == ZERO_UUID != partition.topic_id
-        and order.state.leader not in (manager.node_id, -1)
-        and manager.is_alive(order.state.leader)
+        and order.state.leader != manager.node_id
     ):
         return  # a follower's controller has gone back to before topic ids; the id that is known stays
     if epoch < partition.leader_epoch or (

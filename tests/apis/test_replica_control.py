@@ -70,8 +70,19 @@ def test_S64_a_controller_without_ids_may_repeat_itself_to_a_follower(node):
     assert node.order(leader=2, replicas=(1, 2)) == 0
     assert node.order(leader=2, replicas=(1, 2), id_=bytes(16)) == 0
     assert partition(node).topic_id != bytes(16)
+    for leader in (-1, 9):  # whoever it names: the epoch is known
+        assert node.order(leader=leader, replicas=(1, 2), id_=bytes(16)) == 0
+    assert partition(node).leader_id == 2
     node.create("led")
     assert node.order("led", id_=bytes(16)) == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+def test_S64_a_kraft_controller_may_bring_an_id_and_a_partition_epoch_in_one(node):
+    assert node.order(id_=bytes(16), replicas=(1, 2)) == 0
+    order = {"partition_epoch": 3, "is_kraft_controller": True}
+    assert node.order(id_=b"i" * 16, replicas=(1, 2), isr=(1,), **order) == 0
+    assert (node.log().topic_id, partition(node).partition_epoch) == (b"i" * 16, 3)
+    assert partition(node).isr == {1}
 
 
 def test_S64_a_log_of_another_topic_is_not_taken_over(node):
