@@ -42,7 +42,7 @@ class PartitionAppendResult:
 
 
 class DeleteRecordsResult:
-    """What became of one partition's DeleteRecords; `low_watermark` is -1 with an error."""
+    """What became of one partition's DeleteRecords; `low_watermark` is -1 with an error, but after a time-out."""
 
     __slots__ = ("error", "low_watermark", "requested_offset")
 

@@ -273,6 +273,7 @@ class BrokerConfig:
     log_index_interval_bytes: int
     log_index_size_max_bytes: int
     log_initial_task_delay_ms: int
+    log_message_downconversion_enable: bool
     log_message_timestamp_after_max_ms: int
     log_message_timestamp_before_max_ms: int
     log_message_timestamp_type: str

@@ -14,16 +14,21 @@ if TYPE_CHECKING:
 
 CONSUMER_REPLICA_ID: Final = -1
 DEBUGGING_REPLICA_ID: Final = -2
+FUTURE_LOCAL_REPLICA_ID: Final = -3
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 ZERO_UUID: Final = bytes(16)
 
 
 class FetchParams:
-    """What holds for a whole fetch. `replica_id`: -1 a consumer, -2 a tool that may read anything, else a follower."""
+    """What holds for a whole fetch. `replica_id`: a follower's; -3 reads everything too; every other one is a consumer.
+
+    Kafka's tools say -2 and see what consumers see (FetchIsolation.of); ListOffsets has its own rules.
+    """
 
     __slots__ = (
         "fetch_only_leader",
+        "is_consumer",
         "isolation_level",
         "max_bytes",
         "max_wait_ms",
@@ -47,6 +52,7 @@ class FetchParams:
     ) -> None:
         """`fetch_only_leader`: a follower or a consumer before v11 asks."""
         self.replica_id = replica_id
+        self.is_consumer = replica_id < 0 and replica_id != FUTURE_LOCAL_REPLICA_ID
         self.replica_epoch = replica_epoch
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes

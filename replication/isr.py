@@ -79,7 +79,7 @@ class RemoteReplica:
         self.log_end_offset = fetch_offset
         self.last_fetch_leader_log_end_offset = leader_end_offset
         self.last_fetch_time_ms = now_ms
-        self.broker_epoch = max(self.broker_epoch, broker_epoch)
+        self.broker_epoch = broker_epoch
 
     def is_in_sync(self, leader_end_offset: int, now_ms: int, lag_time_max_ms: int) -> bool:
         """At the leader's end, however silent; or caught up not longer than replica.lag.time.max.ms ago."""

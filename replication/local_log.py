@@ -120,6 +120,12 @@ class LocalLog:
 
     # ---- reading
 
+    def rolls_between(self, offset: int, end_offset: int) -> bool:
+        """Whether a segment begins after `offset` and at or before `end_offset`: no single read gets that far."""
+        if offset >= self.active.base_offset:
+            return False
+        return self.segment_number(offset) < self.segment_number(end_offset)
+
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
         """The aborted transactions that overlap offsets [start, end) (UnifiedLog.collectAbortedTransactions)."""
         found: list[AbortedTxn] = []

@@ -27,6 +27,7 @@ class LogConfig:
     max_compaction_lag_ms: int = (1 << 63) - 1
     min_cleanable_dirty_ratio: float = 0.5
     max_message_bytes: int = 1048588
+    message_downconversion_enable: bool = True
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = (1 << 63) - 1
     message_timestamp_after_max_ms: int = 3600 * 1000

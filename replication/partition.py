@@ -301,7 +301,7 @@ class Partition:
 
     def read_bound(self, params: FetchParams) -> int:
         """The offset before which this reader may read: log end, last stable offset or high watermark."""
-        if params.replica_id != -1:
+        if not params.is_consumer:
             return self.log.log_end_offset
         if params.isolation_level == READ_COMMITTED:
             return self.log.last_stable_offset
@@ -341,7 +341,7 @@ class Partition:
                 f"Received request for offset {offset} for partition {self.topic}-{self.index}, but we only have "
                 f"log segments from offset {start_offset} up to {log.log_end_offset}.",
             )
-        if params.isolation_level == READ_COMMITTED and params.replica_id == -1:
+        if params.isolation_level == READ_COMMITTED and params.is_consumer:
             data.aborted_transactions = (
                 log.aborted_transactions(offset, next_offset) if next_offset > offset else []
             )
@@ -394,12 +394,12 @@ class Partition:
     def delete_records(self, offset: int) -> tuple[int, int]:
         """Moves the log start to `offset` (-1: the high watermark). (offset meant, low watermark now).
 
-        NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION when the topic is only compacted, OFFSET_OUT_OF_RANGE.
+        NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION when cleanup.policy has no "delete", OFFSET_OUT_OF_RANGE.
         """
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self.log
-        if log.config.compact and not log.config.delete:
+        if not log.config.delete:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
                 f"Records of partition {self.topic}-{self.index} can not be deleted due to its cleanup policy",
@@ -466,11 +466,15 @@ class Partition:
             return False
         now_ms, end_offset = self._host.clock.now_ms, self.log.log_end_offset
         lag_time_max_ms = self._host.replica_lag_time_max_ms
+        # A member that is no replica any more never fetches here again: a reassignment leaves such for a moment.
         late = frozenset(
-            replica.broker_id
-            for replica in self.remote_replicas.values()
-            if replica.broker_id in state.isr
-            and not replica.is_in_sync(end_offset, now_ms, lag_time_max_ms)
+            broker_id
+            for broker_id in state.isr
+            if broker_id != self._host.node_id
+            and (
+                (replica := self.remote_replicas.get(broker_id)) is None
+                or not replica.is_in_sync(end_offset, now_ms, lag_time_max_ms)
+            )
         )
         if not late:
             return False

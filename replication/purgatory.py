@@ -218,10 +218,11 @@ class DelayedProduce(DelayedOperation):
 class DelayedFetch(DelayedOperation):
     """A fetch that waits for min_bytes (kafka.server.DelayedFetch).
 
-    Done when a partition is gone, no longer led or fenced, was truncated below what had been readable, or when enough
-    bytes are there; then, or when time is out, everything is read again. A follower also hears of a high watermark
-    that moved, a moment later: most often records come meanwhile, and the news with them (Kafka lets it wait for as
-    long as the fetch may; KIP-392 had it answered at once, KAFKA-9731 is why it is not).
+    Done when a partition is gone, no longer led or fenced, was truncated below what had been readable, when enough
+    bytes are there or a new segment has begun (a read is of one); then, or when time is out, everything is read again.
+    Who asks beyond what it may read yet waits, too: Kafka answers such a reader at once, again and again. A follower
+    also hears of a high watermark that moved, a moment later: most often records come meanwhile, and the news with
+    them (Kafka lets it wait for as long as the fetch may; KIP-392 had it answered at once, KAFKA-9731 is why it is not).
     """
 
     __slots__ = (
@@ -311,7 +312,7 @@ class DelayedFetch(DelayedOperation):
         if bound < before:
             return True
         if bound > request.fetch_offset:
-            if params.min_bytes <= 1:
+            if params.min_bytes <= 1 or partition.log.rolls_between(request.fetch_offset, bound):
                 return True
             more = partition.log.bytes_between(max(before, request.fetch_offset), bound)
             had = self._available_bytes[number]
@@ -350,6 +351,19 @@ class DelayedFetch(DelayedOperation):
         )
 
 
+def waits_in_vain(
+    manager: ReplicaManager,
+    partitions: list[tuple[TopicPartition, FetchPartition]],
+    first_read: list[FetchPartitionData],
+) -> bool:
+    """Whether there is more for a reader in a later segment than it reads from: waiting brings it nothing of it."""
+    for (key, request), data in zip(partitions, first_read, strict=True):
+        partition = manager.hosted(key)
+        if partition is not None and partition.log.rolls_between(request.fetch_offset, data.bound):
+            return True
+    return False
+
+
 class DelayedDeleteRecords(DelayedOperation):
     """DeleteRecords that waits until the live followers have moved their log start too (DelayedDeleteRecords)."""
 
@@ -379,7 +393,8 @@ class DelayedDeleteRecords(DelayedOperation):
 
     def on_expiration(self) -> None:
         for _, result in self._pending:
-            result.error, result.low_watermark = ErrorCode.REQUEST_TIMED_OUT, -1
+            # The low watermark stays that of when the wait began, as Kafka's does.
+            result.error = ErrorCode.REQUEST_TIMED_OUT
 
     def on_complete(self) -> None:
         self._answer()

@@ -30,6 +30,7 @@ from kwire.replication.purgatory import (
     DelayedFetch,
     DelayedProduce,
     Purgatory,
+    waits_in_vain,
 )
 
 if TYPE_CHECKING:
@@ -420,7 +421,9 @@ class ReplicaManager:
             if data.error or data.diverging_epoch is not None or data.preferred_read_replica >= 0:
                 on_complete(results)
                 return None
-        if size_bytes >= params.min_bytes:
+        if size_bytes >= params.min_bytes or (
+            params.min_bytes > 1 and waits_in_vain(self, partitions, results)
+        ):
             on_complete(results)
             return None
         operation = DelayedFetch(self, params, partitions, results, on_complete)
@@ -437,7 +440,7 @@ class ReplicaManager:
         left_bytes = params.max_bytes
         min_one_batch = True
         hosted = self.by_key
-        rack = params.rack_id if self._rack_aware and params.replica_id == -1 else ""
+        rack = params.rack_id if self._rack_aware and params.replica_id < 0 else ""
         for key, request in partitions:
             partition = hosted.get(key)
             max_bytes = request.max_bytes
@@ -446,7 +449,9 @@ class ReplicaManager:
             try:
                 if partition is None:
                     partition = self.partition(*key)
-                if request.topic_id != partition.topic_id and request.topic_id != ZERO_UUID:
+                if request.topic_id != partition.topic_id and (
+                    ZERO_UUID not in (request.topic_id, partition.topic_id)
+                ):
                     raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
                 preferred = self._preferred_read_replica(partition, request, rack) if rack else -1
                 if preferred >= 0:
@@ -526,9 +531,9 @@ class ReplicaManager:
         pending: list[tuple[TopicPartition, DeleteRecordsResult]] = []
         for key, offset in offsets.items():
             try:
-                partition = self.partition(*key)
-                if key[0] in INTERNAL_TOPICS:
+                if key[0] in INTERNAL_TOPICS and self.metadata.partition(*key) is not None:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+                partition = self.partition(*key)
                 target, low_watermark = partition.delete_records(offset)
             except KafkaError as error:
                 if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -549,10 +554,12 @@ class ReplicaManager:
 
     def low_watermark(self, key: TopicPartition) -> tuple[ErrorCode, int]:
         """The smallest log start of the live replicas, or why this broker cannot say (then -1)."""
-        try:
-            partition = self.partition(*key)
-        except KafkaError as error:
-            return error.code, -1
+        partition = self.by_key.get(key)
+        if partition is None:
+            offline = key in self.offline
+            return (
+                ErrorCode.KAFKA_STORAGE_ERROR if offline else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            ), -1
         if not partition.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         return ErrorCode.NONE, partition.low_watermark()

@@ -23,7 +23,7 @@ def preferred_read_replica(
     """The follower to read from instead of this leader (`node_id`), -1 for the leader itself.
 
     A candidate is alive, in the committed ISR and has `fetch_offset`. Of those in the reader's rack: the largest log
-    end, then who was last caught up, then the smaller id. Nobody is sent away from a leader in its own rack.
+    end, then who was last caught up, then the larger id. Nobody is sent away from a leader in its own rack.
     """
     brokers = metadata.brokers
     leader = brokers.get(node_id)
@@ -39,7 +39,7 @@ def preferred_read_replica(
             and broker_id in in_sync
             and replica.log_start_offset <= fetch_offset <= replica.log_end_offset
         ):
-            rank = (replica.log_end_offset, replica.last_caught_up_time_ms, -broker_id)
+            rank = (replica.log_end_offset, replica.last_caught_up_time_ms, broker_id)
             if best < 0 or rank > best_rank:
                 best, best_rank = broker_id, rank
     return best

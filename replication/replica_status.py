@@ -164,10 +164,13 @@ def isr_change_text(partition: Partition, now_ms: int) -> str:
     assert isinstance(state, PendingShrinkIsr), state
     late = []
     for broker_id in sorted(state.leaving):
-        replica = partition.remote_replicas[broker_id]
-        caught_up_ms = replica.last_caught_up_time_ms
+        member = partition.remote_replicas.get(broker_id)
+        if member is None:
+            late.append(f"{broker_id} (not a replica any more)")
+            continue
+        caught_up_ms = member.last_caught_up_time_ms
         since = f"{now_ms - caught_up_ms} ms ago" if caught_up_ms > NEVER_MS else "never"
-        late.append(f"{broker_id} (end offset {replica.log_end_offset}, caught up {since})")
+        late.append(f"{broker_id} (end offset {member.log_end_offset}, caught up {since})")
     return (
         f"{name}: shrinking ISR from {listed(state.isr)} to {listed(state.proposed)}: out of sync "
         f"with end offset {log.log_end_offset} (high watermark {log.high_watermark}): {', '.join(late)}"

@@ -26,7 +26,12 @@ from kwire.protocol.schemas.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from kwire.replication.fetch_data import ZERO_UUID, FetchParams, FetchPartitionData
+from kwire.replication.fetch_data import (
+    FUTURE_LOCAL_REPLICA_ID,
+    ZERO_UUID,
+    FetchParams,
+    FetchPartitionData,
+)
 from kwire.replication.fetch_session import CachedPartition
 
 if TYPE_CHECKING:
@@ -69,10 +74,11 @@ def handle_fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | 
         min_bytes=min(request.min_bytes, max_bytes),
         max_bytes=max_bytes,
         isolation_level=request.isolation_level,
-        fetch_only_leader=replica_id >= 0 or (replica_id == -1 and version < 11),
+        fetch_only_leader=replica_id >= 0
+        or (version < 11 and replica_id != FUTURE_LOCAL_REPLICA_ID),
         rack_id=request.rack_id,
     )
-    answer = _Answer(ctx, context)
+    answer = _Answer(ctx, context, replica_id >= 0)
     if answer.failed and replica_id >= 0:
         # A follower that was told of a new topic before this broker was: it asks again soon, but not while it waits.
         params.max_wait_ms = 0
@@ -120,10 +126,20 @@ def _forgotten(request: FetchRequest, version: int) -> list[SessionKey]:
 class _Answer:
     """The answer in the making: what is read, what could not be, and, when all is there, the response."""
 
-    __slots__ = ("_context", "_ctx", "_partitions", "failed", "parked", "readable", "response")
+    __slots__ = (
+        "_context",
+        "_ctx",
+        "_is_follower",
+        "_partitions",
+        "failed",
+        "parked",
+        "readable",
+        "response",
+    )
 
-    def __init__(self, ctx: RequestContext, context: FetchContext) -> None:
+    def __init__(self, ctx: RequestContext, context: FetchContext, is_follower: bool) -> None:
         self._ctx = ctx
+        self._is_follower = is_follower
         self._context = context
         self._partitions: list[CachedPartition] = []
         self.failed: list[tuple[CachedPartition, FetchPartitionData]] = []
@@ -154,7 +170,7 @@ class _Answer:
         if version < 10:
             services = self._ctx.services
             results = [
-                _suited(services, partition, data, version)
+                _suited(services, partition, data, version, self._is_follower)
                 for partition, data in zip(self._partitions, results, strict=True)
             ]
         pairs = list(zip(self._partitions, results, strict=True))
@@ -179,14 +195,23 @@ def _error(error: ErrorCode) -> FetchPartitionData:
 
 
 def _suited(
-    services: Services, partition: CachedPartition, data: FetchPartitionData, version: int
+    services: Services,
+    partition: CachedPartition,
+    data: FetchPartitionData,
+    version: int,
+    is_follower: bool,
 ) -> FetchPartitionData:
     """What an old client can read, or the error that says that it cannot (maybeConvertFetchedData)."""
+    if data.error == ErrorCode.KAFKA_STORAGE_ERROR and version <= 5:
+        # Such clients may not know it, and give up: this one they answer with new metadata.
+        data.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     hosted = services.replica_manager.hosted(partition.key)
     if data.error or hosted is None:
         return data
     if hosted.log.config.compression_type == "zstd":
         return _error(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    if version < 4 and not is_follower and not hosted.log.config.message_downconversion_enable:
+        return _error(ErrorCode.UNSUPPORTED_VERSION)
     if version < 4 and len(data.records):
         from kwire.protocol.message_set import downconvert
 

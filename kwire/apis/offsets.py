@@ -210,7 +210,7 @@ def handle_delete_records(
 def handle_describe_producers(
     ctx: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """The producers that partitions led here remember (KIP-664)."""
+    """The producers that partitions remember, led here or followed: an admin client may ask any replica (KIP-664)."""
     from kwire.protocol.schemas.transactions import DescribeProducersResponse, TopicResponse
 
     return DescribeProducersResponse(
@@ -230,7 +230,6 @@ def _producers(ctx: RequestContext, topic: str, index: int) -> PartitionResponse
     answer = PartitionResponse(partition_index=index)
     try:
         partition = ctx.services.replica_manager.partition(topic, index)
-        partition.check_leader_epoch(-1, True)
     except KafkaError as error:
         answer.error_code, answer.error_message = error.code, error.message
         return answer

@@ -129,6 +129,14 @@ def test_a_topic_of_zstd_is_not_for_readers_before_version_10(node, fetch, versi
     assert one(fetch({("t", 0): 0}, version)).error_code == error
 
 
+def test_a_topic_may_refuse_to_convert_for_old_readers(node, fetch, make_batch):
+    node.create(config={"message.downconversion.enable": "false"}, replicas=(1, 2))
+    node.produce(make_batch(b"a"), acks=1)
+    assert one(fetch({("t", 0): 0}, 3)).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert one(fetch({("t", 0): 0}, 3, replica=2)).error_code == 0
+    assert one(fetch({("t", 0): 0}, 4)).error_code == 0
+
+
 def test_an_offset_in_the_middle_of_a_batch_gets_the_whole_batch(node, fetch, make_batch):
     node.create()
     node.produce(make_batch(b"a", b"b", b"c"))
@@ -159,6 +167,20 @@ def test_S18_bounds_of_consumers_and_followers(node, fetch, make_batch):
         assert answer.high_watermark == -1 and bytes(answer.records) == b""
     assert values(one(fetch({("t", 0): 3})).records) == [b"3", b"4"]
     assert values(one(fetch({("t", 0): 5}, replica=2)).records) == [b"5", b"6", b"7"]
+
+
+def test_S18_a_tool_that_says_minus_2_sees_what_consumers_see(node, fetch, make_batch):
+    node.create(replicas=(1, 2))
+    node.produce(make_batch(b"a"), acks=1)
+    node.produce(make_batch(b"b"), acks=1)
+    node.log().update_high_watermark(1)
+    assert values(one(fetch({("t", 0): 0}, replica=-2)).records) == [b"a"]
+    assert one(fetch({("t", 0): 0}, replica=-2, isolation_level=1)).aborted_transactions == []
+    assert values(one(fetch({("t", 0): 0}, replica=-3)).records) == [b"a", b"b"]
+    node.update_metadata("t", {0: 2})
+    assert node.order(leader=2, leader_epoch=1, partition_epoch=1, replicas=(1, 2)) == 0
+    errors = [one(fetch({("t", 0): 0}, 10, replica=r)).error_code for r in (-1, -2, -3)]
+    assert errors == [6, 6, 0]
 
 
 def test_the_first_batch_is_returned_whatever_its_size(node, fetch, make_batch):
@@ -197,6 +219,15 @@ def test_another_topic_of_the_same_name_is_an_inconsistent_id(node, fetch, id_of
     node.manager.by_key["t", 0].topic_id = b"x" * 16
     assert one(fetch({("t", 0): 0}, 13)).error_code == ErrorCode.INCONSISTENT_TOPIC_ID
     assert one(fetch({("t", 0): 0}, 12)).error_code == 0
+    node.manager.by_key["t", 0].topic_id = ZERO  # of a topic from before ids: not known here yet
+    assert one(fetch({("t", 0): 0}, 13)).error_code == 0
+
+
+@pytest.mark.parametrize(("version", "error"), [(4, 6), (5, 6), (6, 56)])
+def test_readers_that_may_not_know_56_are_told_to_look_for_the_leader(node, fetch, version, error):
+    node.create()
+    node.manager.mark_offline(("t", 0), "a test")
+    assert one(fetch({("t", 0): 0}, version)).error_code == error
 
 
 def test_S15_epoch_fencing(node, fetch, make_batch):
@@ -298,6 +329,25 @@ def test_min_bytes_counts_what_comes(node, fetch, make_batch):
     node.produce(batch, index=1)
     (response,) = node.replies
     assert sum(len(a.records) for a in partitions(response).values()) == 3 * len(batch)
+
+
+def test_a_reader_of_an_earlier_segment_does_not_wait_for_what_its_read_cannot_reach(
+    node, fetch, make_batch
+):
+    batch = make_batch(b"x" * 100)
+    node.create(partitions=2, config={"segment.bytes": str(2 * len(batch))})
+    for _ in range(5):
+        node.produce(batch)
+    waits = {"max_wait_ms": 500, "min_bytes": 3 * len(batch)}
+    assert len(one(fetch({("t", 0): 0}, **waits)).records) == 2 * len(batch)
+    assert len(one(fetch({("t", 0): 3}, **waits)).records) == len(batch)
+    # in the last one there may come more, until the next begins
+    assert fetch({("t", 0): 4, ("t", 1): 0}, **waits) is PARKED
+    node.produce(batch)
+    assert node.replies == []
+    node.produce(batch)
+    (response,) = node.replies
+    assert len(partitions(response)["t", 0].records) == 2 * len(batch)
 
 
 @pytest.mark.parametrize("fields", [{"max_wait_ms": 0, "min_bytes": 1}, {"max_wait_ms": 500}])

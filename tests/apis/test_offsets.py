@@ -227,6 +227,10 @@ def test_S61_what_delete_records_refuses(node, delete_records):
     assert delete_records(0, "compacted") == (ErrorCode.POLICY_VIOLATION, -1)
     assert delete_records(0, "__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
     assert delete_records(0, "elsewhere") == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    node.create("nothing", config={"cleanup.policy": ""})
+    assert delete_records(0, "nothing") == (ErrorCode.POLICY_VIOLATION, -1)
+    node.update_metadata("__transaction_state", {0: 2})
+    assert delete_records(0, "__transaction_state") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
     assert delete_records(0, "absent") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
@@ -245,8 +249,18 @@ def test_S61_live_followers_are_awaited_and_dead_ones_are_not(node, delete_recor
     assert delete_records(-1) is PARKED
     node.advance(1000)
     answer = node.replies[1].topics[0].partitions[0]
-    assert (answer.error_code, answer.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+    assert (answer.error_code, answer.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, 0)
     assert node.waiting() == 0
+
+
+def test_S61_who_waits_for_a_partition_that_is_gone_hears_that_it_is_unknown(node, delete_records):
+    node.create(replicas=(1, 2))
+    fill(node, 1, 2)
+    node.log().maybe_increment_high_watermark(2)
+    assert delete_records(-1) is PARKED
+    assert node.stop(leader_epoch=-2) == 0
+    answer = node.replies[0].topics[0].partitions[0]
+    assert (answer.error_code, answer.low_watermark) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
 def test_producers_that_a_partition_remembers(node, make_batch):
@@ -258,3 +272,12 @@ def test_producers_that_a_partition_remembers(node, make_batch):
     assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (7, 2, 1)
     assert producer.current_txn_start_offset == -1
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_follower_tells_of_the_producers_it_remembers_too(node, make_batch):
+    node.create(replicas=(1, 2))
+    node.produce(make_batch(b"a", producer_id=7, producer_epoch=2, base_sequence=0), acks=1)
+    assert node.order(leader=2, leader_epoch=1, partition_epoch=1, replicas=(1, 2)) == 0
+    request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])])
+    (answer,) = node.call(handle_describe_producers, request, 0).topics[0].partitions
+    assert answer.error_code == 0 and [p.producer_id for p in answer.active_producers] == [7]

@@ -223,7 +223,7 @@ def test_readers_of_a_log_that_is_cut_are_woken():
     rig[2].write((1, 3))
     rig.lead(2, 2, to=[2], replicas=[1, 2], isr=[2])
     got = []
-    params = FetchParams(replica_id=-2, max_wait_ms=60_000, min_bytes=1)
+    params = FetchParams(replica_id=-3, max_wait_ms=60_000, min_bytes=1)
     rig.lead(1, 3, isr=[1])
     rig[2].manager.fetch_records(params, [(T, FetchPartition(5, 1000))], got.append)
     rig.run()

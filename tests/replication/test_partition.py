@@ -147,6 +147,14 @@ def test_S50_shrink_counts_the_late_until_the_controller_agrees():
     assert leader.high_watermark == 10
 
 
+def test_S50_a_member_that_is_no_replica_any_more_is_late():
+    leader = Leader(replicas=(1, 2), isr=(1, 2, 3))
+    leader.append(2)
+    leader.fetch(2, 2)
+    assert leader.partition.maybe_shrink_isr()
+    assert leader.proposals == [PendingShrinkIsr(frozenset({1, 2, 3}), frozenset({3}))]
+
+
 def test_S51_the_high_watermark_stands_still_under_min_isr():
     leader = Leader((1, 2, 3), (1, 2), min_insync_replicas=3)
     leader.append(10)
@@ -208,6 +216,7 @@ def test_S16_a_fetch_of_an_earlier_incarnation_is_refused():
         leader.fetch(2, 0, replica_epoch=6)
     assert raised.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     leader.fetch(2, 0, replica_epoch=-1)
+    assert leader.partition.remote_replicas[2].broker_epoch == -1  # what proposals then say
     leader.fetch(2, 0, replica_epoch=7)
 
 

@@ -224,6 +224,14 @@ def test_S46_S50_the_timer_finds_who_is_late_between_once_and_one_and_a_half_tim
     assert leader.ends() == (10, 10) and [r.error for r in done] == [0]
 
 
+def test_S50_a_member_that_is_no_replica_any_more_is_left_out_at_the_first_look(leader):
+    leader.lead(1, replicas=[1, 2], isr=[1, 2, 3])
+    leader.manager.start()
+    leader.wait(15_000)
+    assert set(leader.asked()["t", 0][2]) == {1, 2}
+    assert "3 (not a replica any more)" in "".join(leader.said)
+
+
 def test_S47_who_is_at_the_end_is_never_late(leader):
     leader.lead(1)
     leader.manager.start()
@@ -430,13 +438,15 @@ def test_S62_a_consumer_is_sent_to_the_replica_in_its_rack(racks):
     assert racks.fetch(2, 9, rack="r2", wait_ms=500) is not None  # followers are not sent away
 
 
-def test_S62_among_equals_who_was_caught_up_last_then_the_smaller_id(racks):
+def test_S62_among_equals_who_was_caught_up_last_then_the_larger_id(racks):
     racks.fetch(2, 9)
-    assert racks.fetch(-1, 5, rack="r2").preferred_read_replica == 2
+    assert racks.fetch(-1, 5, rack="r2").preferred_read_replica == 3
     racks.wait(10)
     racks.fetch(3, 10)
     racks.fetch(2, 10)
-    racks.partition().remote_replicas[3].last_caught_up_time_ms += 1
+    racks.partition().remote_replicas[2].last_caught_up_time_ms += 1
+    assert racks.fetch(-1, 5, rack="r2").preferred_read_replica == 2
+    racks.partition().remote_replicas[3].log_end_offset += 1
     assert racks.fetch(-1, 5, rack="r2").preferred_read_replica == 3
     racks.node.metadata.brokers.pop(3)
     assert racks.fetch(-1, 5, rack="r2").preferred_read_replica == 2
