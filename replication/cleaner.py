@@ -10,6 +10,8 @@ only matter for records without timestamps. Which records a batch keeps is decid
 * First the latest offset of every key in the dirty part is noted, as much of it as memory allows; then all segments up
   to there are copied, group by group, into `.cleaned` ones, which take their place when they are on the disk.
 * Offsets never change; batches that lose records keep base and last offset, so there are holes.
+* Retention of compacted logs ("compact,delete", or a log start that has moved) is the cleaner's too: in every round, of
+  all but the one that is being cleaned, and of none when log.cleaner.enable is false.
 
 Kafka cleans in threads of its own. Here a cleaning is a generator that reads a piece in each step, as a timer; between
 two steps the log may be truncated, deleted or lose segments, and then the cleaning is dropped and begins anew later.
@@ -107,9 +109,12 @@ class LogCleaner:
         self._written: dict[str, bytes] = {}  # path of a directory → its checkpoint
 
     def clean_logs(self, manager: LogManager) -> None:
-        """Begins with the dirtiest log, if one is due, and goes on with the others, step by step. OSError."""
+        """Begins with the dirtiest log, if one is due, and goes on with the others, step by step. OSError.
+
+        What is too old, or too much, in the other compacted logs is deleted at once."""
         if self._work is None:
             self._begin(manager)
+        self._delete_old_segments(manager)
 
     def run_to_end(self, manager: LogManager) -> None:
         """All that is due, now: for tests and for tools."""
@@ -128,6 +133,17 @@ class LogCleaner:
         if offsets.get(key, 0) > offset:
             offsets[key] = offset
             self._write_checkpoint(manager)
+
+    def _delete_old_segments(self, manager: LogManager) -> None:
+        being_cleaned = None if self._cleaning is None else self._cleaning.log
+        for log in list(manager.logs()):
+            key = (log.topic, log.partition)
+            if not log.config.compact or log is being_cleaned or key in self._uncleanable:
+                continue
+            try:
+                log.delete_old_segments()
+            except KafkaError as error:  # its directory has been told
+                manager.tell(f"cannot delete old segments of {log.name}: {error}")
 
     def _begin(self, manager: LogManager) -> None:
         due = [work for log in manager.logs() if (work := self._to_clean(manager, log)) is not None]

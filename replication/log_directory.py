@@ -253,9 +253,10 @@ class LogDirectory:
         self._timers.schedule(("delete-log", self.path, name), deadline, delete_dir)
 
     def delete_old_segments(self) -> None:
-        """Retention. A replica on its way here is not looked at: its log start follows the other's."""
+        """Retention. Compacted logs are the cleaner's; a replica on its way here has its log start of the other."""
         for log in list(self.logs.values()):
-            log.delete_old_segments()
+            if not log.config.compact:
+                log.delete_old_segments()
 
     def flush_dirty(self) -> None:
         """flush.ms."""

@@ -427,7 +427,7 @@ class LogManager:
             self.clean_logs(self)
 
     def delete_old_segments(self) -> None:
-        """Retention, for the logs that compaction does not own alone (LogManager.cleanupLogs)."""
+        """Retention of the logs that are not compacted; the others' is the cleaner's (LogManager.cleanupLogs)."""
         self.in_each("retention", LogDirectory.delete_old_segments)
 
     def remove_expired_producers(self) -> None:

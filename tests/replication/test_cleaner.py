@@ -500,6 +500,32 @@ def filled(logs: Logs) -> Log:
     return log
 
 
+def test_what_is_too_old_in_a_compacted_log_goes_in_the_same_round(logs: Logs) -> None:
+    both = replace(COMPACT, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=DAY_MS)
+    log, deleted_by_age = logs.create("kept"), logs.create("aged", both)
+    plain = logs.create("plain", LogConfig(retention_ms=DAY_MS))
+    for each in (log, deleted_by_age, plain):
+        for i in range(3):
+            append(each, (f"k{i}", "v"), timestamp=T0 - 2 * DAY_MS if i < 2 else T0)
+            roll(each)
+    logs.clean()
+    assert [each.log_start_offset for each in (log, deleted_by_age, plain)] == [0, 2, 0]
+
+
+def test_a_log_that_is_being_cleaned_keeps_its_old_segments_until_then(logs: Logs) -> None:
+    log = filled(logs)
+    both = frozenset({"compact", "delete"})
+    logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
+    log.config = replace(COMPACT, cleanup_policy=both, retention_ms=0)
+    logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
+    assert log.log_start_offset == 0
+    while logs.cleaner._work is not None:
+        step(logs)
+    logs.clock.wall_ms += 1
+    logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
+    assert log.log_start_offset == 40
+
+
 def test_a_cleaning_gives_way_after_every_piece(logs: Logs) -> None:
     log = filled(logs)
     logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]

@@ -246,12 +246,18 @@ def test_retention_and_compaction_have_their_turns() -> None:
     )
     managed.manager.start()
     log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig(retention_ms=1))
-    log.append_as_leader(batch(b"x", timestamp=0), 0)
-    log.maybe_increment_high_watermark(1)
+    both = frozenset({"compact", "delete"})
+    compacted = managed.manager.get_or_create(
+        "c", 0, TOPIC_ID, LogConfig(retention_ms=1, cleanup_policy=both)
+    )
+    for each in (log, compacted):
+        each.append_as_leader(batch(b"x", timestamp=0, key=b"k"), 0)
+        each.maybe_increment_high_watermark(1)
     managed.wait(29_999)
     assert (log.log_start_offset, managed.cleaned) == (0, 0)
     managed.wait(1)
     assert (log.log_start_offset, managed.cleaned) == (1, 1)
+    assert compacted.log_start_offset == 0  # that is the cleaner's
     managed.wait(10_000)
     assert managed.cleaned == 2
     assert any("retention.ms=1" in said for said in managed.said)
