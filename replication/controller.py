@@ -9,7 +9,7 @@ ReplicationControlManager and ConfigurationControlManager. Pure: changes are rec
     controller_topics.py, controller_configs.py     what clients ask of topics and configurations
     controller_brokers.py                           registration, leases, failure and start, controlled shutdown
     controller_partitions.py, election.py           elections, AlterPartition, ElectLeaders, preferred leaders
-    reassignment.py, controller_deletion.py         replicas on the move; topics until their last replica is gone
+    reassignment.py, controller_deletion.py         replicas on the move; topics that are deleted
     controller_batch.py, controller_changes.py      what brokers are told; what is journaled, and said to people
     controller_answers.py                           refusals
 
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from kwire.replication.config import BrokerConfig
     from kwire.replication.controller_brokers import LiveBroker
     from kwire.replication.controller_changes import PartitionEvent
-    from kwire.replication.controller_deletion import TopicDeletions
     from kwire.replication.controller_state import Journal, Record
     from kwire.replication.reassignment import Reassignments
 
@@ -154,7 +153,6 @@ class Controller:
         self.partitions = PartitionControl(self)
         self.topics = TopicControl(self)
         self.configs = ConfigControl(self)
-        self._deletions: TopicDeletions | None = None
         self._reassignments: Reassignments | None = None
         self._journal = journal
         self._busy = False
@@ -214,16 +212,7 @@ class Controller:
             on_complete(response)
             return
         timeout_ms: int = getattr(request, "timeout_ms", self.config.request_timeout_ms)
-        if self._deletions is None or type(request).__name__ != "DeleteTopicsRequest":
-            self.listener.when_acknowledged(timeout_ms, lambda: on_complete(response))
-            return
-        deadline_ms = self.now_ms + timeout_ms
-        self._deletions.when_done(
-            timeout_ms,
-            lambda: self.listener.when_acknowledged(
-                max(deadline_ms - self.now_ms, 0), lambda: on_complete(response)
-            ),
-        )
+        self.listener.when_acknowledged(timeout_ms, lambda: on_complete(response))
 
     def step(self, action: Callable[[], _Result]) -> _Result:
         """Runs what may journal and send, works off what was answered to it meanwhile, then flushes the journal.
@@ -277,8 +266,6 @@ class Controller:
             return
         self.active = False
         self._responses.clear()
-        if self._deletions is not None:
-            self._deletions.give_up()
         self.say(f"the controller of epoch {self.epoch} has resigned: {why}")
         for broker_id in list(self.brokers):
             self.registry.forget(broker_id)
@@ -303,8 +290,10 @@ class Controller:
             return  # of an incarnation that is gone
         if kind == "LeaderAndIsrRequest":
             self.registry.roles_answered(broker, response)
-        elif kind == "StopReplicaRequest" and self._deletions is not None:
-            self._deletions.answered(broker_id, request, response)
+        elif kind == "StopReplicaRequest" and self.report is not None:
+            from kwire.replication.controller_deletion import stop_answered
+
+            stop_answered(self, broker_id, request, response)
         if response.error_code and self.report is not None:
             self.say(f"broker {broker_id} answered a {kind} with error {response.error_code}")
 
@@ -343,14 +332,6 @@ class Controller:
         return [(b.id, b.rack) for b in self.brokers.values() if not b.shutting_down]
 
     # --- topics ---------------------------------------------------------------------------------------------------
-
-    @property
-    def deletions(self) -> TopicDeletions:
-        if self._deletions is None:
-            from kwire.replication.controller_deletion import TopicDeletions
-
-            self._deletions = TopicDeletions(self)
-        return self._deletions
 
     @property
     def reassignments(self) -> Reassignments:
@@ -429,10 +410,7 @@ class Controller:
     def metrics(self) -> dict[str, int]:
         """Gauges by Kafka's names (kafka.controller:KafkaController), and counters of elections and ISR changes."""
         offline = imbalanced = partitions = 0
-        deleting = self.state.deleting
         for topic in self.state.topics.values():
-            if topic.name in deleting:
-                continue
             for p in topic.partitions:
                 partitions += 1
                 offline += p.leader == NO_LEADER
@@ -440,10 +418,9 @@ class Controller:
         return {
             "ActiveControllerCount": int(self.active),
             "ActiveBrokerCount": len(self.brokers),
-            "GlobalTopicCount": len(self.state.topics) - len(deleting),
+            "GlobalTopicCount": len(self.state.topics),
             "GlobalPartitionCount": partitions,
             "OfflinePartitionsCount": offline,
             "PreferredReplicaImbalanceCount": imbalanced,
-            "TopicsToDeleteCount": len(deleting),
             **self.counts,
         }

@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from kwire.replication.controller import Controller
     from kwire.replication.controller_state import PartitionState, TopicState
 
-INCREMENTAL, FULL = (
-    1,
-    2,
-)  # LeaderAndIsr's type. FULL: what is not listed does not belong to the broker
+# The type of LeaderAndIsr and UpdateMetadata. FULL: what is not listed does not belong to the broker, or is not there.
+UNKNOWN, INCREMENTAL, FULL = 0, 1, 2
 
 _Orders = dict[str, LeaderAndIsrTopicState]
 
@@ -147,31 +145,22 @@ class RequestBatch:
                 topic_name=topic.name,
                 topic_id=topic.topic_id,
                 partition_states=[
-                    self._news(topic, index, state.is_leaving(topic))
-                    for index in range(len(topic.partitions))
+                    self._news(topic, index, False) for index in range(len(topic.partitions))
                 ],
             )
             for topic in state.topics.values()
         ]
-        self._send_metadata([broker_id], metadata)
+        self._send_metadata([broker_id], metadata, FULL)
         self.send_roles(broker_id)
 
     def send_roles(self, broker_id: int) -> None:
-        """All roles that a broker has; logs that it has besides belong to nothing.
-
-        A replica that the broker has deleted must not be made again: nobody would delete it a second time."""
+        """All roles that a broker has; logs that it has besides belong to nothing."""
         topics = []
-        controller = self._controller
-        for topic in controller.state.topics.values():
-            gone = (
-                controller.deletions.deleted_on(broker_id, topic.name)
-                if topic.name in controller.state.deleting
-                else ()
-            )
+        for topic in self._controller.state.topics.values():
             orders = [
                 self._order(topic.name, index, p, broker_id in p.adding and broker_id not in p.isr)
                 for index, p in enumerate(topic.partitions)
-                if broker_id in p.replicas and index not in gone
+                if broker_id in p.replicas
             ]
             if orders:
                 topics.append(
@@ -197,7 +186,7 @@ class RequestBatch:
         controller.send(broker_id, request)
 
     def _send_metadata(
-        self, brokers: Iterable[int], topics: list[UpdateMetadataTopicState]
+        self, brokers: Iterable[int], topics: list[UpdateMetadataTopicState], kind: int = UNKNOWN
     ) -> None:
         controller = self._controller
         live_brokers = [
@@ -221,6 +210,7 @@ class RequestBatch:
                 controller_id=controller.node_id,
                 controller_epoch=controller.epoch,
                 broker_epoch=controller.brokers[broker_id].epoch,
+                type=kind,
                 topic_states=topics,
                 live_brokers=live_brokers,
             )

@@ -152,8 +152,6 @@ class BrokerRegistry:
         batch.send()
         if controller.timers is not None:
             controller.reassignments.broker_started(broker_id)
-        if controller.state.deleting:
-            controller.deletions.broker_started(broker_id)
         return epoch
 
     def register_request(
@@ -213,8 +211,6 @@ class BrokerRegistry:
         for broker_id in self.brokers:
             RequestBatch(controller).send_everything(broker_id)
         controller.reassignments.resume()
-        if controller.state.deleting:
-            controller.deletions.resume()
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -313,8 +309,6 @@ class BrokerRegistry:
             batch.news(topic, index)
         if broker is not None or changes:
             batch.send(broker_list=True)
-        if controller.state.deleting:
-            controller.deletions.broker_failed(broker_id)
 
     def forget(self, broker_id: int) -> None:
         """Nothing is sent to the broker any more, and none of its timers fires."""
@@ -388,6 +382,12 @@ class BrokerRegistry:
         for topic, index in unchanged:
             batch.news(topic, index)
         batch.send()
+
+    def forget_disks_of(self, topic: str) -> None:
+        """The topic is gone: what brokers could not read of it says nothing about another of its name."""
+        for broker in self.brokers.values():
+            broker.offline = {key for key in broker.offline if key[0] != topic}
+        self._refresh()
 
     # --- controlled shutdown -------------------------------------------------------------------------------------
 

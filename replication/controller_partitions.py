@@ -50,12 +50,10 @@ class PartitionControl:
     # --- what happens by itself -----------------------------------------------------------------------------------
 
     def all(self) -> Iterator[tuple[TopicState, int, PartitionState]]:
-        """Every partition that is not on its way out."""
-        state = self._controller.state
-        for topic in state.topics.values():
-            if not state.is_leaving(topic):
-                for index, partition in enumerate(topic.partitions):
-                    yield topic, index, partition
+        """Every partition."""
+        for topic in self._controller.state.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                yield topic, index, partition
 
     def without(self, topic: TopicState, index: int, broker_id: int, changes: Changes) -> None:
         """A replica cannot be reached any more, or its disk failed: out of the ISR; if it led, somebody else does.
@@ -226,8 +224,6 @@ class PartitionControl:
                 controller.state.names_by_id.get(data.topic_id) if version >= 2 else data.topic_name
             )
             topic = controller.state.topics.get(name or "")
-            if topic is not None and controller.state.is_leaving(topic):
-                topic = None
             answered = AlterPartitionResponseTopicData(
                 topic_name=data.topic_name, topic_id=data.topic_id
             )
@@ -357,8 +353,6 @@ class PartitionControl:
         topic = controller.state.topics.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
-        if name in controller.state.deleting:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
         partition = changes.current(topic, index)
         alive = controller.alive(name, index)
         if kind == _PREFERRED:

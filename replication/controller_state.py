@@ -8,7 +8,6 @@ removes it, so a journal that keeps the last record of each key (compaction) los
     broker/<id>                   {"epoch": 7}, with brokers in other processes also: rack, endpoints, incarnation, live
     topic/<name>                  {"id": "<hex>", "partitions": [<state>, …]}     as created
     partition/<name>/<index>      {"id": "<hex>", "state": <state>}               each later change
-    deleting/<name>               {"id": "<hex>"}                                 until its last replica is gone
     config/<type>/<name>          {"<key>": "<text>", …}
     producer_ids                  {"next": 2000}
     <state> is [replicas, isr, leader, leader epoch, partition epoch, recovering], and [adding, removing] while replicas
@@ -273,7 +272,6 @@ class ControllerState:
         "collision_names",
         "configs",
         "controller_epoch",
-        "deleting",
         "last_broker_epoch",
         "names_by_id",
         "next_producer_id",
@@ -287,7 +285,6 @@ class ControllerState:
         self.registrations: dict[int, dict[str, Any]] = {}  # the records of those
         self.last_broker_epoch = 0
         self.next_producer_id = 0
-        self.deleting: dict[str, bytes] = {}  # topics that wait for their replicas' end: name, id
         self.topics: dict[str, TopicState] = {}
         self.names_by_id: dict[bytes, str] = {}
         self.collision_names: dict[str, str] = {}  # "." written as "_": the topic of that shape
@@ -335,10 +332,11 @@ class ControllerState:
         self._saw_broker_epoch(value["epoch"])
 
     def _replay_deleting(self, name: str, value: Any) -> None:
-        if value is None:
-            self.deleting.pop(name, None)
-        else:
-            self.deleting[name] = bytes.fromhex(value["id"])
+        """Of earlier kwires, where a topic stayed until its last replica was gone: now it goes at once."""
+        topic = self.topics.get(name)
+        if value is not None and topic is not None and topic.topic_id.hex() == value["id"]:
+            self._replay_topic(name, None)
+            self.configs.pop((TOPIC_RESOURCE, name), None)
 
     def _replay_topic(self, name: str, value: Any) -> None:
         old = self.topics.pop(name, None)
@@ -378,16 +376,10 @@ class ControllerState:
         records: list[Record] = [self.cluster_record()]
         records += [(f"broker/{b}", value) for b, value in self.registrations.items()]
         records += [topic_record(t.name, t.topic_id, t.partitions) for t in self.topics.values()]
-        records += [(f"deleting/{name}", {"id": i.hex()}) for name, i in self.deleting.items()]
         if self.next_producer_id:
             records.append(("producer_ids", {"next": self.next_producer_id}))
         records += [config_record(kind, name, c) for (kind, name), c in self.configs.items()]
         return records
-
-    def is_leaving(self, topic: TopicState) -> bool:
-        """The topic is being deleted and nothing of it is kept up any more; while one of its partitions is being
-        reassigned it waits, and lives on as if nothing had been asked."""
-        return topic.name in self.deleting and not any(p.reassigning for p in topic.partitions)
 
     def cluster_record(self, controller_epoch: int | None = None) -> Record:
         epoch = self.controller_epoch if controller_epoch is None else controller_epoch

@@ -4,8 +4,7 @@ Answers to KRaft's ReplicationControlManager (3.9: its checks, their order and t
 of `placement.py`. What a request refuses for one topic does not keep the others from being done.
 
 Left out: create.topic.policy.class.name, quotas on controller mutations. A time-out of the request has no meaning here:
-the controller is done when this is (`Controller.submit` waits for the brokers). A topic that waits for its deletion is
-there still: its name is taken, and it gets no more partitions.
+the controller is done when this is (`Controller.submit` waits for the brokers).
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication import controller_deletion
 from kwire.replication.config_entries import effective_topic_config
 from kwire.replication.controller_state import (
     PartitionState,
@@ -131,8 +131,6 @@ class TopicControl:
 
         existing = self._controller.state.topics.get(name)
         if existing is not None:
-            if name in self._controller.state.deleting:
-                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
             return existing
         partitions, replication_factor, overrides = auto_topic_settings(
             self._controller.config, name
@@ -267,13 +265,16 @@ class TopicControl:
         # What is named twice is refused and answered once.
         distinct = dict.fromkeys(wanted)
         repeated = _repeated(wanted)
-        marked: list[str] = []
+        deleted: list[TopicState] = []
+        configured = {
+            name for kind, name in self._controller.state.configs if kind == TOPIC_RESOURCE
+        }
         responses = [
-            self._delete_one(name, topic_id, distinct, repeated, marked)
+            self._delete_one(name, topic_id, distinct, repeated, deleted)
             for name, topic_id in distinct
             if not self._is_named_too(name, topic_id, distinct)
         ]
-        self._controller.deletions.run(marked)
+        controller_deletion.announce(self._controller, deleted, configured)
         return DeleteTopicsResponse(responses=responses)
 
     def _is_named_too(
@@ -289,7 +290,7 @@ class TopicControl:
         topic_id: bytes,
         wanted: Mapping[_NameAndId, None],
         repeated: set[_NameAndId],
-        marked: list[str],
+        deleted: list[TopicState],
     ) -> DeletableTopicResult:
         state = self._controller.state
         try:
@@ -312,8 +313,8 @@ class TopicControl:
                 topic_id = topic.topic_id
                 message = "The provided topic name maps to an ID that was already supplied."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-            self._controller.deletions.mark(topic)
-            marked.append(topic.name)
+            controller_deletion.forget(self._controller, topic)
+            deleted.append(topic)
         except KafkaError as error:
             return _deleted(name, topic_id, error)
         return _deleted(name, topic.topic_id, None)
@@ -349,7 +350,7 @@ class TopicControl:
     def _add_partitions(self, request: CreatePartitionsTopic, validate_only: bool) -> None:
         controller = self._controller
         topic = controller.state.topics.get(request.name)
-        if topic is None or topic.name in controller.state.deleting:
+        if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # without a text, as Kafka here
         current = len(topic.partitions)
         if request.count == current:

@@ -348,11 +348,7 @@ class LogManager:
         for log in (self.get(topic, partition), self.future(topic, partition)):
             if log is not None:
                 self.directory_of(log).remove(log, DELETE_SUFFIX)
-        # A topic of the same name must not start from this one's offsets, should the broker die before the next
-        # checkpoint. Once for all partitions that are deleted in this step.
-        self.timers.schedule(
-            ("log-manager", "deleted"), self.clock.now_ms, self._checkpoint_deletions
-        )
+        self._checkpoint_soon()
 
     def set_aside(self, topic: str, partition: int) -> None:
         """Renames the directory to `….<id>-stray`, where it stays: nobody ordered it to be deleted (KIP-858)."""
@@ -360,6 +356,14 @@ class LogManager:
             if log is not None:
                 name = self.directory_of(log).remove(log, STRAY_SUFFIX)
                 self.tell(f"{log.name} is not known to the controller: set aside as {name}")
+        self._checkpoint_soon()
+
+    def _checkpoint_soon(self) -> None:
+        """A topic of the same name must not start from the offsets of one that is gone, should the broker die before
+        the next checkpoint. Once for all partitions of this step."""
+        self.timers.schedule(
+            ("log-manager", "deleted"), self.clock.now_ms, self._checkpoint_deletions
+        )
 
     def _checkpoint_deletions(self) -> None:
         self.in_each("checkpoints after a deletion", LogDirectory.checkpoint)

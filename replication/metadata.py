@@ -4,8 +4,9 @@ Answers to kafka.server.MetadataCache (ZkMetadataCache's UpdateMetadata form). F
 `apply` takes its UpdateMetadata requests, `set_config` its configuration changes. Never a source of truth for roles
 (that is LeaderAndIsr); it answers Metadata requests and says who is alive.
 
-Invariants: the broker list is replaced as a whole; partition states merge; leader -2 deletes the partition. `version`
-rises with every change. What getters return belongs to the cache: read, don't change.
+Invariants: the broker list is replaced as a whole; partition states merge, leader -2 deletes the partition, a request
+of type FULL deletes all that it does not list, too. `version` rises with every change. What getters return belongs to
+the cache: read, don't change.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ SHARE_STATE_TOPIC = "__share_group_state"
 INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_STATE_TOPIC})
 
 _NO_CONFIG: Mapping[str, str] = {}
+_FULL = 2
 
 
 class Endpoint:
@@ -118,7 +120,7 @@ class MetadataCache:
         self.controller_id = request.controller_id
         self.controller_epoch = request.controller_epoch
         self._set_brokers(request.live_brokers)
-        deleted: list[tuple[str, int]] = []
+        deleted = self._forget_unlisted(request) if request.type == _FULL else []
         for topic_state in request.topic_states:
             name = topic_state.topic_name
             topic_id = topic_state.topic_id
@@ -141,6 +143,23 @@ class MetadataCache:
                 topic.topic_id = topic_id
                 if topic_id != ZERO_UUID:
                     self._names_by_id[topic_id] = name
+        return deleted
+
+    def _forget_unlisted(self, request: UpdateMetadataRequest) -> list[tuple[str, int]]:
+        """What was deleted while this broker heard of nothing (ZkMetadataCache, for KRaft's full requests)."""
+        listed: dict[str, set[int]] = {
+            topic.topic_name: {state.partition_index for state in topic.partition_states}
+            for topic in request.topic_states
+        }
+        deleted: list[tuple[str, int]] = []
+        for topic in list(self.topics.values()):
+            indexes = listed.get(topic.name, set())
+            gone = [index for index in topic.partitions if index not in indexes]
+            for index in gone:
+                del topic.partitions[index]
+            deleted += [(topic.name, index) for index in gone]
+            if not topic.partitions:
+                self._forget(topic)
         return deleted
 
     def _set_brokers(self, live: list[UpdateMetadataBroker]) -> None:

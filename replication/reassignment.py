@@ -117,11 +117,7 @@ class Reassignments:
         """The topic, if the partition can be given these replicas (None: those it had before)."""
         controller = self._controller
         topic = controller.state.topics.get(name)
-        if (
-            topic is None
-            or name in controller.state.deleting
-            or not 0 <= index < len(topic.partitions)
-        ):
+        if topic is None or not 0 <= index < len(topic.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         partition = topic.partitions[index]
         if target is None:
@@ -270,8 +266,6 @@ class Reassignments:
         step = _Step(self._controller)
         self._finish(topic, index, step)
         step.send()
-        if topic.name in self._controller.state.deleting:
-            self._controller.deletions.run([topic.name])
 
     def broker_started(self, broker_id: int) -> None:
         """Reassignments that name the broker go on."""

@@ -180,9 +180,12 @@ def _drop_strays(manager: ReplicaManager, orders: list[_Order]) -> None:
         if topic_id is None or (
             topic_id != log.topic_id and ZERO_UUID not in (topic_id, log.topic_id)
         ):
-            manager.by_key.pop(key, None)
+            partition = manager.by_key.pop(key, None)
             if manager.fetchers is not None:
                 manager.fetchers.remove([key])
+            if partition is not None:  # this broker was cut off while it was deleted
+                for listener in manager.role_listeners:
+                    listener(partition, False)
             try:
                 manager.log_manager.set_aside(*key)
             except KafkaError as error:

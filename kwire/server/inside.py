@@ -96,18 +96,14 @@ def _replica(broker: Any, topic: str, index: int) -> dict[str, Any]:
 def _topics(core: Any) -> dict[str, int]:
     """Every topic and how many partitions it has."""
     state = core.controller.state
-    return {
-        name: len(topic.partitions)
-        for name, topic in state.topics.items()
-        if name not in state.deleting
-    }
+    return {name: len(topic.partitions) for name, topic in state.topics.items()}
 
 
 def _partition(core: Any, name: str, index: int) -> dict[str, Any]:
     """A partition as the controller has it."""
     state = core.controller.state
     topic = state.topics.get(name)
-    if topic is None or name in state.deleting or not 0 <= index < len(topic.partitions):
+    if topic is None or not 0 <= index < len(topic.partitions):
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}"
         )

@@ -25,8 +25,6 @@ def unconverged(simulation: Simulation) -> str | None:
         if client.stopping and not client.idle:
             return f"{client.name} waits for {list(client.sent.values())[:3]}"
     state = controller.controller.state
-    if state.deleting:
-        return f"topics {list(state.deleting)} are being deleted"
     for broker_id in simulation.broker_ids:
         if not simulation.nodes[broker_id].up or broker_id not in controller.controller.brokers:
             return f"broker {broker_id} is not there"
@@ -44,6 +42,11 @@ def unconverged(simulation: Simulation) -> str | None:
         }
         if manager.by_key.keys() != wanted:
             return f"broker {broker_id} has {sorted(manager.by_key)}, not {sorted(wanted)}"
+        cache = broker.services.metadata
+        if {name: topic.topic_id for name, topic in cache.topics.items()} != {
+            name: topic.topic_id for name, topic in state.topics.items()
+        }:
+            return f"broker {broker_id} knows the topics {list(cache.topics)}, not {list(state.topics)}"
     for topic in state.topics.values():
         for index, partition in enumerate(topic.partitions):
             reason = _unconverged_partition(simulation, topic.name, index, partition)
@@ -67,8 +70,6 @@ def not_without_broken_disks(simulation: Simulation) -> str | None:
         if not whole and len(manager.offline) > len(store.failed) + store.faults_taken:
             return f"broker {broker_id} has {sorted(manager.offline)} offline, broken is {store.failed}"
         for topic in state.topics.values():
-            if topic.name in state.deleting:
-                continue
             for index, partition in enumerate(topic.partitions):
                 key = topic.name, index
                 broken = key in manager.offline or f"{topic.name}-{index}" in store.failed

@@ -82,10 +82,6 @@ class Decisions:
                 )
             self._broker_epochs[broker_id] = live.epoch
         truths, count = self._truths, 0
-        for name in state.deleting:
-            if name in state.topics and state.is_leaving(leaving := state.topics[name]):
-                for index in range(len(leaving.partitions)):
-                    self._checker.ghost(name, leaving.topic_id, index).leaving = True
         for name, topic in state.topics.items():
             if self._ids.get(name) != topic.topic_id:
                 self._forget_topic(name)

@@ -7,6 +7,7 @@ broker an old order of its controller's again, which must change nothing (I15).
 from __future__ import annotations
 
 from errno import EIO
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kwire.protocol import api
@@ -17,8 +18,6 @@ from kwire.sim.plan import LEADER_CHANGES
 from kwire.sim.schedule import MS
 
 if TYPE_CHECKING:
-    from random import Random
-
     from kwire.broker import Broker
     from kwire.sim.node import Node
     from kwire.sim.simulation import Simulation
@@ -34,6 +33,7 @@ class Nemesis:
         self._random = random
         self._active = False
         self._topics = 0
+        self._deletions = Random(f"{simulation.plan.seed}/deletions")  # its own, as in `plan.py`
         weights = simulation.plan.weights
         self._kinds = [kind for kind, weight in weights.items() if weight]
         self._weights = [weights[kind] for kind in self._kinds]
@@ -437,6 +437,11 @@ class Nemesis:
         if found is None:
             return
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=found[0])], timeout_ms=2000)
+        if self._deletions.random() < 0.4:
+            # Nobody waits for a broker that is away: it comes back with a replica of what is no more.
+            node = self._simulation.nodes[self._deletions.choice(found[2])]
+            if node.up:
+                self._down(node, "is killed")
         self._simulation.trace(f"delete {found[0]}")
         self._simulation.administrate(20, 6, request)
         if not found[0].startswith("extra"):

@@ -249,6 +249,14 @@ def test_a_full_request_sets_aside_the_logs_that_it_does_not_name(node):
     assert [p.topic for p in node.manager.partitions()] == ["u"]
 
 
+def test_S86_who_listens_to_roles_hears_that_a_stray_is_led_no_more(node):
+    node.create("__consumer_offsets")
+    heard = []
+    node.manager.role_listeners.append(lambda p, leads: heard.append((p.topic, p.index, leads)))
+    assert node.order("u", type=2) == 0
+    assert heard == [("__consumer_offsets", 0, False), ("u", 0, True)]
+
+
 def test_logs_obey_a_changed_configuration(node, make_batch):
     from kwire.replication.metadata import TOPIC_RESOURCE
 

@@ -39,7 +39,7 @@ from kwire.protocol.schemas.topics import (
 from kwire.replication.clock import Clock, Timers
 from kwire.replication.config import BrokerConfig
 from kwire.replication.controller import Controller
-from kwire.replication.controller_state import DeposedError
+from kwire.replication.controller_state import DeposedError, PartitionState
 
 
 class ListJournal:
@@ -84,6 +84,7 @@ class Brokers:
         self.waiting: list[tuple[int, Any]] = []
         self.bad_disks: set[tuple[int, str]] = set()  # (broker, topic): error 56
         self.on_response: Any = None
+        self.timeouts_ms: list[int] = []  # of those who wait for acknowledgements, whoever they are
         self._callbacks: list[Callable[[], None]] = []
 
     def open(self, broker_id: int) -> None:
@@ -105,6 +106,7 @@ class Brokers:
         self.said.append((resource_type, (name, dict(overrides))))
 
     def when_acknowledged(self, timeout_ms: int, callback: Callable[[], None]) -> None:
+        self.timeouts_ms.append(timeout_ms)
         self._callbacks.append(callback)
         self._wake()
 
@@ -337,9 +339,11 @@ class Simulated:
         recovering: bool = False,
         broker_epoch: int | None = None,
         member_epochs: Mapping[int, int] | None = None,
+        topic_id: bytes | None = None,
     ) -> Any:
         """AlterPartition for partition 0, with the epochs of now unless others are given: the partition's answer."""
-        p = self.partition(topic)
+        known = self.controller.state.topics.get(topic)
+        p = known.partitions[0] if known else PartitionState([], [], -1)
         epochs = {**self.epochs, **(member_epochs or {})}
         data = PartitionData(
             partition_index=0,
@@ -355,7 +359,7 @@ class Simulated:
         )
         topic_data = TopicData(
             topic_name=topic,
-            topic_id=self.controller.state.topics[topic].topic_id,
+            topic_id=topic_id or (known.topic_id if known else b"?" * 16),
             partitions=[data],
         )
         request = AlterPartitionRequest(

@@ -90,7 +90,7 @@ class Chaos:
     def change_isr(self, topic: str) -> None:
         """What a leader would ask: one more member or one less."""
         p, random = self.cluster.partition(topic), self.random
-        if p.leader < 0 or topic in self.cluster.controller.state.deleting:
+        if p.leader < 0:
             return
         outside = [b for b in p.replicas if b not in p.isr]
         if outside and random.random() < 0.7:
@@ -121,8 +121,6 @@ class Chaos:
         for _ in range(8):
             for topic in list(cluster.controller.state.topics):
                 for broker in cluster.partition(topic).replicas:
-                    if topic not in cluster.controller.state.topics:
-                        break  # its deletion waited for the reassignment that this has ended
                     p = cluster.partition(topic)
                     if p.leader >= 0 and broker in p.replicas and broker not in p.isr:
                         cluster.alter(p.leader, [*p.isr, broker], topic)
@@ -188,7 +186,6 @@ def run(seeds: range) -> None:
         chaos.come_to_rest()
         cluster = chaos.cluster
         state = cluster.controller.state
-        assert state.deleting == {}, seed
         for name, topic in state.topics.items():
             p = topic.partitions[0]
             assert p.leader in BROKERS, (seed, name, cluster.state(name))
@@ -219,10 +216,6 @@ def ready_at_once(self: Any, topic: Any, index: int, state: Any) -> bool:
     return any(b in alive and b in state.isr for b in state.target)
 
 
-def do_nothing_for_a_broker(self: Any, broker_id: int) -> None:
-    pass
-
-
 def never_end(self: Any, topic: Any, index: int) -> None:
     pass
 
@@ -233,10 +226,6 @@ def never_end(self: Any, topic: Any, index: int) -> None:
         ("kwire.replication.election.offline", elect_anybody),
         ("kwire.replication.controller_partitions.PartitionControl.without", keep_the_dead),
         ("kwire.replication.reassignment.Reassignments._is_ready", ready_at_once),
-        (
-            "kwire.replication.controller_deletion.TopicDeletions.broker_started",
-            do_nothing_for_a_broker,
-        ),
         ("kwire.replication.reassignment.Reassignments.check", never_end),
     ],
     ids=lambda each: each.rpartition(".")[2] if isinstance(each, str) else "",

@@ -161,7 +161,8 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_later() -> None:
     assert new.read(0, 100, 1).next_offset == 1
 
 
-def test_a_new_topic_does_not_start_from_the_offsets_of_a_deleted_one() -> None:
+@pytest.mark.parametrize("how", ["delete", "set_aside"])
+def test_a_new_topic_does_not_start_from_the_offsets_of_a_deleted_one(how: str) -> None:
     managed = Managed()
     log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
     for _ in range(9):
@@ -171,7 +172,7 @@ def test_a_new_topic_does_not_start_from_the_offsets_of_a_deleted_one() -> None:
     managed.manager.checkpoint_log_starts()
     managed.manager.checkpoint_recovery_points()
     managed.manager.checkpoint_high_watermarks()
-    managed.manager.delete("t", 0)
+    getattr(managed.manager, how)("t", 0)
     managed.wait(1)
     new = managed.manager.get_or_create("t", 0, bytes(16), LogConfig())
     new.append_as_leader(batch(b"y"), 0)

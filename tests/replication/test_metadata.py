@@ -21,6 +21,7 @@ def update(
     leaders: dict[int, int] | None = None,
     topic_id: bytes = ID,
     brokers: tuple[int, ...] = (1, 2),
+    **fields: Any,
 ) -> list[tuple[str, int]]:
     states: list[Any] = []
     if topic is not None:
@@ -41,7 +42,9 @@ def update(
         )
         for i in brokers
     ]
-    request = UpdateMetadataRequest(controller_id=1, topic_states=states, live_brokers=live)
+    request = UpdateMetadataRequest(
+        controller_id=1, topic_states=states, live_brokers=live, **fields
+    )
     return cache.apply(request)
 
 
@@ -104,3 +107,18 @@ def test_only_a_changed_broker_list_counts_as_one() -> None:
     assert cache.brokers_version == before
     update(cache, brokers=(1, 2))
     assert cache.brokers_version == before + 1
+
+
+def test_a_full_request_deletes_what_it_does_not_list() -> None:
+    cache = MetadataCache()
+    update(cache, "gone", {0: 1}, topic_id=OTHER_ID)
+    update(cache, "t", {0: 1, 1: 1})
+    cache.set_config(TOPIC_RESOURCE, "gone", {"retention.ms": "1"})
+    cache.set_config(TOPIC_RESOURCE, "t", {"retention.ms": "2"})
+    assert update(cache, "t", {0: 2}, topic_id=b"n" * 16, type=2) == [("gone", 0), ("t", 1)]
+    assert (cache.topic_id("t"), cache.topic_name(ID)) == (b"n" * 16, None)
+    assert (cache.partition_count("t"), cache.partition_count("gone")) == (1, None)
+    assert cache.config_names(TOPIC_RESOURCE) == ["t"]
+    # any other type only adds
+    assert update(cache, type=1) == []
+    assert cache.contains("t")

@@ -17,6 +17,7 @@ from kwire.protocol.schemas.configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
 )
+from kwire.protocol.schemas.control_plane import LeaderAndIsrRequest, UpdateMetadataRequest
 from kwire.protocol.schemas.topics import (
     AlterPartitionReassignmentsRequest,
     CreatableTopic,
@@ -27,6 +28,7 @@ from kwire.protocol.schemas.topics import (
     ReassignableTopic,
     TopicPartitions,
 )
+from kwire.replication.controller_batch import FULL
 
 PREFERRED, UNCLEAN = 0, 1
 
@@ -226,12 +228,12 @@ def test_S76_elect_api() -> None:
     assert cluster.state().startswith("leader 1 ISR [1] LE 5 PE 6 recovering")
 
 
-def test_S76_elections_of_a_topic_being_deleted_and_at_the_wrong_node() -> None:
+def test_S76_elections_of_a_deleted_topic_and_at_the_wrong_node() -> None:
     cluster = Simulated(1, 2)
     cluster.create("t", [1, 2])
     cluster.kill(2)
     cluster.delete("t")
-    assert elect(cluster, PREFERRED) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert elect(cluster, PREFERRED) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     cluster.controller.resign("for the test")
     answer = cluster.ask(ElectLeadersRequest(topic_partitions=None), 2)
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
@@ -601,7 +603,6 @@ def test_S83_stale_brokers_and_unknown_topics() -> None:
     cluster = known()
     assert cluster.alter(1, [1], broker_epoch=99).error_code == ErrorCode.STALE_BROKER_EPOCH
     cluster.create("gone", [1])
-    cluster.brokers.silent.add(1)
     cluster.delete("gone")
     assert cluster.alter(1, [1], "gone").error_code == ErrorCode.UNKNOWN_TOPIC_ID
     answer = cluster.alter(1, [1], "gone", version=1)
@@ -697,7 +698,7 @@ def test_S86_delete_and_recreate() -> None:
     first_id = cluster.controller.state.topics["t"].topic_id
     cluster.kill(3)
     cluster.brokers.take()
-    # when the topic is deleted, then the living delete it, and the name is not free yet
+    # when the topic is deleted, then the living delete it, and nobody waits for 3
     assert cluster.delete("t") == 0
     lines = cluster.brokers.words()
     assert lines == [
@@ -708,17 +709,29 @@ def test_S86_delete_and_recreate() -> None:
         "1 delete t-0 LE -2",
         "2 delete t-0 LE -2",
     ]
-    assert cluster.create("t", [1]).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
-    assert cluster.delete("t") == 0  # again: no error
-    cluster.brokers.take()
-    # when 3 returns: stop, delete, forgotten
-    cluster.start(3)
-    assert cluster.brokers.words(3)[-2:] == ["stop t-0 LE -2", "delete t-0 LE -2"]
-    assert "t" not in cluster.controller.state.topics
     assert cluster.controller.state.configs == {}
+    assert cluster.delete("t") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     # then the name is free, for another topic
-    assert cluster.create("t", [1]).error_code == 0
-    assert cluster.controller.state.topics["t"].topic_id != first_id
+    assert cluster.create("t", [3, 1]).error_code == 0
+    second_id = cluster.controller.state.topics["t"].topic_id
+    assert second_id != first_id
+    cluster.brokers.take()
+    # when 3 returns: it is told all that it has, of which the old topic is no part
+    cluster.start(3)
+    (roles,) = [
+        request
+        for broker, request in cluster.brokers.said
+        if broker == 3 and isinstance(request, LeaderAndIsrRequest)
+    ]
+    metadata = next(
+        request
+        for broker, request in cluster.brokers.said
+        if broker == 3 and isinstance(request, UpdateMetadataRequest)
+    )
+    assert roles.type == metadata.type == FULL
+    assert [t.topic_id for t in roles.topic_states] == [second_id]
+    assert [t.topic_id for t in metadata.topic_states] == [second_id]
+    assert "follows 1 t-0 LE 0 PE 0 ISR [1] of [3, 1]" in cluster.brokers.words(3)
 
 
 def test_S86_the_answer_waits_for_the_replicas_that_live() -> None:
@@ -747,34 +760,69 @@ def test_S86_a_deletion_survives_the_controller() -> None:
     assert new.create("t", [1]).error_code == 0
 
 
-def test_S86_a_replica_that_could_not_be_deleted_is_tried_again_at_its_return() -> None:
+def test_S86_a_replica_that_could_not_be_deleted_is_said() -> None:
     cluster = Simulated(1, 2)
     cluster.create("t", [1, 2])
     cluster.brokers.bad_disks.add((2, "t"))
     assert cluster.delete("t") == 0
-    assert cluster.controller.deletions.replica_states("t") == {
-        (0, 1): "ReplicaDeletionSuccessful",
-        (0, 2): "ReplicaDeletionIneligible",
-    }
-    cluster.brokers.bad_disks.clear()
-    cluster.kill(2)
-    cluster.start(2)
+    assert "t-0 could not be deleted on broker 2: KAFKA_STORAGE_ERROR" in cluster.lines
     assert "t" not in cluster.controller.state.topics
 
 
-def test_S86_a_deletion_waits_for_a_reassignment() -> None:
+def test_S86_what_a_broker_could_not_read_of_a_topic_says_nothing_of_the_next() -> None:
+    # given 2 cannot read its replica of the first
+    cluster = Simulated(1, 2)
+    cluster.create("t", [2, 1])
+    cluster.brokers.bad_disks.add((2, "t"))
+    cluster.heartbeat(2, offline_log_dirs=[b"d" * 16])
+    assert cluster.state() == "leader 1 ISR [1] LE 1 PE 1"
+    cluster.delete("t")
+    # when it has none of the second either, then that is noticed, too
+    assert cluster.create("t", [2, 1]).error_code == 0
+    assert cluster.state() == "leader 1 ISR [1] LE 1 PE 1"
+    cluster.delete("t")
+    # and when it has the third, then it may lead
+    cluster.brokers.bad_disks.clear()
+    cluster.create("t", [2, 1])
+    assert cluster.state() == "leader 2 ISR [2, 1] LE 0 PE 0"
+    assert cluster.alter(2, [2]).error_code == 0
+    assert cluster.alter(2, [2, 1]).error_code == 0
+
+
+def test_S86_a_deletion_does_not_wait_for_a_reassignment() -> None:
     cluster = Simulated(1, 2)
     cluster.create("t", [1])
     reassign(cluster, [2])
     cluster.brokers.take()
     assert cluster.delete("t") == 0
-    assert cluster.brokers.words() == []
+    lines = cluster.brokers.words()
+    assert [line for line in lines if "delete" in line] == [
+        "2 delete t-0 LE -2",
+        "1 delete t-0 LE -2",
+    ]
     assert reassign(cluster, [1]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert cluster.alter(1, [1, 2]).error_code == 0
-    lines = cluster.brokers.words(2)
-    assert lines[-1] == "delete t-0 LE -2"
-    assert "leads t-0 LE 3 PE 4 ISR [2] of [2]" in lines
-    assert "t" not in cluster.controller.state.topics
+    assert cluster.ask(ListPartitionReassignmentsRequest(topics=None), 0).topics == []
+
+
+def test_S86_a_leader_that_has_not_heard_of_the_deletion_is_told_that_the_id_is_unknown() -> None:
+    cluster = Simulated(1, 2)
+    cluster.create("t", [1, 2])
+    first_id = cluster.controller.state.topics["t"].topic_id
+    cluster.delete("t")
+    cluster.create("t", [1, 2])
+    assert cluster.alter(1, [1], topic_id=first_id).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert cluster.state() == "leader 1 ISR [1, 2] LE 0 PE 0"
+
+
+def test_S86_a_journal_of_before_is_read_with_the_deletion_done() -> None:
+    cluster = Simulated(1, 2)
+    cluster.create("t", [1, 2], retention_ms="5")
+    topic_id = cluster.controller.state.topics["t"].topic_id.hex()
+    records = [*cluster.journal.records, ("deleting/t", {"id": topic_id})]
+    new = Simulated(journal=ListJournal(records))
+    assert new.controller.state.topics == {}
+    assert new.controller.state.configs == {}
+    assert not any(key.endswith("/t") for key, _ in new.controller.state.records())
 
 
 def test_S87_dir_failure() -> None:

@@ -13,19 +13,19 @@ import pytest
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import iter_batches
-from kwire.replication import replica_fetcher
+from kwire.replication import replica_control, replica_fetcher
 from kwire.replication.alter_partition import AlterPartitionManager
 from kwire.replication.cleaner import OffsetMap
 from kwire.replication.cluster_member import ClusterMember
 from kwire.replication.controller_brokers import BrokerRegistry
 from kwire.replication.controller_claim import ClaimedJournal
-from kwire.replication.controller_deletion import TopicDeletions
 from kwire.replication.controller_journal import StoreJournal
 from kwire.replication.controller_link import ControllerLink
 from kwire.replication.controller_partitions import PartitionControl
 from kwire.replication.isr import CommittedIsr, PendingExpandIsr, PendingShrinkIsr
 from kwire.replication.leader_epochs import LeaderEpochCache
 from kwire.replication.local_log import LocalLog
+from kwire.replication.metadata import MetadataCache
 from kwire.replication.partition import Partition
 from kwire.replication.producer_state import ProducerStateManager
 from kwire.replication.replica_manager import ReplicaManager
@@ -229,9 +229,14 @@ def consumers_read_to_the_log_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "read_bound", lambda self, params: self.log.log_end_offset)
 
 
-def a_deleted_replica_is_made_again(patch: pytest.MonkeyPatch) -> None:
-    """What a broker has deleted of a topic is ordered anew when it registers, and nobody deletes it any more."""
-    patch.setattr(TopicDeletions, "deleted_on", lambda self, broker_id, topic: set())
+def strays_are_kept(patch: pytest.MonkeyPatch) -> None:
+    """A broker goes on with a replica of a topic that was deleted while it was away."""
+    patch.setattr(replica_control, "_drop_strays", lambda manager, orders: None)
+
+
+def deleted_topics_stay_known(patch: pytest.MonkeyPatch) -> None:
+    """A broker that was cut off does not take from a full UpdateMetadata what has gone meanwhile."""
+    patch.setattr(MetadataCache, "_forget_unlisted", lambda self, request: [])
 
 
 def the_journal_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
@@ -332,11 +337,8 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (the_isr_is_joined_too_early, {"I21"}, _as_drawn),
     (duplicates_are_appended, {"I22", "I31"}, _as_drawn),
     (consumers_read_to_the_log_end, {"I17"}, _as_drawn),
-    (
-        a_deleted_replica_is_made_again,
-        {"I30", "I1"},
-        _only("power_cut", "kill", "delete_topic", "cut"),
-    ),
+    (strays_are_kept, {"I30", "I1"}, _only("delete_topic", "cut")),
+    (deleted_topics_stay_known, {"I30"}, _only("delete_topic", "isolate", "create_topic")),
     (the_journal_is_not_flushed, {"I13", "I25"}, _only("controller_power_cut", "kill")),
     (the_topic_id_is_not_flushed, {"I25"}, _only("power_cut", "create_topic")),
     (a_deposed_controller_goes_on, {"I13"}, _two_controllers("controller_pause", "kill")),
