@@ -107,17 +107,23 @@ def test_a_temporary_data_directory_is_gone_after_a_stop(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with kwire_up("--topic", "orders:3") as up:
         (data_dir,) = tmp_path.iterdir()
-        assert (data_dir / "orders-2").is_dir()
+        assert (data_dir / "kwire-controller.journal").is_file()
         assert up.stop()[0] == 0
         assert list(tmp_path.iterdir()) == []
 
 
 def test_a_data_directory_survives_a_stop_and_a_kill(tmp_path: Path) -> None:
-    data = str(tmp_path / "data")
-    for number, status in ((signal.SIGTERM, 0), (signal.SIGKILL, -9), (signal.SIGTERM, 0)):
-        with kwire_up("--data-dir", data, "--topic", "orders:2") as up:
-            assert sorted(p.name for p in Path(data).glob("orders-*")) == ["orders-0", "orders-1"]
+    data = tmp_path / "data"
+    both = ["orders-0", "orders-1"]  # made when they are needed, or at a clean stop
+    for number, status, options, names in (
+        (signal.SIGKILL, -9, ["--topic", "orders:2"], []),
+        (signal.SIGTERM, 0, [], both),
+        (signal.SIGKILL, -9, [], both),
+        (signal.SIGTERM, 0, [], both),
+    ):
+        with kwire_up("--data-dir", str(data), *options) as up:
             assert up.stop(number)[0] == status
+        assert sorted(path.name for path in data.glob("orders-*")) == names
 
 
 def test_options_reach_the_configuration(tmp_path: Path) -> None:
@@ -156,7 +162,7 @@ def test_json_logs_are_json_in_every_line() -> None:
         (["--nonsense"], ["--nonsense"]),
         (["--port", "70000"], ["--port", "70000"]),
         (["--brokers", "0"], ["--brokers", "x>=1"]),
-        (["--control-port", "8080"], ["--control-port 8080"]),
+        (["--control-port", "70000"], ["--control-port", "70000"]),
         (["-c", "num.partitions"], ["num.partitions", "key=value"]),
         (["-c", "num.partitions=many"], ["num.partitions", "many", "INT"]),
         (["-c", "num.partitions=0"], ["num.partitions", "0", "at least 1"]),

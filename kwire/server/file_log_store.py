@@ -5,9 +5,12 @@ are open at a time: a LogFile opens when it is first used and may be closed behi
 order), so that thousands of partitions do not meet the process's limit. `fsync=False` makes every flush a no-op: for
 temporary directories.
 
-Making a file is the dearest thing a file system does, and many topics are created and never written to. So the files
-of a new directory are not made before one of them is written to, listed or asked about; what is to stand in them
-waits in memory (`_newborn`). A process that is killed leaves an empty directory then, which says as much as they would.
+Making files and directories is the dearest thing a file system does, and many topics are created and never written
+to. So a new directory and the files in it are not made before one of them is written to, listed or asked about; what
+is to stand in them waits in memory (`_newborn`). They are made at a clean stop, unless the store is a temporary one: a
+process that is killed leaves nothing of them, which says as much as they would. The directories of a topic are made
+together: one flush of the root makes all their names durable. Of several log directories each makes its directories at
+once (`lazy_dirs`): where that fails another one gets the log.
 
 A new name is not on the disk before its directory is flushed, whatever was flushed of the file's content: the first
 flush of a file with a new name, or in a directory with one, does both (`new_names.py`), as LocalLog.flush does for new
@@ -23,6 +26,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from errno import EAGAIN, EINVAL, ENOENT, ENOTEMPTY
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kwire.replication.log_store import check_path
@@ -173,6 +177,7 @@ class FileLogStore:
         fsync: bool = True,
         max_open_files: int | None = None,
         shared: bool = False,
+        lazy_dirs: bool = True,
     ) -> None:
         """`shared`: other processes may use the directory, if they say so, too; they see to it that nothing is torn.
         `is_alone`: none of them does at this moment."""
@@ -182,6 +187,10 @@ class FileLogStore:
         self._open: dict[FileLogFile, None] = {}
         self._files: dict[str, dict[str, FileLogFile]] = {}  # directory → name → file
         self._newborn: dict[str, dict[str, bytes]] = {}  # directory → name → whole file
+        self._lazy_dirs = lazy_dirs
+        self._unmade: dict[
+            str, set[str]
+        ] = {}  # topic → newborn directories that are not made either
         self._background: ThreadPoolExecutor | None = None
         make_directories(self.root, flush=fsync)
         self._lock_fd, self.is_alone = lock_directory(self.root, shared=shared)
@@ -193,8 +202,9 @@ class FileLogStore:
             self._background.shutdown()
             self._background = None
         try:
-            for directory in list(self._newborn):
-                self.make_files(directory)
+            if self.fsync:
+                for directory in list(self._newborn):
+                    self.make_files(directory)
         finally:
             for file in self._open:
                 with suppress(OSError):  # of a disk that failed
@@ -209,10 +219,12 @@ class FileLogStore:
         return f"{self.root}/{path}"
 
     def make_files(self, directory: str) -> None:
-        """Makes the files of a new directory that only stand in memory so far."""
+        """Makes a new directory, or files of one, that only stand in memory so far."""
         waiting = self._newborn.get(directory)
         if waiting is None:
             return
+        if self._is_unmade(directory):
+            self._make_dirs_of(_topic(directory))
         for name, data in waiting.items():
             self._write(f"{directory}/{name}", data, flush=False)
         for file in self._files.get(directory, {}).values():
@@ -222,6 +234,23 @@ class FileLogStore:
                 file.is_made = True
                 self._note_name(file.path)
         del self._newborn[directory]
+
+    def _make_dirs_of(self, topic: str) -> None:
+        for directory in sorted(self._unmade[topic]):
+            with suppress(FileExistsError):
+                os.mkdir(self.full_path(directory))
+            self._note_name(directory)
+            self._forget_unmade(directory)
+
+    def _forget_unmade(self, path: str) -> None:
+        unmade = self._unmade.get(_topic(path))
+        if unmade is not None:
+            unmade.discard(path)
+            if not unmade:
+                del self._unmade[_topic(path)]
+
+    def _is_unmade(self, path: str) -> bool:
+        return path in self._unmade.get(_topic(path), ())
 
     def flush_names(self, path: str) -> None:
         """Makes a file's name durable, and those of the directories above it, where they are new."""
@@ -235,24 +264,31 @@ class FileLogStore:
     def list_dir(self, path: str = "") -> list[str]:
         self.make_files(path)
         try:
-            return sorted(os.listdir(self._checked(path) if path else self.root))
+            if path:
+                return sorted(os.listdir(self._checked(path)))
+            return sorted({*os.listdir(self.root), *chain(*self._unmade.values())})
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def make_dir(self, path: str) -> None:
         full = self._checked(path)
+        if path in self._newborn:
+            return
+        parent = path.rpartition("/")[0]
+        if parent:
+            self.make_dir(parent)
+            self.make_files(parent)
+        elif self._lazy_dirs:
+            if not os.path.exists(full):
+                self._newborn[path] = {}
+                self._unmade.setdefault(_topic(path), set()).add(path)
+            return
         try:
             os.mkdir(full)
-            self._newborn[path] = {}
-            self._note_name(path)
         except FileExistsError:
-            pass
-        except FileNotFoundError:
-            parent = path.rpartition("/")[0]
-            if not parent:
-                raise
-            self.make_dir(parent)
-            self.make_dir(path)
+            return
+        self._newborn[path] = {}
+        self._note_name(path)
 
     def open(self, path: str, *, create: bool = False) -> FileLogFile:
         directory, _, name = path.rpartition("/")
@@ -288,6 +324,8 @@ class FileLogStore:
         if directory in self._newborn and (
             name in self._newborn[directory] or name in self._files.get(directory, ())
         ):
+            return True
+        if self._is_unmade(path):
             return True
         return os.path.exists(self._checked(path))
 
@@ -357,15 +395,19 @@ class FileLogStore:
 
     def rename(self, old: str, new: str) -> None:
         source, target = self._checked(old), self._checked(new)
-        for path in (old, new):
-            self.make_files(path)
-            self.make_files(path.rpartition("/")[0])
-        if os.path.isdir(target):
+        if new in self._newborn or os.path.isdir(target):
             raise OSError(ENOTEMPTY, "the target is a directory", new)
-        os.rename(source, target)
+        if self._is_unmade(old) and "/" not in new:
+            self._forget_unmade(old)
+            self._unmade.setdefault(_topic(new), set()).add(new)
+            self._newborn[new] = self._newborn.pop(old)
+        else:
+            for path in (old, old.rpartition("/")[0], new.rpartition("/")[0]):
+                self.make_files(path)
+            os.rename(source, target)
+            if self._names is not None:
+                self._names.note_renamed(old, new)
         self._drop(new)
-        if self._names is not None:
-            self._names.note_renamed(old, new)
         directory, _, name = old.rpartition("/")
         file = self._files.get(directory, {}).pop(name, None)
         if file is not None:
@@ -390,6 +432,7 @@ class FileLogStore:
     def delete_dir(self, path: str) -> None:
         for directory in [d for d in self._newborn if d == path or d.startswith(f"{path}/")]:
             del self._newborn[directory]
+            self._forget_unmade(directory)
         for directory in [d for d in self._files if d == path or d.startswith(f"{path}/")]:
             for file in self._files.pop(directory).values():
                 file.close()
@@ -433,6 +476,11 @@ class FileLogStore:
         file = self._files.get(directory, {}).pop(name, None)
         if file is not None:
             file.close()
+
+
+def _topic(directory: str) -> str:
+    """The topic in "orders-0"; something of its own for any other name."""
+    return directory.rpartition("-")[0]
 
 
 def _write_all(fd: int, data: bytes, position: int) -> None:

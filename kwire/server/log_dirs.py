@@ -58,7 +58,12 @@ class LogDirs:
         try:
             for path in self.paths:
                 try:
-                    store = FileLogStore(path, fsync=fsync, max_open_files=max_open_files)
+                    store = FileLogStore(
+                        path,
+                        fsync=fsync,
+                        max_open_files=max_open_files,
+                        lazy_dirs=len(self.paths) == 1,
+                    )
                     self._stores.append(store)
                     if len(self.paths) > 1:
                         store.list_dir()  # one that cannot be listed is of no use

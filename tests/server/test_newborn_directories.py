@@ -1,4 +1,4 @@
-"""Files of a directory that nobody has written to yet are made when they must be, and as if they had always been."""
+"""A directory that nobody has written to yet is made, with its files, when it must be, and as if it had always been."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kwire.server.file_log_store import FileLogStore
+from kwire.server.log_dirs import LogDirs
 
 
 @pytest.fixture
@@ -26,17 +27,21 @@ def store(data: Path) -> Iterator[FileLogStore]:
     store.close()
 
 
-def on_disk(data: Path) -> list[str]:
-    return sorted(os.listdir(data / "t-0"))
+def on_disk(data: Path) -> list[str] | None:
+    """The files of the directory; None when it is not there."""
+    return sorted(os.listdir(data / "t-0")) if (data / "t-0").exists() else None
 
 
 def test_nothing_is_made_before_it_must_be(store: FileLogStore, data: Path) -> None:
-    assert on_disk(data) == []
+    assert os.listdir(data) == [".lock"]
+    assert store.list_dir() == [".lock", "t-0"]
+    assert store.exists("t-0") and not store.exists("u-0")
     assert store.exists("t-0/meta")
     assert store.exists("t-0/a.log")
     assert not store.exists("t-0/b.log")
     assert store.open("t-0/a.log").size == 0
-    assert on_disk(data) == []
+    store.make_dir("t-0")
+    assert on_disk(data) is None
 
 
 def test_the_first_append_makes_all_of_them(store: FileLogStore, data: Path) -> None:
@@ -91,8 +96,74 @@ def test_a_flushed_file_is_on_the_disk_at_once(store: FileLogStore, data: Path) 
 def test_a_renamed_directory_takes_them_along(store: FileLogStore, data: Path) -> None:
     file = store.open("t-0/a.log")
     store.rename("t-0", "t-0.x-delete")
+    assert store.list_dir() == [".lock", "t-0.x-delete"]
+    assert os.listdir(data) == [".lock"]
+    with pytest.raises(FileNotFoundError):
+        store.open("t-0/a.log")
     file.append([b"x"])
     assert sorted(os.listdir(data / "t-0.x-delete")) == ["a.log", "meta"]
+    assert on_disk(data) is None
+
+
+def test_a_renamed_file_is_made_first(store: FileLogStore, data: Path) -> None:
+    store.rename("t-0/a.log", "t-0/a.log.deleted")
+    assert on_disk(data) == ["a.log.deleted", "meta"]
+
+
+def test_nothing_takes_the_name_of_one(store: FileLogStore) -> None:
+    store.make_dir("u-0")
+    for other in ("u-0", "t-0/meta"):
+        with pytest.raises(OSError, match="the target is a directory"):
+            store.rename(other, "t-0")
+
+
+def test_a_directory_inside_one_is_made_at_once(store: FileLogStore, data: Path) -> None:
+    store.make_dir("t-0/inside")
+    store.make_dir("u-0/inside")
+    assert on_disk(data) == ["a.log", "inside", "meta"]
+    assert os.listdir(data / "u-0") == ["inside"]
+
+
+def test_one_that_is_there_is_not_new(store: FileLogStore, data: Path) -> None:
+    (data / "u-0").mkdir()
+    (data / "u-0" / "a.log").write_bytes(b"old")
+    store.make_dir("u-0")
+    assert store.open("u-0/a.log", create=True).size == 3
+
+
+def test_of_several_log_directories_each_makes_its_directories_at_once(tmp_path: Path) -> None:
+    dirs = LogDirs(f"{tmp_path}/a,{tmp_path}/b")
+    for opened in dirs.opened:
+        assert opened.store is not None
+        opened.store.make_dir("t-0")
+        opened.store.write_file("t-0/meta", b"", flush=False)
+    assert os.listdir(tmp_path / "a" / "t-0") == os.listdir(tmp_path / "b" / "t-0") == []
+    dirs.close()
+    assert os.listdir(tmp_path / "a" / "t-0") == ["meta"]
+
+
+def test_a_directory_that_cannot_be_made_fails_who_writes_first(
+    store: FileLogStore, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def disk_full(path: str) -> None:
+        raise OSError(28, "No space left on device", path)
+
+    file = store.open("t-0/a.log")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "mkdir", disk_full)
+        with pytest.raises(OSError, match="No space"):
+            file.append([b"x"])
+    assert file.size == 0
+    file.append([b"y"])
+    assert store.read_file("t-0/a.log") == b"y"
+
+
+def test_a_temporary_store_leaves_them_unmade_at_its_end(tmp_path: Path) -> None:
+    store = FileLogStore(str(tmp_path), fsync=False)
+    store.make_dir("t-0")
+    store.write_file("t-0/meta", b"", flush=False)
+    store.close()
+    assert os.listdir(tmp_path) == [".lock"]
 
 
 def test_a_deleted_directory_takes_them_along(store: FileLogStore, data: Path) -> None:
