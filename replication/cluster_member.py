@@ -8,7 +8,7 @@ Invariant: a node is reached where the last UpdateMetadata says; only controller
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kwire.replication.alter_partition import AlterPartitionManager
 from kwire.replication.controller_link import (
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from kwire.replication.metadata import Endpoint, MetadataCache
     from kwire.replication.outbox import Buffer, Outbox
     from kwire.replication.replica_manager import ReplicaManager
-
-_READY_CHECK_MS: Final = 2
-_TOLD_CHECK_MS: Final = 5
 
 
 class ClusterSettings:
@@ -99,7 +96,10 @@ class ClusterMember:
         self._controller_id = settings.controller_id  # whom to ask
         self._controller_told = -1  # who was so by the last UpdateMetadata
         self._held: list[Callable[[], None]] = []
-        self._untold: list[tuple[int, Callable[[], None]]] = []  # deadline in ms, call
+        self._untold: list[
+            tuple[int, Callable[[], None]]
+        ] = []  # deadline in ms, call; the first is due first
+        self._awaits_itself = False  # registered, and not yet told that it is alive
         self.peers = Peers(outbox, f"broker-{config.node_id}")
         self.link = ControllerLink(
             config.node_id,
@@ -170,14 +170,14 @@ class ClusterMember:
         for order in held:
             order()
         self.producer_ids.ask()
+        self._awaits_itself = True
         self._check_ready()
 
     def _check_ready(self) -> None:
-        if self._metadata.is_alive(self._replica_manager.node_id):
+        """UpdateMetadata comes by another connection than the answer to the registration."""
+        if self._awaits_itself and self._metadata.is_alive(self._replica_manager.node_id):
+            self._awaits_itself = False
             self._settings.on_ready()
-        else:  # UpdateMetadata comes by another connection than the answer to the registration
-            due_ms = self._clock.now_ms + _READY_CHECK_MS
-            self._timers.schedule("cluster-ready", due_ms, self._check_ready)
 
     # -- questions that only the cluster can answer --------------------------------------------------------------
 
@@ -189,21 +189,22 @@ class ClusterMember:
 
     def when_told(self, call: Callable[[], None]) -> None:
         """Calls back when the controller has, or after request.timeout.ms."""
-        now_ms = self._clock.now_ms
-        if not self._untold:
-            self._timers.schedule("cluster-told", now_ms + _TOLD_CHECK_MS, self._check_told)
-        self._untold.append((now_ms + self._config.request_timeout_ms, call))
+        self._untold.append((self._clock.now_ms + self._config.request_timeout_ms, call))
+        if len(self._untold) == 1:
+            self._timers.schedule("cluster-told", self._untold[0][0], self._call_those_told)
 
-    def _check_told(self) -> None:
+    def _call_those_told(self) -> None:
+        """All, when the controller has told; else those whose time is over."""
         now_ms, told = self._clock.now_ms, self.is_told
-        waiting, self._untold = self._untold, []
+        waiting = self._untold
+        self._untold = [each for each in waiting if not told and each[0] > now_ms]
+        if self._untold:
+            self._timers.schedule("cluster-told", self._untold[0][0], self._call_those_told)
+        else:
+            self._timers.cancel("cluster-told")
         for deadline_ms, call in waiting:
             if told or deadline_ms <= now_ms:
                 call()
-            else:
-                self._untold.append((deadline_ms, call))
-        if self._untold:
-            self._timers.schedule("cluster-told", now_ms + _TOLD_CHECK_MS, self._check_told)
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
@@ -224,6 +225,9 @@ class ClusterMember:
 
     def controller_told(self) -> None:
         """An UpdateMetadata was accepted. From a new controller: nothing more is expected of the one before."""
+        if self._untold and self.is_told:
+            self._call_those_told()
+        self._check_ready()
         current = self._metadata.controller_id
         if current == self._controller_told:
             return

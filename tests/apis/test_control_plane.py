@@ -184,6 +184,14 @@ def metadata_answers(driven: Driven) -> list[Any]:
     return [api.parse_response(api.ApiKey.METADATA, 12, data)[1] for data in datas]
 
 
+def update_metadata(version: int) -> bytes:
+    """The frame of the controller's first word."""
+    parts = api.encode_request(
+        api.ApiKey.UPDATE_METADATA, version, 7, "test", metadata_request(version)
+    )
+    return b"".join(bytes(part) for part in parts)[4:]
+
+
 def test_a_broker_that_knows_of_no_broker_yet_does_not_call_topics_unknown(driven: Driven) -> None:
     client = driven.open()
     question = MetadataRequest(
@@ -195,11 +203,11 @@ def test_a_broker_that_knows_of_no_broker_yet_does_not_call_topics_unknown(drive
     driven.broker.clock.now_ms += 1000
     driven.broker.tick()
     assert metadata_answers(driven) == []
-    driven.open()
-    assert driven.ask(metadata_request(8), 8).error_code == 0
-    driven.broker.clock.now_ms += 5
-    driven.broker.tick()
-    (answer,) = metadata_answers(driven)
+    driven.broker.receive_frame(driven.open(), update_metadata(8))
+    replies = [effect for effect in driven.outbox.drain() if isinstance(effect, Reply)]
+    (reply,) = [reply for reply in replies if reply.connection == client]
+    data = b"".join(bytes(part) for part in reply.parts)[4:]
+    answer: Any = api.parse_response(api.ApiKey.METADATA, 12, data)[1]
     assert [(topic.name, topic.error_code) for topic in answer.topics] == [("t", 0)]
     assert driven.frame(frame, client).topics[0].error_code == 0
 
@@ -346,6 +354,21 @@ def test_configurations_of_the_controller_replace_what_was_there(driven: Driven)
     assert (log.config.retention_ms, log.config.segment_bytes) == (5000, 1000000)
     driven.ask(envelope(principal, overrides(TOPIC_RESOURCE, "t")), 0)
     assert log.config.retention_ms != 5000 and log.config.segment_bytes != 1000000
+
+
+def test_what_a_list_of_all_configurations_does_not_name_has_none(driven: Driven) -> None:
+    test_every_version_of_leader_and_isr_makes_a_leader(driven, 7)
+    resources = [
+        overrides(TOPIC_RESOURCE, "t", retention_ms="5000"),
+        overrides(TOPIC_RESOURCE, "u", retention_ms="5000"),
+        overrides(BROKER_RESOURCE, "", log_retention_ms="7000"),
+    ]
+    driven.ask(envelope(controller_principal(1000, 1), *resources), 0)
+    everything = controller_principal(1000, 1, lists_all=True)
+    driven.ask(envelope(everything, resources[1]), 0)
+    assert driven.metadata.configured() == [(TOPIC_RESOURCE, "u")]
+    log = driven.manager.by_key["t", 0].log
+    assert log.config.retention_ms not in (5000, 7000)
 
 
 def test_configurations_of_anybody_else_are_refused(driven: Driven) -> None:
