@@ -41,20 +41,26 @@ _VERSIONS: Final = {
 _ALTER_CONFIGS_VERSION: Final = 2
 _PRINCIPAL = Struct(">4sii")
 _MARK: Final = b"kwct"
+_MARK_OF_ALL: Final = b"kwca"
 
 
-def controller_principal(controller_id: int, controller_epoch: int) -> bytes:
-    """What stands for a principal in the controller's own Envelope requests."""
-    return _PRINCIPAL.pack(_MARK, controller_id, controller_epoch)
+def controller_principal(
+    controller_id: int, controller_epoch: int, *, lists_all: bool = False
+) -> bytes:
+    """What stands for a principal in the controller's own Envelope requests.
+
+    `lists_all`: what the request does not name has no configuration."""
+    mark = _MARK_OF_ALL if lists_all else _MARK
+    return _PRINCIPAL.pack(mark, controller_id, controller_epoch)
 
 
-def principal_epoch(principal: bytes | None) -> int | None:
-    """The controller epoch in it; None when it is nobody's or a client's."""
+def read_principal(principal: bytes | None) -> tuple[int, bool] | None:
+    """The controller epoch in it, and whether all is listed; None when it is nobody's or a client's."""
     try:
         mark, _, epoch = _PRINCIPAL.unpack(principal or b"")
     except struct_error:
         return None
-    return epoch if mark == _MARK else None
+    return (epoch, mark == _MARK_OF_ALL) if mark in (_MARK, _MARK_OF_ALL) else None
 
 
 class _Queue:
@@ -108,8 +114,7 @@ class ControllerChannels:
         """A broker has registered (anew): it gets all configurations first, then what is sent from now on."""
         self.close(broker_id)
         self._queues[broker_id] = _Queue(broker_id)
-        if self._configs:
-            self._give(broker_id, self._config_request(self._configs))
+        self._give(broker_id, self._config_request(self._configs, lists_all=True))
 
     def close(self, broker_id: int) -> None:
         """A broker is gone: what it was to be told is dropped, nobody waits for it."""
@@ -136,7 +141,9 @@ class ControllerChannels:
         for broker_id in list(self._queues):
             self._give(broker_id, self._config_request({resource: overrides}))
 
-    def _config_request(self, configs: Mapping[tuple[int, str], Mapping[str, str]]) -> Message:
+    def _config_request(
+        self, configs: Mapping[tuple[int, str], Mapping[str, str]], *, lists_all: bool = False
+    ) -> Message:
         from kwire.protocol.schemas.configs import (
             AlterableConfig,
             AlterConfigsRequest,
@@ -159,7 +166,9 @@ class ControllerChannels:
         )
         return EnvelopeRequest(
             request_data=b"".join(parts)[4:],
-            request_principal=controller_principal(self._controller_id, self._controller_epoch()),
+            request_principal=controller_principal(
+                self._controller_id, self._controller_epoch(), lists_all=lists_all
+            ),
             client_host_address=b"",
         )
 

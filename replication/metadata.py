@@ -205,6 +205,10 @@ class MetadataCache:
         """Names of the resources of a type that have overrides, sorted."""
         return sorted(name for kind, name in self._configs if kind == resource_type)
 
+    def configured(self) -> list[tuple[int, str]]:
+        """(type, name) of all resources that have overrides."""
+        return list(self._configs)
+
     def is_alive(self, broker_id: int) -> bool:
         return broker_id in self.brokers
 

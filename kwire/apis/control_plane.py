@@ -7,7 +7,8 @@ is how tests drive a broker; `replication/replica_control.py` checks them and ca
 
 Envelope 0 is kwire's way to hand a broker its dynamic configurations, where Kafka's brokers read them from ZooKeeper
 or the metadata log: it holds an AlterConfigs request that lists all overrides that its resources have from now on, and
-names the controller's epoch in place of a principal. Old versions of UpdateMetadata are brought into the newest shape.
+names the controller's epoch in place of a principal; the first after a registration lists all resources that have
+any. Old versions of UpdateMetadata are brought into the newest shape.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from kwire.protocol.schemas.control_plane import (
     UpdateMetadataTopicState,
 )
 from kwire.replication.config import ConfigError
-from kwire.replication.controller_channels import principal_epoch
+from kwire.replication.controller_channels import read_principal
 from kwire.replication.controller_local import LocalListener
 
 if TYPE_CHECKING:
@@ -110,9 +111,10 @@ def _name_listeners(request: UpdateMetadataRequest) -> None:
 def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
     """Envelope v0 from the controller: configurations to be applied here."""
     manager = ctx.services.replica_manager
-    epoch = principal_epoch(request.request_principal)
-    if epoch is None:
+    principal = read_principal(request.request_principal)
+    if principal is None:
         return EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    epoch, lists_all = principal
     if epoch < manager.controller_epoch:
         return EnvelopeResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
     try:
@@ -124,17 +126,25 @@ def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> EnvelopeRe
         )
     except (MalformedMessage, KafkaError):
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-    response = _apply(ctx, inner)
+    response = _apply(ctx, inner, lists_all)
     parts = api.encode_response(header.api_key, header.api_version, header.correlation_id, response)
     return EnvelopeResponse(response_data=b"".join(parts)[4:])
 
 
-def _apply(ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+def _apply(
+    ctx: RequestContext, request: AlterConfigsRequest, lists_all: bool
+) -> AlterConfigsResponse:
     services = ctx.services
     listener = LocalListener(
         services.node_id, services.replica_manager, services.metadata, services.config
     )
     response = AlterConfigsResponse()
+    if lists_all:
+        # What was taken away while this broker was cut off; a topic's name may be another topic's now.
+        listed = {(r.resource_type, r.resource_name) for r in request.resources}
+        for resource_type, name in services.metadata.configured():
+            if (resource_type, name) not in listed:
+                listener.config_changed(resource_type, name, {})
     for resource in request.resources:
         answer = AlterConfigsResourceResponse(
             resource_type=resource.resource_type,

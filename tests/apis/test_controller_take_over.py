@@ -88,7 +88,8 @@ def test_it_takes_over_from_one_that_is_silent_and_knows_what_that_knew(pair: Pa
     pair.pass_time(2 * LOOK_MS, second)
     assert second.node.controller.active and second.node.controller.epoch == 2
     assert list(second.node.controller.state.topics) == ["t"]
-    assert set(second.acknowledge()) == {"UpdateMetadata to 1", "LeaderAndIsr to 1"}
+    told = {"Envelope to 1", "UpdateMetadata to 1", "LeaderAndIsr to 1"}
+    assert set(second.acknowledge()) == told
     heartbeat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch)
     assert second.ask(heartbeat, 1).error_code == 0
     assert second.ask(DescribeClusterRequest(), 0).controller_id == 1001

@@ -21,7 +21,7 @@ from kwire.replication.clock import Clock, Timers
 from kwire.replication.controller_channels import (
     ControllerChannels,
     controller_principal,
-    principal_epoch,
+    read_principal,
 )
 from kwire.replication.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
 from kwire.replication.outbox import HangUp, Outbox, Send
@@ -52,6 +52,14 @@ class Rig:
         )
         self.sent: list[Send] = []
         self.hung_up: list[int] = []
+
+    def open(self, broker: int) -> None:
+        """A broker registers, and has taken its configurations, of which there are none."""
+        self.channels.open(broker)
+        ((_, envelope),) = self.news()
+        assert configs(envelope, lists_all=True) == {}
+        self.answer()
+        self.heard.clear()
 
     def news(self) -> list[tuple[int, Any]]:
         """(broker, request) sent since the last look."""
@@ -93,8 +101,8 @@ class Rig:
 @pytest.fixture
 def rig() -> Rig:
     rig = Rig()
-    rig.channels.open(1)
-    rig.channels.open(2)
+    rig.open(1)
+    rig.open(2)
     return rig
 
 
@@ -136,11 +144,12 @@ def test_a_new_incarnation_gets_nothing_that_was_meant_for_the_old_one(rig: Rig)
     rig.channels.send(1, update(1))
     rig.channels.send(1, update(2))
     rig.news()
-    rig.channels.open(1)
+    old = rig.sent.pop()
+    rig.open(1)
     rig.channels.send(1, update(3))
     assert [r.controller_id for _, r in rig.news()] == [3]
     assert 1 in rig.hung_up
-    assert rig.peers.respond(rig.sent[0].correlation, b"late") is None
+    assert rig.peers.respond(old.correlation, b"late") is None
     assert rig.news() == [] and rig.heard == []
 
 
@@ -185,8 +194,8 @@ def test_who_waits_is_called_when_the_last_debtor_leaves_or_time_is_over(rig: Ri
     assert called == ["late", "left"]
 
 
-def configs(envelope: Any) -> dict[tuple[int, str], dict[str, str | None]]:
-    assert principal_epoch(envelope.request_principal) == 3
+def configs(envelope: Any, lists_all: bool = False) -> dict[tuple[int, str], dict[str, str | None]]:
+    assert read_principal(envelope.request_principal) == (3, lists_all)
     header = api.parse_request_header(envelope.request_data)
     inner, _ = AlterConfigsRequest.decode_from(
         envelope.request_data, header.body_position, header.api_version
@@ -206,26 +215,27 @@ def test_configurations_reach_everybody_and_a_newcomer_before_anything_else(rig:
     rig.channels.open(3)
     rig.channels.send(3, update(1))
     ((broker, envelope),) = rig.news()
-    assert broker == 3 and configs(envelope) == {
+    assert broker == 3 and configs(envelope, lists_all=True) == {
         (TOPIC_RESOURCE, "t"): {"retention.ms": "5"},
         (BROKER_RESOURCE, ""): {"log.retention.ms": "6"},
     }
     rig.channels.config_changed(TOPIC_RESOURCE, "t", {})
     rig.channels.open(4)
     ((_, envelope),) = [news for news in rig.news() if news[0] == 4]
-    assert configs(envelope) == {(BROKER_RESOURCE, ""): {"log.retention.ms": "6"}}
+    assert configs(envelope, lists_all=True) == {(BROKER_RESOURCE, ""): {"log.retention.ms": "6"}}
 
 
 def test_a_clients_principal_is_not_taken_for_the_controllers() -> None:
-    assert principal_epoch(controller_principal(1000, 7)) == 7
+    assert read_principal(controller_principal(1000, 7)) == (7, False)
+    assert read_principal(controller_principal(1000, 7, lists_all=True)) == (7, True)
     for other in (None, b"", b"User:alice", b"x" * 12):
-        assert principal_epoch(other) is None
+        assert read_principal(other) is None
 
 
 def test_what_a_step_was_to_send_to_a_broker_that_is_given_up_is_not_sent() -> None:
     rig = Rig()
-    rig.channels.open(1)
-    rig.channels.open(2)
+    rig.open(1)
+    rig.open(2)
     for broker in (1, 2):
         rig.channels.send(broker, LeaderAndIsrRequest())
     rig.channels.close(1)
