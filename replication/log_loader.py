@@ -530,7 +530,11 @@ def rebuild_producer_state(
             producers.map_end_offset = log_end_offset
             producers.take_snapshot(flush=False)
         return
-    was_empty = not producers.producers and producers.map_end_offset >= log_end_offset > 0
+    was_empty = (
+        not producers.producers
+        and producers.first_unstable_offset is None  # that of a producer that has expired may be
+        and producers.map_end_offset >= log_end_offset > 0
+    )
     producers.truncate_and_reload(log_start_offset, log_end_offset, wall_ms)
     if producers.map_end_offset < log_end_offset and not was_empty:
         for number, segment in enumerate(segments):

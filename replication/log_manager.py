@@ -253,18 +253,17 @@ class LogManager:
     # ---- the logs
 
     def get(self, topic: str, partition: int) -> Log | None:
-        key = (topic, partition)
-        for directory in self.directories:
-            log = directory.logs.get(key)
-            if log is not None and directory.failure is None:
-                return log
-        return None
+        return self._find(_logs_of, (topic, partition))
 
     def future(self, topic: str, partition: int) -> Log | None:
         """The partition's log in the directory to which it is being moved."""
-        key = (topic, partition)
+        return self._find(_future_logs_of, (topic, partition))
+
+    def _find(
+        self, logs_of: Callable[[LogDirectory], dict[TopicPartition, Log]], key: TopicPartition
+    ) -> Log | None:
         for directory in self.directories:
-            log = directory.future_logs.get(key)
+            log = logs_of(directory).get(key)
             if log is not None and directory.failure is None:
                 return log
         return None
@@ -506,9 +505,9 @@ class _Usable:
         return True
 
 
-def _logs_of(directory: LogDirectory) -> Iterable[TopicPartition]:
+def _logs_of(directory: LogDirectory) -> dict[TopicPartition, Log]:
     return directory.logs
 
 
-def _future_logs_of(directory: LogDirectory) -> Iterable[TopicPartition]:
+def _future_logs_of(directory: LogDirectory) -> dict[TopicPartition, Log]:
     return directory.future_logs

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 BATCHES_RETAINED = 5
 PRODUCER_ID_EXPIRATION_MS = 24 * 3600 * 1000
-LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
 
 _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEADER = Struct(">hIi")
@@ -354,14 +353,6 @@ class ProducerStateManager:
             and now_ms - entry.last_timestamp >= self.producer_id_expiration_ms
         )
 
-    def has_late_transaction(self, now_ms: int, max_transaction_timeout_ms: int) -> bool:
-        """The oldest open transaction has outlived any time-out: it hangs (KIP-664's metric)."""
-        for producer_id in self._ongoing.values():
-            entry = self.producers.get(producer_id)
-            age_ms = 0 if entry is None else now_ms - entry.last_timestamp
-            return age_ms > max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
-        return False
-
     # ---- truncation and snapshots
 
     def truncate_and_reload(self, log_start: int, log_end: int, now_ms: int) -> None:
@@ -424,10 +415,6 @@ class ProducerStateManager:
     def latest_snapshot_offset(self) -> int | None:
         snapshots = self._snapshots()
         return snapshots[-1] if snapshots else None
-
-    def oldest_snapshot_offset(self) -> int | None:
-        snapshots = self._snapshots()
-        return snapshots[0] if snapshots else None
 
     def delete_snapshot(self, offset: int) -> None:
         """That of the segment beginning at `offset`, which is being deleted. No error without one."""

@@ -493,6 +493,18 @@ def test_a_batch_cut_off_where_a_segment_began_is_no_duplicate_when_it_comes_aga
     assert one.log.log_end_offset == 2
 
 
+def test_truncation_reopens_a_transaction_whose_producer_has_expired() -> None:
+    one = OneLog()
+    one.append(b"t", producer=(8, 0, 0), transactional=True)
+    one.log.append_as_leader(marker(8, 0, commit=True), 0, origin=AppendOrigin.COORDINATOR)
+    one.log.producer_state.remove_expired_producers(NOW_MS + (48 << 30))
+    assert one.log.producer_state.producers == {} and one.log.high_watermark == 0
+    one.log.truncate_to(1)
+    one.append(b"x")
+    one.commit_all()
+    assert (one.log.high_watermark, one.log.last_stable_offset) == (2, 0)
+
+
 def test_truncation_reopens_a_transaction_and_forgets_its_abort() -> None:
     one = OneLog()
     one.append(b"t", producer=(8, 0, 0), transactional=True)
