@@ -207,10 +207,7 @@ class Partition:
         end_offset = self.log.log_end_offset
         self.leader_epoch_start_offset = end_offset
         # Before any append: a follower may ask for this epoch's end before it has a record.
-        try:
-            self.log.leader_epochs.assign(leader_epoch, end_offset)
-        except OSError as error:
-            raise self.log.storage_error(f"begin epoch {leader_epoch} of", error) from error
+        self.log.leader_epochs.assign(leader_epoch, end_offset, has_records=False)
         self.leader_epoch = leader_epoch
         now_ms, isr = self._host.clock.now_ms, self.isr_state.isr
         for replica in self.remote_replicas.values():
@@ -426,11 +423,9 @@ class Partition:
     def update_follower_fetch_state(self, request: FetchPartition, params: FetchParams) -> bool:
         """A follower's first read was served. True if the high watermark moved.
 
-        A fetch of an earlier incarnation of the broker is refused (KIP-903).
+        The ReplicaManager has refused earlier incarnations of the follower: of all partitions at once (KIP-903).
         """
         replica = self.follower(params.replica_id, request.current_leader_epoch)
-        if 0 <= params.replica_epoch < replica.broker_epoch:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         end_before = replica.log_end_offset
         replica.update_fetch_state(
             fetch_offset=request.fetch_offset,
