@@ -360,8 +360,10 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
                 from .wire import read_tags
 
                 position = read_tags(frame, position)[1]
-    except (struct_error, IndexError, UnicodeDecodeError) as error:
-        raise MalformedMessage(f"request header: {error}") from None
+    except (struct_error, IndexError):
+        raise MalformedMessage(f"request header: ends early, after {len(frame)} bytes") from None
+    except UnicodeDecodeError as error:
+        raise MalformedMessage(f"request header: client id: {error}") from None
     return RequestHeader(key, version, correlation_id, client_id, position)
 
 

@@ -49,7 +49,7 @@ class PartitionEvent:
         before, after = self.before, self.after
         parts = []
         if before.leader != after.leader:
-            parts.append(f"leader {before.leader} -> {after.leader}")
+            parts.append(f"leader {_leader(before.leader)} -> {_leader(after.leader)}")
         if before.isr != after.isr:
             parts.append(f"ISR {_ids(before.isr)} -> {_ids(after.isr)}")
         if before.elr != after.elr:
@@ -60,6 +60,10 @@ class PartitionEvent:
             parts.append("recovering")
         parts.append(f"leader epoch {after.leader_epoch}, partition epoch {after.partition_epoch}")
         return f"{self.topic}-{self.partition}: {', '.join(parts)} ({self.why})"
+
+
+def _leader(broker: int) -> str:
+    return "none" if broker < 0 else str(broker)
 
 
 def _ids(brokers: list[int]) -> str:

@@ -85,6 +85,8 @@ class ControllerLink:
         self._cluster_id = ""
         self._asked = False  # a registration or a heartbeat is under way
         self._asked_node = -1  # of whom
+        self.refusal = ErrorCode.NONE
+        """What the controller has said to the last registration."""
         self._disk_failures: list[bytes] = []
         self._untold_failures = False
         self._ending = False
@@ -156,8 +158,11 @@ class ControllerLink:
             self._later(_RETRY_MS, self._register)
             return
         assert response is not None
+        self.refusal = ErrorCode(response.error_code)
         if response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
             self._on_refused(f"the controller belongs to another cluster than {self._cluster_id}")
+        elif response.error_code == ErrorCode.INVALID_REQUEST:
+            self._on_refused(f"the controller takes no broker of id {self._node_id}: it is its own")
         elif response.error_code:
             # DUPLICATE_BROKER_REGISTRATION, say: until the other one's time is over.
             self._later(4 * _RETRY_MS, self._register)

@@ -227,9 +227,15 @@ class TopicControl:
         records: list[Record] = [topic_record(topic.name, topic.topic_id, topic.partitions)]
         if overrides:
             records.append(config_record(TOPIC_RESOURCE, topic.name, overrides))
-        self._controller.commit(records)
+        controller = self._controller
+        controller.commit(records)
+        if controller.report is not None:
+            replicas = len(topic.partitions[0].replicas)
+            controller.say(
+                f"{topic.name} has been created: {len(topic.partitions)} partitions, replication factor {replicas}"
+            )
         if overrides:
-            self._controller.config_changed(TOPIC_RESOURCE, topic.name, overrides)
+            controller.config_changed(TOPIC_RESOURCE, topic.name, overrides)
 
     def _result_configs(self, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
         """What the new topic's configuration is (KIP-525). The list without overrides is made once."""

@@ -269,7 +269,7 @@ class ReplicaFetcher:
             self.advance()
             return
         self._refused = 0
-        self._told = ""
+        self._heard()
         if not answered:
             # A quiet moment to notice what nobody tells: log starts moved by this broker's own retention, topic ids.
             self._touched.update(dict.fromkeys(self.states))
@@ -413,7 +413,7 @@ class ReplicaFetcher:
                 self._link_lost()
                 self.advance()
                 return
-            self._told = ""
+            self._heard()
             for partition, error, epoch, offset in answers(response):
                 asked_epoch, phase = asked.pop(partition, (-1, -1))
                 state = self._still_asking(partition, asked_epoch, phase)
@@ -522,7 +522,10 @@ class ReplicaFetcher:
     def _fenced(self, state: PartitionFetchState, asked_epoch: int) -> None:
         """The leader is in a later epoch. We hear of it from the controller, or have heard meanwhile."""
         if asked_epoch == state.current_leader_epoch:
-            self._fail(state, f"the leader is in a later epoch than {asked_epoch}")
+            self._fail(
+                state,
+                f"the leader is in a later epoch than {asked_epoch}, which the controller has yet to tell",
+            )
         else:
             self._retry(state)
 
@@ -544,15 +547,23 @@ class ReplicaFetcher:
             self._put(state)
         if why is not None:
             key = state.partition.key
-            self._manager.tell(f"{key[0]}-{key[1]} from {self.leader_id}, again later: {why}")
+            self._manager.tell(
+                f"{key[0]}-{key[1]} cannot be fetched from broker {self.leader_id}, tried again: {why}"
+            )
 
     def _delay_all(self, why: str) -> None:
         for state in list(self.states.values()):
             self._delay(state, None)
-        text = f"all {len(self.states)} partitions from {self.leader_id}, again later: {why}"
+        text = f"broker {self.leader_id} cannot be fetched from, tried again: {why}"
         if self.states and text != self._told:
             self._told = text
-            self._manager.tell(text)
+            self._manager.tell(f"{text} ({len(self.states)} partitions)")
+
+    def _heard(self) -> None:
+        """The leader has answered as it should."""
+        if self._told:
+            self._told = ""
+            self._manager.tell(f"broker {self.leader_id} is fetched from again")
 
     def _link_lost(self) -> None:
         self.session.begin_anew()

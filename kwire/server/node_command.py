@@ -4,7 +4,7 @@ Prints "ready id=… roles=… listeners=… bootstrap=…" when it is. SIGTERM 
 Under a supervisor (`--supervised`) what goes wrong at the start is a line on stdout, "failed STATUS TEXT", for the
 supervisor to tell, and the end of stdin is a clean stop without controlled shutdown: the cluster stops as a whole, or
 its supervisor has died. Lines on stdin are for tests: about the network ("cut 2", `NodeRunner.network`), or questions
-(`inside.py`); each is answered by a line.
+(`inside.py`); each is answered by a line. SIGUSR1: how the node is, in its log (`status.py`).
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ async def _run(settings: NodeSettings, supervised: bool) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     runner = NodeRunner(settings)
+    loop.add_signal_handler(signal.SIGUSR1, runner.tell_status)
     if not supervised:
         warn_unknown_keys(runner.config)
     else:

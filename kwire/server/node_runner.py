@@ -173,6 +173,12 @@ class NodeRunner:
         addresses = [settings.controller, *settings.more_controllers]
         where = ", ".join(format_address(host, port) for _, host, port in addresses)
         text = f"waiting for the controller at {where}"
+        member = getattr(getattr(self, "core", None), "member", None)
+        if member is not None and member.link.refusal:
+            text = (
+                f"waiting: the controller at {where} answers {member.link.refusal.name};"
+                f" is another broker {self.config.node_id} alive?"
+            )
         event(_log, logging.INFO, text, node_id=self.config.node_id)
 
     async def _bind(self) -> None:
@@ -338,6 +344,16 @@ class NodeRunner:
         from kwire.server import inside
 
         return inside.answer(self.node, self.core, question)
+
+    def tell_status(self) -> None:
+        """Writes into the log how the node is (SIGUSR1)."""
+        from kwire.server.status import snapshot_of_broker, snapshot_of_controller, tell
+
+        if not hasattr(self, "core"):
+            event(_log, logging.INFO, "is starting", node_id=self.config.node_id)
+            return
+        snapshot = snapshot_of_broker if self.settings.role == BROKER else snapshot_of_controller
+        tell(self.config.node_id, snapshot(self.core))
 
     def network(self, command: str) -> str:
         """For tests, the network between this node and another: "cut ID", "heal ID", "delay ID MS", about what this

@@ -63,6 +63,7 @@ def snapshot_of_broker(broker: Any) -> dict[str, Any]:
             }
             for (leader, fetcher_id), fetcher in manager.fetchers.fetchers.items()
         ]
+        found["failed"] = [f"{topic}-{index}" for topic, index in sorted(manager.fetchers.failed)]
         found["truncations"] = [
             f"{cut.topic}-{cut.partition} cut from {cut.from_offset} to {cut.to_offset}: {cut.why}"
             for cut in metrics.truncations[-_EVENTS_TOLD:]
@@ -97,6 +98,8 @@ def lines(status: dict[str, Any]) -> list[str]:
         f"{each['requests_per_second']:.1f} requests/s, {each['bytes_per_second']:.0f} bytes/s"
         for each in status.get("fetchers", ())
     ]
+    if status.get("failed"):
+        found.append(f"not followed any more: {', '.join(status['failed'])}")
     found += status.get("truncations", ())
     found += [f"earlier: {each}" for each in status.get("events", ())]
     return found

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from kwire.broker import Broker
+    from kwire.replication.log_directory import LogDirectory
     from kwire.server.log_dirs import LogDirs
     from kwire.server.temporary import TemporaryDirectory
 
@@ -112,9 +113,11 @@ class _Process:
                 disk_space=disk_space,
                 api_caps=self.caps,
                 cluster_id=self.settings.cluster_id,
-                report=lambda text: _log.warning("%s", text),
+                report=lambda text: logs.event(_log, logging.INFO, text),
+                warn=lambda text: logs.event(_log, logging.WARNING, text),
                 on_halt=halt,
             )
+            broker.services.log_manager.failure_listeners.append(_directory_failed)
             broker.start(endpoints(node))
         except (OSError, JournalError, KafkaError) as error:
             raise load_error(self.data_dir, error) from None
@@ -148,6 +151,16 @@ class _Process:
             remove(self.settings.ready_file)
         if self.folder is not None:
             self.folder.remove()
+
+
+def _directory_failed(directory: LogDirectory) -> None:
+    logs.event(
+        _log,
+        logging.WARNING,
+        "a log directory has failed",
+        log_dir=directory.path,
+        reason=directory.failure,
+    )
 
 
 def made_temporary(path: str) -> TemporaryDirectory:

@@ -198,8 +198,9 @@ def test_that_a_leader_is_dead_is_said_once_until_it_answers():
         rig.heal()
         rig[1].produce(1)
         rig.wait(2000)
-    line = "all 1 partitions from 1, again later: the connection was lost, or not made"
-    assert [each for each in said if "again later" in each] == [line, line]
+    lost = "broker 1 cannot be fetched from, tried again: the connection was lost, or not made (1 partitions)"
+    again = "broker 1 is fetched from again"
+    assert [each for each in said if "broker 1" in each] == [lost, again, lost, again]
 
 
 def test_consumers_that_wait_at_a_follower_are_woken():

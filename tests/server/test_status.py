@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,35 @@ def up(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+@contextmanager
+def node(
+    role: str, node_id: int, folder: Path, controller: str = ""
+) -> Iterator[subprocess.Popen[str]]:
+    """`kwire node`."""
+    more = ["--data-dir", str(folder)]
+    if controller:
+        more += ["--controller", controller]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kwire", "node", "--roles", role, "--id", str(node_id), *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ready(process: subprocess.Popen[str]) -> str:
+    """The ready line."""
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    assert line.startswith("ready id=")
+    return line
+
+
 def lines_until(process: subprocess.Popen[str], *wanted: str) -> list[str]:
     """What is logged, until each of `wanted` was."""
     assert process.stderr is not None
@@ -51,6 +81,36 @@ def test_a_cluster_tells_of_every_node(isolation: str) -> None:
         assert any("orders-0 follows " in line for line in found)
         process.send_signal(signal.SIGUSR1)  # and it can be asked again
         lines_until(process, "ActiveBrokerCount=3", *led)
+
+
+@pytest.mark.timeout(30)
+def test_a_node_by_hand_tells_of_itself_also_while_it_starts(tmp_path: Path) -> None:
+    with node("controller", 1000, tmp_path / "c") as controller:
+        address = ready(controller).partition("bootstrap=")[2]
+        with node("broker", 1, tmp_path / "1", f"1000@{address}") as broker:
+            ready(broker)
+            broker.send_signal(signal.SIGUSR1)
+            lines_until(broker, "PartitionCount=0 LeaderCount=0", "FetchErrors=0")
+        controller.send_signal(signal.SIGUSR1)
+        lines_until(controller, "controller 1000 is active with epoch 1", "ActiveControllerCount=1")
+    with node("broker", 2, tmp_path / "2", "1000@127.0.0.1:1") as broker:
+        lines_until(broker, "waiting for the controller")
+        broker.send_signal(signal.SIGUSR1)
+        lines_until(broker, "is starting")
+        assert broker.poll() is None
+
+
+@pytest.mark.timeout(30)
+def test_a_broker_whose_id_is_taken_says_so(tmp_path: Path) -> None:
+    with node("controller", 1000, tmp_path / "c") as controller:
+        address = f"1000@{ready(controller).partition('bootstrap=')[2]}"
+        with node("broker", 1, tmp_path / "1", address) as broker:
+            ready(broker)
+            with node("broker", 1, tmp_path / "again", address) as second:
+                lines_until(second, "DUPLICATE_BROKER_REGISTRATION; is another broker 1 alive?")
+        with node("broker", 1000, tmp_path / "1000", address) as broker:
+            lines_until(broker, "kwire node: the controller takes no broker of id 1000")
+            assert broker.wait(20) == 1
 
 
 @pytest.mark.timeout(30)
@@ -89,10 +149,12 @@ def test_lags_and_proposals_are_told() -> None:
         "bytes_per_second": 99.6,
     }
     status = {"counts": {"MaxLag": 4}, "partitions": [partition], "fetchers": [fetcher]}
-    assert lines({**status, "truncations": ["u-1 cut from 3 to 2: why"]}) == [
+    more = {"failed": ["u-3", "u-4"], "truncations": ["u-1 cut from 3 to 2: why"]}
+    assert lines({**status, **more}) == [
         "MaxLag=4",
         "t-0 leads, leader epoch 3, ISR 1,2 (proposed: 1,2,3): offsets 5 to 20, high watermark 18, 777 bytes; "
         "lag of 2: 2; lag of 3: not known, not in sync",
         "fetches from 2 (fetcher 0): 7 partitions, 2.0 requests/s, 100 bytes/s",
+        "not followed any more: u-3, u-4",
         "u-1 cut from 3 to 2: why",
     ]

@@ -1,0 +1,20 @@
+"""What the controller tells people."""
+
+from __future__ import annotations
+
+from controller_harness import Simulated
+
+
+def test_a_new_topic_is_told_in_one_line() -> None:
+    cluster = Simulated(1, 2, 3)
+    cluster.create("t", [1, 2], [2, 3])
+    assert cluster.lines[-1] == "t has been created: 2 partitions, replication factor 2"
+
+
+def test_a_partition_without_leader_is_led_by_none() -> None:
+    cluster = Simulated(1)
+    cluster.create("t", [1])
+    cluster.kill(1)
+    assert cluster.lines[-1].startswith("t-0: leader 1 -> none, ")
+    cluster.start(1)
+    assert cluster.lines[-1].startswith("t-0: leader none -> 1, ")
