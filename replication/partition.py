@@ -207,7 +207,10 @@ class Partition:
         end_offset = self.log.log_end_offset
         self.leader_epoch_start_offset = end_offset
         # Before any append: a follower may ask for this epoch's end before it has a record.
-        self.log.leader_epochs.assign(leader_epoch, end_offset, has_records=False)
+        try:
+            self.log.leader_epochs.assign(leader_epoch, end_offset)
+        except OSError as error:
+            raise self.log.storage_error(f"begin epoch {leader_epoch} of", error) from error
         self.leader_epoch = leader_epoch
         now_ms, isr = self._host.clock.now_ms, self.isr_state.isr
         for replica in self.remote_replicas.values():
