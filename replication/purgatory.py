@@ -222,7 +222,7 @@ class DelayedFetch(DelayedOperation):
     bytes are there or a new segment has begun (a read is of one); then, or when time is out, everything is read again.
     Who asks beyond what it may read yet waits, too: Kafka answers such a reader at once, again and again. A follower
     also hears of a high watermark that moved, a moment later: most often records come meanwhile, and the news with
-    them (Kafka lets it wait for as long as the fetch may; KIP-392 had it answered at once, KAFKA-9731 is why it is not).
+    them (Kafka lets it wait for as long as the fetch may; KIP-392 had it answered at once, which KAFKA-9731 ended).
     """
 
     __slots__ = (
@@ -356,9 +356,12 @@ def waits_in_vain(
     partitions: list[tuple[TopicPartition, FetchPartition]],
     first_read: list[FetchPartitionData],
 ) -> bool:
-    """Whether there is more for a reader in a later segment than it reads from: waiting brings it nothing of it."""
+    """Whether there is more for a reader in a later segment than it has read from: waiting brings it nothing of it.
+
+    One that has read nothing is at the end of what there is, maybe before a gap that compaction has left.
+    """
     for (key, request), data in zip(partitions, first_read, strict=True):
-        partition = manager.hosted(key)
+        partition = manager.hosted(key) if len(data.records) else None
         if partition is not None and partition.log.rolls_between(request.fetch_offset, data.bound):
             return True
     return False

@@ -350,6 +350,19 @@ def test_a_reader_of_an_earlier_segment_does_not_wait_for_what_its_read_cannot_r
     assert len(partitions(response)["t", 0].records) == 2 * len(batch)
 
 
+def test_a_reader_before_a_gap_at_the_end_waits(node, fetch, make_batch):
+    # given a log whose last records have been compacted away, and an empty segment after the gap
+    node.create()
+    node.produce(make_batch(b"a"))
+    log = node.log()
+    log.log_end_offset = 5
+    log.update_high_watermark(5)
+    log.roll()
+    waits = {"max_wait_ms": 500, "min_bytes": 1000}
+    assert fetch({("t", 0): 1}, **waits) is PARKED
+    assert fetch({("t", 0): 0}, **waits) is not PARKED
+
+
 @pytest.mark.parametrize("fields", [{"max_wait_ms": 0, "min_bytes": 1}, {"max_wait_ms": 500}])
 def test_nothing_to_wait_for_is_answered_at_once(node, fetch, fields):
     node.create()
