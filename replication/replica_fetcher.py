@@ -275,7 +275,7 @@ class ReplicaFetcher:
             self._touched.update(dict.fromkeys(self.states))
         diverging: list[tuple[PartitionFetchState, int, int]] = []
         for asked, data in answered:
-            state = self.states.get(asked.key)
+            state = self._followed(asked.key)
             if state is None:
                 continue
             if not state.is_answered_by(asked):
@@ -506,10 +506,19 @@ class ReplicaFetcher:
         self, key: TopicPartition, epoch: int, phase: int
     ) -> PartitionFetchState | None:
         """The state if what was asked for it in `epoch` is still of interest."""
-        state = self.states.get(key)
+        state = self._followed(key)
         if state is None or state.current_leader_epoch != epoch or state.phase != phase:
             return None
         return state if state.delay_until_ms is None else None
+
+    def _followed(self, key: TopicPartition) -> PartitionFetchState | None:
+        """The state; not that of a log whose directory has failed, of which we hear in the next tick: nothing is
+        written to it any more (UnifiedLog.maybeHandleIOException)."""
+        state = self.states.get(key)
+        if state is not None and self._manager.host.by_key.get(key) is not state.partition:
+            self._delay(state, None)
+            return None
+        return state
 
     def _on_lookup_error(self, state: PartitionFetchState, error: int, asked_epoch: int) -> None:
         if error == ErrorCode.FENCED_LEADER_EPOCH:

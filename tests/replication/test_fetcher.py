@@ -346,6 +346,20 @@ def test_truncations_are_counted_told_and_noted_on_disk():
     assert read_offsets(rig[2].store, "recovery-point-offset-checkpoint") == {T: 2}
 
 
+def test_an_answer_that_meets_a_disk_that_has_just_failed_is_not_written():
+    rig = Rig()
+    rig.lead(1, 0)
+    rig.wait(600)
+    log = rig[2].partition().log
+    rig[1].produce(1)
+    manager = rig[2].manager.log_manager
+    manager.fail(manager.directory_of(log), "a test")
+    rig.answer_one()
+    assert log.log_end_offset == 0
+    rig.wait(1000)
+    assert not rig[2].fetchers.fetchers.get((1, 0)) or T not in rig[2].fetchers.fetchers[1, 0].states
+
+
 def test_metrics():
     rig = Rig()
     rig[1].write((0, 10), (0, 10), index=0)
