@@ -165,6 +165,14 @@ class ErrorCode(IntEnum):
     CONTROLLER_ID_NOT_REGISTERED = 136
 
 
+def error_name(code: int) -> str:
+    """Kafka's name of an error code, also of one that nobody knows."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
 class KafkaError(Exception):
     """A rule of Kafka's refuses the request: `code` goes to the client, `message` where the API has room."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kwire.protocol.api import ApiKey
-from kwire.protocol.errors import ErrorCode
+from kwire.protocol.errors import ErrorCode, error_name
 from kwire.protocol.schemas.control_plane import (
     AlterPartitionRequest,
     BrokerState,
@@ -194,7 +194,7 @@ class AlterPartitionManager:
             if response is not None and response.error_code != self._last_error:
                 self._last_error = response.error_code
                 self._host.tell(
-                    f"AlterPartition answered {_name(response.error_code)}: sent again until it is not"
+                    f"AlterPartition answered {error_name(response.error_code)}: sent again until it is not"
                 )
             self._send_later()
             return
@@ -233,7 +233,7 @@ class AlterPartitionManager:
                 else f"back to {listed(partition.isr)}"
             )
             host.tell(
-                f"{name}: ISR {listed(proposal.state.proposed)} answered {_name(error)}: {what}"
+                f"{name}: ISR {listed(proposal.state.proposed)} answered {error_name(error)}: {what}"
             )
             return again
         moved = partition.commit_isr(
@@ -253,10 +253,3 @@ class AlterPartitionManager:
         if moved:
             host.complete_waiting(partition.key)
         return False
-
-
-def _name(error: int) -> str:
-    try:
-        return ErrorCode(error).name
-    except ValueError:
-        return f"error {error}"

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
-from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.errors import ErrorCode, KafkaError, error_name
 from kwire.replication.controller_batch import RequestBatch
 from kwire.replication.controller_brokers import BrokerRegistry
 from kwire.replication.controller_configs import ConfigControl
@@ -295,7 +295,7 @@ class Controller:
 
             stop_answered(self, broker_id, request, response)
         if response.error_code and self.report is not None:
-            self.say(f"broker {broker_id} answered a {kind} with error {response.error_code}")
+            self.say(f"broker {broker_id} answered a {kind} with {error_name(response.error_code)}")
 
     # --- brokers --------------------------------------------------------------------------------------------------
 

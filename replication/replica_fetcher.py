@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.errors import ErrorCode, KafkaError, error_name
 from kwire.replication.fetch_session_asking import NO_SESSION, FetchSessionAsking
 from kwire.replication.fetch_state import (
     FETCHING,
@@ -341,7 +341,7 @@ class ReplicaFetcher:
         elif error == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
             self._fail(state, "the leader has it in tiered storage, which kwire has not")
         else:
-            self._delay(state, f"the leader answered error {error}")
+            self._delay(state, f"the leader answered {error_name(error)}")
 
     def _refuse(self, response: FetchResponse) -> None:
         """The whole answer is of no use. Once a new session is tried at once; Kafka always does, and so may spin."""
@@ -350,7 +350,7 @@ class ReplicaFetcher:
         error = response.error_code
         if error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR or self._refused > 1:
             self._delay_all(
-                f"fetch answered with error {error}" if error else "unfit answer to a fetch"
+                f"it answers {error_name(error)}" if error else "unfit answer to a fetch"
             )
 
     # Out of range: the leader's log end, then maybe its log start (§3.5 of the design)
@@ -526,7 +526,7 @@ class ReplicaFetcher:
         elif error in _LEADER_IS_BEHIND:
             self._retry(state)
         else:
-            self._delay(state, f"the leader answered error {error}")
+            self._delay(state, f"the leader answered {error_name(error)}")
 
     def _fenced(self, state: PartitionFetchState, asked_epoch: int) -> None:
         """The leader is in a later epoch. We hear of it from the controller, or have heard meanwhile."""

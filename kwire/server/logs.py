@@ -67,7 +67,8 @@ class JsonFormatter(logging.Formatter):
             "event": record.getMessage(),
         }
         fields: dict[str, object] = getattr(record, "fields", {})
-        line.update((key, value) for key, value in fields.items() if key not in line)
+        values: dict[str, object] = getattr(record, "values", {})  # what the text has in words
+        line.update((k, v) for k, v in {**values, **fields}.items() if k not in line)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)

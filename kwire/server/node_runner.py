@@ -114,6 +114,7 @@ class NodeRunner:
         self._dirs: LogDirs | FileLogStore | None = None
         self._ready = asyncio.Event()
         self._refusal: str | None = None
+        self._waiting: asyncio.TimerHandle | None = None
         self._ended = False
 
     @property
@@ -144,10 +145,8 @@ class NodeRunner:
 
         dirs = split_dirs(self.settings.data_dir)
         check_node(dirs, is_controller=self.settings.role == CONTROLLER)
-        waiting = None
         if self.settings.role == BROKER:
-            loop = asyncio.get_running_loop()
-            waiting = loop.call_later(_SILENT_SECONDS, self._say_what_is_waited_for)
+            self._say_later("")
         try:
             await self._bind()
             cluster_id = await self._cluster_id()
@@ -164,22 +163,32 @@ class NodeRunner:
             self.kill()
             raise
         finally:
-            if waiting is not None:
-                waiting.cancel()
+            if self._waiting is not None:
+                self._waiting.cancel()
 
-    def _say_what_is_waited_for(self) -> None:
+    def _say_later(self, told: str) -> None:
+        """While the start lasts: every second what is waited for, unless it is what was `told` before."""
+        loop = asyncio.get_running_loop()
+        self._waiting = loop.call_later(_SILENT_SECONDS, self._say_what_is_waited_for, told)
+
+    def _say_what_is_waited_for(self, told: str) -> None:
+        text = self._what_is_waited_for()
+        if text != told:
+            event(_log, logging.INFO, text, node_id=self.config.node_id)
+        self._say_later(text)
+
+    def _what_is_waited_for(self) -> str:
         settings = self.settings
         assert settings.controller is not None
         addresses = [settings.controller, *settings.more_controllers]
         where = ", ".join(format_address(host, port) for _, host, port in addresses)
-        text = f"waiting for the controller at {where}"
         member = getattr(getattr(self, "core", None), "member", None)
         if member is not None and member.link.refusal:
-            text = (
+            return (
                 f"waiting: the controller at {where} answers {member.link.refusal.name};"
                 f" is another broker {self.config.node_id} alive?"
             )
-        event(_log, logging.INFO, text, node_id=self.config.node_id)
+        return f"waiting for the controller at {where}"
 
     async def _bind(self) -> None:
         """The port of this node's last run may take a moment to become free."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from kwire.server.logs import event
-
 if TYPE_CHECKING:
     from typing import Any
 
@@ -89,20 +87,33 @@ def snapshot_of_controller(core: Any) -> dict[str, Any]:
 
 def lines(status: dict[str, Any]) -> list[str]:
     """A snapshot as text."""
+    return [text for text, _ in _entries(status)]
+
+
+def _entries(status: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Each line, and what it tells as values."""
     counts = status["counts"]
-    found = [status["role"]] if "role" in status else []
-    found += [" ".join(f"{name}={value}" for name, value in counts.items())]
-    found += [_partition_line(partition) for partition in status.get("partitions", ())]
-    found += [
-        f"fetches from {each['leader']} (fetcher {each['id']}): {each['partitions']} partitions, "
-        f"{each['requests_per_second']:.1f} requests/s, {each['bytes_per_second']:.0f} bytes/s"
-        for each in status.get("fetchers", ())
-    ]
-    if status.get("failed"):
-        found.append(f"not followed any more: {', '.join(status['failed'])}")
-    found += status.get("truncations", ())
-    found += [f"earlier: {each}" for each in status.get("events", ())]
+    found: list[tuple[str, dict[str, Any]]] = []
+    if "role" in status:
+        found.append((status["role"], {}))
+    found.append(
+        (" ".join(f"{name}={value}" for name, value in counts.items()), {"counts": counts})
+    )
+    found += [(_partition_line(each), {"partition": each}) for each in status.get("partitions", ())]
+    found += [(_fetcher_line(each), {"fetcher": each}) for each in status.get("fetchers", ())]
+    failed = status.get("failed")
+    if failed:
+        found.append((f"not followed any more: {', '.join(failed)}", {"failed": failed}))
+    found += [(text, {}) for text in status.get("truncations", ())]
+    found += [(f"earlier: {text}", {}) for text in status.get("events", ())]
     return found
+
+
+def _fetcher_line(fetcher: dict[str, Any]) -> str:
+    return (
+        f"fetches from {fetcher['leader']} (fetcher {fetcher['id']}): {fetcher['partitions']} partitions, "
+        f"{fetcher['requests_per_second']:.1f} requests/s, {fetcher['bytes_per_second']:.0f} bytes/s"
+    )
 
 
 def _partition_line(partition: dict[str, Any]) -> str:
@@ -126,6 +137,6 @@ def _partition_line(partition: dict[str, Any]) -> str:
 
 
 def tell(node_id: int, status: dict[str, Any]) -> None:
-    """Writes a snapshot into the log."""
-    for line in lines(status):
-        event(_log, logging.INFO, line, node_id=node_id)
+    """Writes a snapshot into the log; as JSON each line has its values, too."""
+    for text, values in _entries(status):
+        _log.info("%s", text, extra={"fields": {"node_id": node_id}, "values": values})

@@ -211,7 +211,11 @@ def test_S54_leader_and_isr_ends_a_pending_proposal():
 
 def test_S16_the_incarnation_that_fetched_last_is_known_if_it_said_so():
     leader = Leader()
-    for epoch in (7, -1, 8):  # -1: of a broker that was downgraded, say; proposals then leave it open
+    for epoch in (
+        7,
+        -1,
+        8,
+    ):  # -1: of a broker that was downgraded, say; proposals then leave it open
         leader.fetch(2, 0, replica_epoch=epoch)
         assert leader.partition.remote_replicas[2].broker_epoch == epoch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.server.status import lines
+from kwire.server import logs
+from kwire.server.status import lines, tell
 
 
 @contextmanager
@@ -122,6 +124,16 @@ def test_a_broker_alone_tells_of_itself() -> None:
             "PartitionCount=1 LeaderCount=1",
             "orders-0 leads, leader epoch 0, ISR 1: offsets 0 to 0, high watermark 0, 0 bytes",
         )
+
+
+def test_as_json_the_values_are_told_too(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info", as_json=True)
+    tell(3, {"counts": {"MaxLag": 4}, "failed": ["u-3"], "truncations": ["u-1 cut"]})
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [each["event"] for each in told] == ["MaxLag=4", "not followed any more: u-3", "u-1 cut"]
+    assert told[0]["counts"] == {"MaxLag": 4}
+    assert told[1]["failed"] == ["u-3"]
+    assert {each["node_id"] for each in told} == {3}
 
 
 def test_lags_and_proposals_are_told() -> None:
