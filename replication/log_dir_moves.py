@@ -123,6 +123,7 @@ class LogDirMoves:
 
     def _copy(self, current: Log, future: Log) -> None:
         future.config = current.config
+        recovery_point = future.recovery_point
         if (
             future.log_end_offset < current.log_start_offset
             or future.log_start_offset > current.log_end_offset
@@ -140,6 +141,9 @@ class LogDirMoves:
             append_replicated(future, data.records, _ANY_EPOCH)
             left_bytes -= len(data.records)
         take_over_offsets(future, current.high_watermark, current.log_start_offset)
+        if future.recovery_point < recovery_point:
+            # On the disk, too, it must not be above what comes next: a recovery would not look at that.
+            self._logs.checkpoint_recovery_points(flush=True)
 
     def _cut(self, current: Log, future: Log) -> None:
         """The current log may have been cut since the last piece, and have other records there now."""

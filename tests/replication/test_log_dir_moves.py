@@ -19,6 +19,7 @@ from kwire.protocol.schemas.cluster import (
     AlterReplicaLogDirTopic,
     DescribeLogDirsRequest,
 )
+from kwire.replication.checkpoints import RECOVERY_POINTS, read_offsets
 from kwire.replication.log import AppendOrigin, Log
 
 
@@ -180,11 +181,16 @@ def test_what_the_current_log_loses_on_its_way_the_new_one_loses(
     step(two)
     future = two.node.log_manager.future("t", 0)
     assert future is not None and future.log_end_offset > 5
+    future.flush()
+    two.node.log_manager.checkpoint_recovery_points(flush=True)
     # when the current log is cut within the first epoch and goes on otherwise
     log.truncate_to(3)
     for _ in range(9):
         log.append_as_leader(batch(b"new"), 5)
     before = state(log)
+    step(two)
+    # then a recovery will look at all that is new there
+    assert read_offsets(two.stores[B], RECOVERY_POINTS)["t", 0] <= 3 < future.log_end_offset
     while two.where(0) == A:
         step(two)
     moved(two, before)
