@@ -30,7 +30,7 @@ from kwire.options import (
 )
 from kwire.outside import Outside
 from kwire.server.admin import PREFERRED, REQUEST_SECONDS, UNCLEAN
-from kwire.views import NO_LEADER, BrokerState, Partition
+from kwire.views import NO_LEADER, BrokerState, ControllerState, NodeState, Partition
 from kwire.waiting import Observations
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from typing import Any, Self, TypeVar
 
     from kwire.containers import Containers
-    from kwire.server.handles import Handle
-    from kwire.views import BrokerHandle
+    from kwire.server.supervisor import Supervisor
+    from kwire.views import NodeHandle
 
     T = TypeVar("T")
 
@@ -49,10 +49,10 @@ _POLL_SECONDS = 0.002
 _NAME_CHARACTERS = 100  # of a topic, in what is said of it
 
 
-class Broker(BrokerState):
-    """One broker of a cluster that was started here."""
+class _Node(NodeState):
+    """One node of a cluster that was started here."""
 
-    def __init__(self, cluster: Cluster, handle: BrokerHandle) -> None:
+    def __init__(self, cluster: Cluster, handle: NodeHandle) -> None:
         super().__init__(handle)
         self._cluster = cluster
 
@@ -63,29 +63,40 @@ class Broker(BrokerState):
             await self._handle.kill()
 
     async def stop(self) -> None:
-        """A controlled shutdown: leaderships move away first, then its logs are closed cleanly."""
+        """A clean stop. Of a broker, with a controlled shutdown: leaderships move away first, then its logs are
+        closed. Of a controller: another takes over at once, if there is one."""
         await self.resume()
         await self._cluster.inside.keep_failures(self.id)
         with translated():
             await self._handle.stop()
 
     async def start(self) -> None:
-        """Starts it again, with its port and its directory; returns when the controller has taken it up."""
+        """Starts it again, with its port and its directory. A broker: returns when the controller has taken it up."""
+        await self._handle.notice_end()
         if self.running:
-            raise errors.ClusterStateError(f"broker {self.id} runs already")
+            raise errors.ClusterStateError(f"{self._kind} {self.id} runs already")
         self._handle.expect(self._cluster.network.commands_of(self.id))
         with translated():
             await self._handle.start()
 
     async def pause(self) -> None:
-        """Lets it stand still, its sockets open, as SIGSTOP does. Its lease runs out (broker.session.timeout.ms)."""
-        require_answering(self._handle)
+        """Lets it stand still, its sockets open, as SIGSTOP does. Its lease runs out (broker.session.timeout.ms; a
+        controller's: controller.quorum.fetch.timeout.ms)."""
+        require_answering(self._handle, self._kind)
         await _done(self._handle.pause())
 
     async def resume(self) -> None:
         """Undoes `pause`."""
         if self.paused:
             await _done(self._handle.resume())
+
+
+class Broker(BrokerState, _Node):
+    """One broker of a cluster that was started here."""
+
+
+class Controller(ControllerState, _Node):
+    """One controller of a cluster that was started here. When none is active, no leader is elected, no topic made."""
 
 
 class Cluster:
@@ -100,24 +111,27 @@ class Cluster:
         data_dir: str | os.PathLike[str] | None = None,
         topics: Iterable[str] | Mapping[str, int] = (),
         recent_requests: bool = False,
+        controllers: int = 1,
     ) -> None:
         """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker".
 
         `data_dir` (or log.dirs in `config`): for data that stays; without, a temporary directory. `topics`: made at
         the start: "NAME[:PARTITIONS[:REPLICATION]]" each, or names and numbers of partitions. `recent_requests`: each
-        broker keeps the last 20 of its clients, for `describe`. ConfigurationError."""
+        broker keeps the last 20 of its clients, for `describe`. `controllers`: how many; one of them is active, the
+        others take over from it. ConfigurationError."""
         self._topics = parse_topics(topics)
         texts = config_texts(config)
         self._backend: Launched | Containers | Outside
         if isolation == DOCKER:
             from kwire.containers import Containers
 
-            self._backend = Containers(brokers, texts, data_dir)
+            self._backend = Containers(brokers, texts, data_dir, recent_requests, controllers)
         else:
             self._backend = Launched(
-                NodeLauncher(brokers, texts, isolation, data_dir, recent_requests)
+                NodeLauncher(brokers, texts, isolation, data_dir, recent_requests, controllers)
             )
         self._brokers: dict[int, Broker] = {}
+        self._controllers: dict[int, Controller] = {}
         self.network = Network(self)
         """`cut`, `heal` and `delay` between brokers."""
         self.observations = Observations()
@@ -130,6 +144,14 @@ class Cluster:
         cluster = cls()
         cluster._backend = outside = Outside(bootstrap_servers)
         await outside.connect()
+        return cluster
+
+    @classmethod
+    def of(cls, supervisor: Supervisor, *, recent_requests: bool = False) -> Self:
+        """The cluster of a supervisor that runs on this loop, and that is stopped by whoever started it."""
+        cluster = cls()
+        cluster._backend = Launched.adopt(supervisor, recent_requests)
+        cluster._name_nodes()
         return cluster
 
     @property
@@ -149,8 +171,7 @@ class Cluster:
         inside = self.inside
         await inside.start()
         try:
-            handles = inside.handles
-            self._brokers = {node_id: Broker(self, handle) for node_id, handle in handles.items()}
+            self._name_nodes()
             there = await inside.topics() if self._topics else {}
             for name, partitions, replication in self._topics:
                 if name not in there:
@@ -158,6 +179,13 @@ class Cluster:
         except BaseException:
             await inside.abandon()
             raise
+
+    def _name_nodes(self) -> None:
+        inside = self.inside
+        self._brokers = {id_: Broker(self, handle) for id_, handle in inside.handles.items()}
+        self._controllers = {
+            id_: Controller(self, handle) for id_, handle in inside.controllers.items()
+        }
 
     async def stop(self) -> None:
         """Stops everything. InternalError when a broker has met an error of kwire's own, StartError when one cannot be
@@ -201,8 +229,26 @@ class Cluster:
 
     @property
     def controller_id(self) -> int:
-        """The controller's node id, for `network.cut`: no broker's."""
+        """The controller's node id, for `network.cut`: no broker's. Of several controllers, the first one's."""
         return self._require_inside("the controller").controller_id
+
+    @property
+    def controllers(self) -> list[Controller]:
+        """All controllers, also those that do not run. NotSupportedError from outside."""
+        return [self._controllers[each] for each in self._require_inside("controllers").controllers]
+
+    def controller(self, controller_id: int) -> Controller:
+        """One controller. ClusterStateError when there is none of this id."""
+        controllers = self._require_inside(f"controller {controller_id}").controllers
+        if controller_id not in controllers:
+            raise errors.ClusterStateError(
+                f"there is no controller {controller_id!r}; the controllers are {list(controllers)}"
+            )
+        return self._controllers[controller_id]
+
+    async def active_controller(self) -> Controller:
+        """The controller that decides now. BrokerNotAvailableError when there is none."""
+        return self._controllers[await self._require_inside("controllers").active_controller()]
 
     def broker(self, broker_id: int) -> Broker:
         """One broker. ClusterStateError when there is none of this id."""
@@ -250,11 +296,10 @@ class Cluster:
         """Makes it as new: all brokers run, the network is whole, no topics, no groups, no dynamic configurations."""
         if not self.external:
             await self.network.heal()
-            for node_id in self.inside.handles:
-                broker = self._brokers[node_id]
-                await broker.resume()
-                if not broker.running:
-                    await broker.start()
+            for node in (*self.controllers, *self.brokers):
+                await node.resume()
+                if not node.running:
+                    await node.start()
             await self.inside.made_whole()
         names = list(await self._backend.topics())
         if names:
@@ -332,11 +377,30 @@ class Cluster:
         if not self.started:
             return "the cluster is stopped"
         lines = [] if self.external else [repr(broker) for broker in self.brokers]
-        async for partition in self._all_partitions():
-            lines.append(str(partition))
+        if not self.external and len(self.controllers) > 1:
+            lines += await self._controllers_told()
+        try:
+            async for partition in self._all_partitions():
+                lines.append(str(partition))
+        except errors.BrokerNotAvailableError as error:  # no controller, say
+            lines.append(str(error))
         if not self.external:
-            lines += await self.inside.requests_told()
+            lines += await self._requests_told()
         return "\n".join(lines)
+
+    async def _requests_told(self) -> list[str]:
+        kept = await self.inside.requests_kept()
+        if not any(kept.values()):
+            return []
+        from kwire.recent import told
+
+        return ["last requests of clients:", *told(kept)]
+
+    async def _controllers_told(self) -> list[str]:
+        active = None
+        with suppress(errors.KwireError):
+            active = await self.active_controller()
+        return [f"{each!r}{' active' if each is active else ''}" for each in self.controllers]
 
     async def _all_partitions(self) -> AsyncIterator[Partition]:
         for topic, count in (await self.topics()).items():
@@ -351,8 +415,8 @@ class Cluster:
         """What was started here."""
         return self._require_inside("its inside")
 
-    def node(self, node_id: int) -> Handle:
-        """A broker's launcher, or the controller's. ClusterStateError; NotSupportedError."""
+    def node(self, node_id: int) -> NodeHandle:
+        """What starts and ends a broker or a controller. ClusterStateError; NotSupportedError."""
         try:
             return self._require_inside("the network between brokers").node(node_id)
         except KeyError:
@@ -362,7 +426,8 @@ class Cluster:
         """NodeRunner.network at a node; one that does not run hears of it when it starts."""
         handle = self.node(node_id)
         if handle.running:
-            require_answering(handle)  # a paused one cannot hear it
+            kind = Broker._kind if node_id in self._brokers else Controller._kind
+            require_answering(handle, kind)  # a paused one cannot hear it
             with translated():
                 await handle.network(command)
 

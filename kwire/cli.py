@@ -14,7 +14,11 @@ from kwire import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
+
+    from kwire.server.http import Handler, HttpError
+    from kwire.server.supervisor import Supervisor
 
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _MAX_PARTITIONS = 10_000
@@ -157,8 +161,12 @@ def cli() -> None:
 @click.option(
     "--control-port",
     type=click.IntRange(0, 65535),
-    default=0,
-    help="Port of the HTTP control API (not in this version: 0 only).",
+    help="Port of the HTTP control API of several brokers, on 127.0.0.1.  [default: the kernel's choice]",
+)
+@click.option(
+    "--recent-requests",
+    is_flag=True,
+    help="Each of several brokers keeps its clients' last 20 requests, for the control API.",
 )
 @click.option(
     "--ready-file", metavar="PATH", type=_path, help="Write the ready line as JSON to this file."
@@ -171,23 +179,22 @@ def cli() -> None:
 )
 @_log_level_option
 @_log_json_option
-def up(
-    control_port: int,
-    **options: object,
-) -> None:
+def up(**options: object) -> None:
     """Start a cluster in the foreground; Ctrl-C stops it cleanly.
 
-    Prints one line when it is ready: "ready bootstrap=127.0.0.1:9092", all brokers with commas between.
+    Prints one line when it is ready: "ready bootstrap=127.0.0.1:9092", all brokers with commas between;
+    of several, also "control=http://127.0.0.1:41234", for `kwire ctl` and docs/control.md.
     """
-    if control_port:
-        _fail(
-            2,
-            f"kwire up: --control-port {control_port}: this version has no control API; only 0 is allowed",
-        )
     from kwire.server.settings import UpSettings
     from kwire.server.up import run_up
 
-    status = run_up(UpSettings(**options))  # type: ignore[arg-type]  # the options above
+    def make_control(supervisor: Supervisor) -> tuple[Handler, Callable[[Exception], HttpError]]:
+        from kwire.control import control_of
+
+        return control_of(supervisor, recent_requests=settings.recent_requests)
+
+    settings = UpSettings(make_control=make_control, **options)  # type: ignore[arg-type]  # the options above
+    status = run_up(settings)
     # Nothing is left to be cleaned up that the kernel does not clean up faster.
     sys.exit(status)
 
@@ -288,6 +295,48 @@ def node(supervised: bool, log_level: str, log_json: bool, **options: object) ->
     from kwire.server.node_command import node_settings, run_node
 
     sys.exit(run_node(lambda: node_settings(**options), log_level, log_json, supervised))  # type: ignore[arg-type]  # the options above
+
+
+@cli.command(
+    epilog="\b\nExamples:\n  kwire ctl --control http://127.0.0.1:41234 broker start 2\n"
+    "  kwire ctl --ready-file ready.json controller kill 1000\n  kwire ctl status"
+)
+@click.option(
+    "--control",
+    metavar="URL",
+    envvar="KWIRE_CONTROL",
+    help="Where the control API is, as the ready line tells.  [env var: KWIRE_CONTROL]",
+)
+@click.option(
+    "--ready-file", metavar="FILE", type=_path, help="What kwire up --ready-file has written."
+)
+@click.argument("kind", type=click.Choice(["status", "broker", "controller"]))
+@click.argument(
+    "verb", required=False, type=click.Choice(["start", "stop", "kill", "pause", "resume"])
+)
+@click.argument("node_id", metavar="[ID]", required=False, type=click.IntRange(0, 2**31 - 1))
+def ctl(
+    control: str | None, ready_file: str | None, kind: str, verb: str | None, node_id: int | None
+) -> None:
+    """Ask a running `kwire up --brokers N` how its nodes are, or start, stop, kill, pause or resume one.
+
+    A broker that somebody has killed is brought back by "broker start ID"."""
+    from kwire import ctl as work
+
+    if kind == "status" and verb is not None:
+        _fail(2, f"kwire ctl: status has no {verb}")
+    if kind != "status" and (verb is None or node_id is None):
+        _fail(2, f"kwire ctl: expected {kind} start|stop|kill|pause|resume ID")
+
+    def ask() -> int:
+        url = work.control_url(control, ready_file)
+        if verb is None or node_id is None:
+            click.echo(work.status(url))
+        else:
+            click.echo(work.turn(url, kind, node_id, verb))
+        return 0
+
+    _run("ctl", ask)
 
 
 @cli.command(epilog=_example("kwire config --unused --config server.properties"))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kwire import aio, errors
 from kwire.loop_thread import LoopThread, acquire, release
-from kwire.views import BrokerState
+from kwire.views import BrokerState, ControllerState, NodeState
 
 if TYPE_CHECKING:
     import os
@@ -33,10 +33,10 @@ _ASYNC_PREDICATE = (
 )
 
 
-class Broker(BrokerState):
-    """One broker of a cluster that was started here."""
+class _Node(NodeState):
+    """One node of a cluster that was started here."""
 
-    def __init__(self, cluster: Cluster, inner: aio.Broker) -> None:
+    def __init__(self, cluster: Cluster, inner: aio.Broker | aio.Controller) -> None:
         super().__init__(inner._handle)
         self._cluster = cluster
         self._inner = inner
@@ -46,20 +46,30 @@ class Broker(BrokerState):
         self._cluster._run(self._inner.kill())
 
     def stop(self) -> None:
-        """A controlled shutdown: leaderships move away first, then its logs are closed cleanly."""
+        """A clean stop. Of a broker, with a controlled shutdown: leaderships move away first, then its logs are
+        closed. Of a controller: another takes over at once, if there is one."""
         self._cluster._run(self._inner.stop())
 
     def start(self) -> None:
-        """Starts it again, with its port and its directory; returns when the controller has taken it up."""
+        """Starts it again, with its port and its directory. A broker: returns when the controller has taken it up."""
         self._cluster._run(self._inner.start())
 
     def pause(self) -> None:
-        """Lets it stand still, its sockets open, as SIGSTOP does. Its lease runs out (broker.session.timeout.ms)."""
+        """Lets it stand still, its sockets open, as SIGSTOP does. Its lease runs out (broker.session.timeout.ms; a
+        controller's: controller.quorum.fetch.timeout.ms)."""
         self._cluster._run(self._inner.pause())
 
     def resume(self) -> None:
         """Undoes `pause`."""
         self._cluster._run(self._inner.resume())
+
+
+class Broker(BrokerState, _Node):
+    """One broker of a cluster that was started here."""
+
+
+class Controller(ControllerState, _Node):
+    """One controller of a cluster that was started here. When none is active, no leader is elected, no topic made."""
 
 
 class Network:
@@ -104,12 +114,14 @@ class Cluster:
         data_dir: str | os.PathLike[str] | None = None,
         topics: Iterable[str] | Mapping[str, int] = (),
         recent_requests: bool = False,
+        controllers: int = 1,
     ) -> None:
         """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker".
 
         `data_dir` (or log.dirs in `config`): for data that stays; without, a temporary directory. `topics`: made at
         the start: "NAME[:PARTITIONS[:REPLICATION]]" each, or names and numbers of partitions. `recent_requests`: each
-        broker keeps the last 20 of its clients, for `describe`. ConfigurationError."""
+        broker keeps the last 20 of its clients, for `describe`. `controllers`: how many; one of them is active, the
+        others take over from it. ConfigurationError."""
         self._inner = aio.Cluster(
             brokers,
             config,
@@ -117,6 +129,7 @@ class Cluster:
             data_dir=data_dir,
             topics=topics,
             recent_requests=recent_requests,
+            controllers=controllers,
         )
         self._thread: LoopThread | None = None
         self.network = Network(self)
@@ -206,8 +219,21 @@ class Cluster:
 
     @property
     def controller_id(self) -> int:
-        """The controller's node id, for `network.cut`: no broker's."""
+        """The controller's node id, for `network.cut`: no broker's. Of several controllers, the first one's."""
         return self._inner.controller_id
+
+    @property
+    def controllers(self) -> list[Controller]:
+        """All controllers, also those that do not run. NotSupportedError from outside."""
+        return [Controller(self, inner) for inner in self._inner.controllers]
+
+    def controller(self, controller_id: int) -> Controller:
+        """One controller. ClusterStateError when there is none of this id."""
+        return Controller(self, self._inner.controller(controller_id))
+
+    def active_controller(self) -> Controller:
+        """The controller that decides now. BrokerNotAvailableError when there is none."""
+        return Controller(self, self._run(self._inner.active_controller()))
 
     def broker(self, broker_id: int) -> Broker:
         """One broker. ClusterStateError when there is none of this id."""

@@ -92,3 +92,6 @@ def sweep_engine(client: Any) -> None:
     for network in client.networks.list(filters=filters):
         if not is_held(network.attrs.get("Labels", {}).get(LABEL_OWNER, "")):
             remove_quietly(network.remove)
+    for volume in client.volumes.list(filters=filters):
+        if not is_held((volume.attrs.get("Labels") or {}).get(LABEL_OWNER, "")):
+            remove_quietly(volume.remove)

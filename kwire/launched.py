@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kwire.server.admin import Address
     from kwire.server.handles import Handle
     from kwire.server.supervisor import Supervisor
+    from kwire.views import NodeHandle
 
 _POLL_SECONDS = 0.002
 _SIGNALS_OF_USERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT}  # whoever sends them means it
@@ -33,13 +34,29 @@ class Launched:
 
     external = False
 
-    def __init__(self, launcher: NodeLauncher) -> None:
-        self.launcher = launcher
+    def __init__(self, launcher: NodeLauncher | None, recent_requests: bool = False) -> None:
+        """`recent_requests`: whether they are kept, where no launcher says so."""
+        self._launcher = launcher
+        self.recent_requests = recent_requests if launcher is None else launcher.recent_requests
         self.admin = Admin(self.addresses)
         self._supervisor: Supervisor | None = None
         self._failures: list[str] = []
         self._kept_requests: dict[int, tuple[float, list[list[Any]]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def launcher(self) -> NodeLauncher:
+        """What it is started from; an adopted cluster has none."""
+        assert self._launcher is not None
+        return self._launcher
+
+    @classmethod
+    def adopt(cls, supervisor: Supervisor, recent_requests: bool) -> Launched:
+        """What somebody else has started on this loop, and will stop."""
+        launched = cls(None, recent_requests)
+        launched._supervisor = supervisor
+        launched._loop = asyncio.get_running_loop()
+        return launched
 
     @property
     def started(self) -> bool:
@@ -53,8 +70,13 @@ class Launched:
 
     @property
     def controller_id(self) -> int:
-        """The controller's node id."""
+        """The controller's node id; of several, the first one's."""
         return self._running().controller_id
+
+    @property
+    def controllers(self) -> dict[int, Handle]:
+        """One or several; never brokers. ClusterStateError when the cluster is stopped."""
+        return self._running().controllers
 
     @property
     def handles(self) -> dict[int, Handle]:
@@ -62,11 +84,9 @@ class Launched:
         return self._running().brokers
 
     def node(self, node_id: int) -> Handle:
-        """A broker or the controller. KeyError."""
+        """A broker or a controller. KeyError."""
         supervisor = self._running()
-        if node_id == supervisor.controller_id:
-            return supervisor.controller
-        return supervisor.brokers[node_id]
+        return supervisor.controllers.get(node_id) or supervisor.brokers[node_id]
 
     def addresses(self) -> list[Address]:
         """Of all brokers that would answer."""
@@ -114,10 +134,9 @@ class Launched:
         """InternalError, StartError: nothing runs any more in any case."""
         self._require_own_loop()
         supervisor = self._running()
-        for handle in supervisor.brokers.values():
+        for handle in (*supervisor.brokers.values(), *supervisor.controllers.values()):
             handle.resume()
             await self._keep_failures(handle)
-        await self._keep_failures(supervisor.controller)
         self._failures += [
             f"the process of {what} has ended by itself: {how}"
             for what, how, status in supervisor.deaths
@@ -135,10 +154,10 @@ class Launched:
     # -- errors of kwire's own -------------------------------------------------------------------------------------
 
     async def keep_failures(self, node_id: int) -> None:
-        """Takes what a broker met, before it ends, so that `stop` can tell."""
+        """Takes what a node met, before it ends, so that `stop` can tell."""
         self._require_own_loop()
-        await self._keep_failures(self.handles[node_id])
-        if self.launcher.recent_requests:
+        await self._keep_failures(self.node(node_id))
+        if self.recent_requests and node_id in self.handles:
             with suppress(errors.KwireError):
                 now = asyncio.get_running_loop().time()
                 self._kept_requests[node_id] = now, await self.ask(node_id, "requests")
@@ -152,10 +171,10 @@ class Launched:
         """Tracebacks, so far."""
         found = list(self._failures)
         if self._supervisor is not None:
-            for handle in self._supervisor.brokers.values():
+            supervisor = self._supervisor
+            for handle in (*supervisor.brokers.values(), *supervisor.controllers.values()):
                 if handle.running and not handle.paused:
                     found += await _ask(handle, "failures")
-            found += await _ask(self._supervisor.controller, "failures")
         return found
 
     def _raise_failures(self) -> None:
@@ -221,15 +240,13 @@ class Launched:
     async def made_whole(self) -> None:
         """After all brokers were started: all are known again, none has dynamic configurations; no request is kept."""
         deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
-        while await self._ask_controller("brokers") != sorted(self.handles):
+        while not await self._all_are_known():
             if asyncio.get_running_loop().time() > deadline:
                 raise errors.WaitTimeoutError("the controller does not take up all brokers")
             await asyncio.sleep(_POLL_SECONDS)
         handles = self.handles
-        if self.launcher.recent_requests:
-            self._kept_requests.clear()
-            for broker_id in handles:
-                await self.ask(broker_id, "requests", True)
+        if self.recent_requests:
+            await self.forget_requests()
         first = next(iter(handles.values()))
         overridden = [name for _, name in await self._ask_controller("overridden")]
         with translated():
@@ -237,11 +254,23 @@ class Launched:
                 {name: (handles[int(name)] if name else first).address for name in overridden}
             )
 
-    async def requests_told(self) -> list[str]:
-        """The last requests of clients, a line each; none where they are not kept."""
-        if not self.launcher.recent_requests:
-            return []
-        from kwire.recent import aged, told
+    async def _all_are_known(self) -> bool:
+        with suppress(errors.BrokerNotAvailableError):  # no controller is active yet
+            return bool(await self._ask_controller("brokers") == sorted(self.handles))
+        return False
+
+    async def forget_requests(self) -> None:
+        """Of all brokers that answer."""
+        self._kept_requests.clear()
+        for broker_id in self.handles:
+            with suppress(errors.KwireError):
+                await self.ask(broker_id, "requests", True)
+
+    async def requests_kept(self) -> dict[int, list[list[Any]]]:
+        """The last requests of clients, by broker (kwire.recent); none where they are not kept."""
+        if not self.recent_requests:
+            return {}
+        from kwire.recent import aged
 
         found: dict[int, list[list[Any]]] = {}
         now = asyncio.get_running_loop().time()
@@ -250,28 +279,44 @@ class Launched:
             found[broker_id] = aged(kept, round((now - ended) * 1000))
             with suppress(errors.KwireError):
                 found[broker_id] += await self.ask(broker_id, "requests")
-        lines = told(found)
-        return ["last requests of clients:", *lines] if lines else []
+        return found
 
     async def ask(self, broker_id: int, *question: object) -> Any:
         """A question to a broker. BrokerNotAvailableError when it would not answer."""
         self._require_own_loop()
-        handle = self.handles[broker_id]
+        handle = self.handles.get(broker_id)
+        if handle is None:  # a replica's, of a run with more brokers
+            raise errors.BrokerNotAvailableError(f"broker {broker_id} is not started in this run")
         require_answering(handle)
         return await _ask(handle, *question)
 
     async def _ask_controller(self, *question: object) -> Any:
+        return await _ask(await self._active(), *question)
+
+    async def _active(self) -> Handle:
         supervisor = self._running()
         self._require_own_loop()
-        return await _ask(supervisor.controller, *question)
+        if len(supervisor.controllers) == 1:
+            require_answering(supervisor.controller, "controller")
+            return supervisor.controller
+        active = await supervisor.active_controller()
+        if active is None:
+            raise errors.BrokerNotAvailableError(
+                f"none of the controllers {list(supervisor.controllers)} is active",
+                "NOT_CONTROLLER",
+            )
+        return active
+
+    async def active_controller(self) -> int:
+        """The id of the controller that is active now. BrokerNotAvailableError when there is none."""
+        return (await self._active()).node_id
 
 
-def require_answering(handle: Any) -> None:
-    """BrokerNotAvailableError when a broker does not run or is paused."""
-    if not handle.running:
-        raise errors.BrokerNotAvailableError(f"broker {handle.node_id} does not run")
-    if handle.paused:
-        raise errors.BrokerNotAvailableError(f"broker {handle.node_id} is paused")
+def require_answering(handle: NodeHandle, kind: str = "broker") -> None:
+    """BrokerNotAvailableError when a node does not run or is paused."""
+    if not handle.running or handle.paused:
+        state = "is paused" if handle.running else "does not run"
+        raise errors.BrokerNotAvailableError(f"{kind} {handle.node_id} {state}")
 
 
 async def _ask(handle: Handle, *question: object) -> Any:

@@ -99,9 +99,12 @@ class Network:
 
     def _known(self, nodes: Nodes) -> set[int]:
         """Ids. ConfigurationError for what are none, ClusterStateError for those that nobody has."""
-        if not isinstance(nodes, int | set | frozenset | list | tuple):
+        given = [nodes] if isinstance(nodes, int) else nodes
+        if not isinstance(given, set | frozenset | list | tuple) or not all(
+            isinstance(each, int) for each in given
+        ):
             raise errors.ConfigurationError(f"expected ids of nodes, not {nodes!r}")
-        found = {nodes} if isinstance(nodes, int) else set(nodes)
+        found = set(given)
         for node_id in found:
             self._cluster.node(node_id)  # or it says that there is none
         return found

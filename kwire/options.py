@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DOCKER = "docker"
 _MAX_BROKERS = 100
+_MAX_CONTROLLERS = 9
 _LISTENERS = "PLAINTEXT://127.0.0.1:0"
 
 
@@ -35,6 +36,7 @@ class NodeLauncher:
         isolation: str,
         data_dir: str | os.PathLike[str] | None,
         recent_requests: bool = False,
+        controllers: int = 1,
     ) -> None:
         """ConfigurationError for what is refused."""
         if isolation not in (THREAD, PROCESS):
@@ -42,6 +44,7 @@ class NodeLauncher:
                 f'isolation: expected "thread", "process" or "docker", not {isolation!r}'
             )
         self._brokers = brokers
+        self._controllers = checked_controllers(controllers)
         self._isolation = isolation
         self.recent_requests = recent_requests
         if not isinstance(data_dir, str | PathLike | None):
@@ -57,7 +60,8 @@ class NodeLauncher:
             with translated():
                 self._data_dir = join_dirs(split_dirs(given))
         self._temporary: TemporaryDirectory | None = None
-        self.call = f"Cluster(brokers={brokers}, config={config}, isolation={isolation!r})"
+        more = f", controllers={controllers}" if controllers != 1 else ""
+        self.call = f"Cluster(brokers={brokers}, config={config}, isolation={isolation!r}{more})"
         check_config(brokers, self._values)
 
     def prepare(self) -> Supervisor:
@@ -74,6 +78,7 @@ class NodeLauncher:
             dict(self._values),
             directory,
             brokers=self._brokers,
+            controllers=self._controllers,
             isolation=self._isolation,
             temporary=self._temporary is not None,
             log_options=["--log-level", "warning"],
@@ -85,6 +90,19 @@ class NodeLauncher:
         temporary, self._temporary = self._temporary, None
         if temporary is not None:
             temporary.remove()
+
+
+def checked_controllers(controllers: object) -> int:
+    """ConfigurationError for what is no number of controllers."""
+    if isinstance(controllers, bool) or not isinstance(controllers, int) or controllers < 1:
+        raise errors.ConfigurationError(
+            f"controllers: expected a number from 1, not {controllers!r}"
+        )
+    if controllers > _MAX_CONTROLLERS:
+        raise errors.ConfigurationError(
+            f"controllers: at most {_MAX_CONTROLLERS}, not {controllers}"
+        )
+    return controllers
 
 
 def check_config(brokers: int, values: dict[str, str]) -> None:

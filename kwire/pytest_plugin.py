@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _FIXTURES = ("kwire", "kwire_cluster")
 _MODES = ("thread", "process", "docker", "external")
-_MARKER_OPTIONS = ("brokers", "config", "mode", "topics")
+_MARKER_OPTIONS = ("brokers", "config", "controllers", "mode", "topics")
 _MARKER = (
-    "kwire(brokers=1, config={}, mode=None, topics=()): the test's `kwire` is a cluster of its own,"
+    "kwire(brokers=1, config={}, mode=None, topics=(), controllers=1): the test's `kwire` is a cluster of its own,"
     " with these options"
 )
 
@@ -47,9 +47,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--kwire-brokers", type=int, metavar="N", help="brokers of the session's cluster (1)"
     )
+    group.addoption(
+        "--kwire-controllers",
+        type=int,
+        metavar="N",
+        help="controllers of the session's cluster (1); one is active, the others take over from it",
+    )
     parser.addini("kwire_mode", "as --kwire-mode")
     parser.addini("kwire_bootstrap", "as --kwire-bootstrap")
     parser.addini("kwire_brokers", "as --kwire-brokers")
+    parser.addini("kwire_controllers", "as --kwire-controllers")
     parser.addini(
         "kwire_config", "configuration keys of all clusters, KEY=VALUE a line", type="linelist"
     )
@@ -169,12 +176,8 @@ def _make(config: pytest.Config, options: dict[str, object]) -> Cluster:
             return Cluster.connect(bootstrap)
     if mode not in _MODES:
         _refuse(f"kwire mode: expected one of {', '.join(_MODES)}, not {mode!r}")
-    brokers = options.get("brokers")
-    if brokers is None:
-        text = _option(config, "brokers") or "1"
-        if not text.isdecimal():
-            _refuse(f"kwire_brokers: expected a number, not {text!r}")
-        brokers = int(text)
+    brokers = _count(config, options, "brokers")
+    controllers = _count(config, options, "controllers")
     values: dict[str, object] = {**_lines(config, "kwire_config")}
     given = options.get("config") or {}
     if not isinstance(given, dict):
@@ -187,9 +190,21 @@ def _make(config: pytest.Config, options: dict[str, object]) -> Cluster:
             isolation=str(mode),
             topics=options.get("topics") or (),  # type: ignore[arg-type]
             recent_requests=True,
+            controllers=controllers,  # type: ignore[arg-type]
         )
         cluster.start()
     return cluster
+
+
+def _count(config: pytest.Config, options: dict[str, object], name: str) -> object:
+    """How many: the marker's word, or the session's."""
+    given = options.get(name)
+    if given is not None:
+        return given
+    text = _option(config, name) or "1"
+    if not text.isdecimal():
+        _refuse(f"kwire_{name}: expected a number, not {text!r}")
+    return int(text)
 
 
 def _refuse(text: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What `Cluster.partition` returns: values that stay as they are while the cluster goes on; what is known of a broker.
+"""What `Cluster.partition` returns: values that stay as they are while the cluster goes on; what is known of a node.
 
 The controller (from outside: a broker's metadata) tells leader, epochs, ISR and replicas; each replica is then asked
 for its own log. Between the two the cluster may move: a test that waits asks again.
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
     from typing import Protocol
 
-    class BrokerHandle(Protocol):
-        """What a broker is started and ended by: `kwire.server.handles`, or a container."""
+    class NodeHandle(Protocol):
+        """What a node is started and ended by: `kwire.server.handles`, or a container."""
 
         node_id: int
         advertised: str
@@ -28,7 +28,11 @@ if TYPE_CHECKING:
         @property
         def log_dir(self) -> str: ...
 
+        async def network(self, command: str) -> None: ...
+
         def expect(self, commands: list[str]) -> None: ...
+
+        async def notice_end(self) -> None: ...
 
         async def start(self) -> None: ...
 
@@ -128,10 +132,12 @@ class Partition:
         return "\n".join(lines)
 
 
-class BrokerState:
-    """What is known of a broker that was started here, without asking it."""
+class NodeState:
+    """What is known of a node that was started here, without asking it."""
 
-    def __init__(self, handle: BrokerHandle) -> None:
+    _kind = "node"
+
+    def __init__(self, handle: NodeHandle) -> None:
         self._handle = handle
 
     @property
@@ -141,7 +147,7 @@ class BrokerState:
 
     @property
     def running(self) -> bool:
-        """Started and neither stopped nor killed; a paused broker runs."""
+        """Started and neither stopped nor killed; a paused node runs."""
         return self._handle.running
 
     @property
@@ -154,6 +160,22 @@ class BrokerState:
         """host:port, the same for all its runs."""
         return self._handle.advertised
 
+    def __repr__(self) -> str:
+        state = "paused" if self.paused else "running" if self.running else "down"
+        return f"<{self._kind} {self.id} {self.address} {state}>"
+
+
+class ControllerState(NodeState):
+    """What is known of a controller that was started here, without asking it."""
+
+    _kind = "controller"
+
+
+class BrokerState(NodeState):
+    """What is known of a broker that was started here, without asking it."""
+
+    _kind = "broker"
+
     @property
     def log_dir(self) -> str:
         """The directory of its logs, in Kafka's format."""
@@ -163,7 +185,3 @@ class BrokerState:
     def log_dirs(self) -> list[str]:
         """All of them, where there are several (`log.dirs`)."""
         return self._handle.log_dir.split(",")
-
-    def __repr__(self) -> str:
-        state = "paused" if self.paused else "running" if self.running else "down"
-        return f"<broker {self.id} {self.address} {state}>"

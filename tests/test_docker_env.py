@@ -274,6 +274,50 @@ def test_three_nodes_with_both_roles_have_one_controller() -> None:
         assert names == ["PLAINTEXT"]
 
 
+def test_voters_may_take_over_from_each_other() -> None:
+    two = {"KWIRE_CONTROLLERS": "2"}
+    made = [container_settings(node("controller", number) | two) for number in (4, 5)]
+    for settings in made:
+        assert settings.runs_controller
+        asked = controller_settings(settings)
+        assert asked.standby and asked.data_dir == DATA_DIR
+    assert controller_settings(made[1]).values["node.id"] == str(5 + CONTROLLER_IDS_FROM)
+    assert controller_settings(made[1]).values["advertised.listeners"] == "PLAINTEXT://other:9093"
+    broker = broker_settings(container_settings(node("broker", 1) | two))
+    assert broker.controller == (4 + CONTROLLER_IDS_FROM, "controller", 9093)
+    assert broker.more_controllers == [(5 + CONTROLLER_IDS_FROM, "other", 9093)]
+    assert not controller_settings(container_settings(node("controller", 4))).standby
+
+    both = node("broker,controller", 2, "1@a:9093,2@b:9093") | two
+    with pytest.raises(SettingsError, match="KWIRE_CONTROLLER_DIR is needed"):
+        container_settings(both)
+    settings = container_settings(both | {"KWIRE_CONTROLLER_DIR": "/shared"})
+    assert controller_settings(settings).data_dir == "/shared"
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"KWIRE_CONTROLLERS": "two"}, "KWIRE_CONTROLLERS=two: expected a number from 1 to 9"),
+        ({"KWIRE_CONTROLLERS": "0"}, "KWIRE_CONTROLLERS=0: expected a number from 1 to 9"),
+        ({"KWIRE_CONTROLLERS": "2"}, "KAFKA_CONTROLLER_QUORUM_VOTERS names 0"),
+        ({"KWIRE_CONTROL_PORT": "0"}, "KWIRE_CONTROL_PORT=0: expected a number from 1 to 65535"),
+    ],
+)
+def test_kwires_own_numbers_are_checked(variables: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        container_settings(variables)
+    with pytest.raises(SettingsError, match="names 2"):
+        container_settings(node("controller", 4) | {"KWIRE_CONTROLLERS": "3"})
+
+
+def test_the_control_api_is_there_when_asked_for() -> None:
+    settings = container_settings({"KWIRE_CONTROL_PORT": "9099", "KWIRE_RECENT_REQUESTS": "true"})
+    assert (settings.control_port, settings.recent_requests) == (9099, True)
+    settings = container_settings({})
+    assert (settings.control_port, settings.recent_requests) == (None, False)
+
+
 # -- what is said ----------------------------------------------------------------------------------------------------
 
 

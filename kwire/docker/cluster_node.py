@@ -1,8 +1,9 @@
 """A container that is one node of a cluster: a broker, the controller, or both in one process.
 
 Answers to what a KRaft quorum is in Kafka's images. kwire has one controller: it runs where the first of
-`controller.quorum.voters` is; a controller that is another voter stands by and does nothing. A broker and the
-controller in one container are two nodes on one event loop that talk over TCP, as those of other containers do.
+`controller.quorum.voters` is; a controller that is another voter stands by and does nothing, unless KWIRE_CONTROLLERS
+counts it among those that take over from each other: these share a directory. A broker and the controller in one
+container are two nodes on one event loop that talk over TCP, as those of other containers do.
 
 Topics of KAFKA_CREATE_TOPICS are made as soon as the cluster is large enough for them, after the container is ready:
 other containers may wait for just that. A stop does not wait long for a controller that may have stopped first.
@@ -17,6 +18,8 @@ import os
 import signal
 import sys
 
+from kwire.docker import node_control
+from kwire.docker.environment import CONTROLLER_IDS_FROM
 from kwire.server import logs
 from kwire.server.log_dirs import split_dirs
 from kwire.server.node import new_event_loop, settle_garbage_collector
@@ -58,6 +61,8 @@ def broker_settings(settings: ContainerSettings) -> NodeSettings:
         values,
         settings.data_dir,
         controller=settings.controller,
+        more_controllers=settings.more_controllers,
+        recent_requests=settings.recent_requests,
         cluster_id=settings.cluster_id,
         brokers=settings.brokers,
         as_version=settings.as_version,
@@ -67,7 +72,9 @@ def broker_settings(settings: ContainerSettings) -> NodeSettings:
 def controller_settings(settings: ContainerSettings) -> NodeSettings:
     """The controller of this container."""
     assert settings.controller is not None and settings.controller_listener is not None
-    node_id, host, port = settings.controller
+    own_id = str(int(settings.values["node.id"]) + CONTROLLER_IDS_FROM)
+    voters = [settings.controller, *settings.more_controllers]
+    node_id, host, port = next(voter for voter in voters if str(voter[0]) == own_id)
     _, _, bound = settings.controller_listener.partition("://")
     about_listeners = ("listener", "advertised.listeners", "inter.broker.", "controller.listener.")
     values = {
@@ -79,10 +86,17 @@ def controller_settings(settings: ContainerSettings) -> NodeSettings:
     values["listeners"] = f"PLAINTEXT://{bound}"
     values["advertised.listeners"] = f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"
     directory = split_dirs(settings.data_dir)[0]
-    if settings.runs_broker:
+    if settings.controller_dir is not None:
+        directory = settings.controller_dir
+    elif settings.runs_broker:
         directory = os.path.join(directory, CONTROLLER_DIR)
     return NodeSettings(
-        CONTROLLER, values, directory, cluster_id=settings.cluster_id, brokers=settings.brokers
+        CONTROLLER,
+        values,
+        directory,
+        standby=bool(settings.more_controllers),
+        cluster_id=settings.cluster_id,
+        brokers=settings.brokers,
     )
 
 
@@ -114,8 +128,15 @@ async def _main(settings: ContainerSettings, announce: Callable[[], None]) -> No
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     runners: list[NodeRunner] = []
+    control = None
+    network: list[str] = []
+    if settings.control_port is not None:
+        network += node_control.kept_network()
+        control = await node_control.opened(
+            settings.control_port, lambda: [each for each in runners if each.loaded], network
+        )
     loop.add_signal_handler(signal.SIGUSR1, _tell_status, runners)
-    work = loop.create_task(_start(settings, runners, announce))
+    work = loop.create_task(_start(settings, runners, announce, network))
     stopping = loop.create_task(stop.wait())
     await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
     try:
@@ -126,6 +147,8 @@ async def _main(settings: ContainerSettings, announce: Callable[[], None]) -> No
         work.cancel()
         stopping.cancel()
         await asyncio.wait({work, stopping})
+        if control is not None:
+            await control.close()
         for runner in reversed(runners):
             await runner.stop(controlled=await _controller_answers(runner))
         await asyncio.sleep(0)  # connections that were being made are given up
@@ -135,7 +158,7 @@ def _tell_status(runners: list[NodeRunner]) -> None:
     """SIGUSR1, as to `kwire up`."""
     from kwire.server.status import snapshot_of_broker, snapshot_of_controller, tell
 
-    for runner in runners:
+    for runner in (each for each in runners if each.loaded):
         snapshot = snapshot_of_broker if runner.settings.role == BROKER else snapshot_of_controller
         tell(runner.config.node_id, snapshot(runner.core))
 
@@ -144,29 +167,36 @@ async def _controller_answers(runner: NodeRunner) -> bool:
     """Whether a broker's controller is still there: one that is gone would be waited for."""
     if runner.settings.role != BROKER or runner.settings.controller is None:
         return False
-    _, host, port = runner.settings.controller
-    try:
-        async with asyncio.timeout(_CONTROLLER_PROBE_SECONDS):
-            _, writer = await asyncio.open_connection(host, port)
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return True
+    for _, host, port in (runner.settings.controller, *runner.settings.more_controllers):
+        try:
+            async with asyncio.timeout(_CONTROLLER_PROBE_SECONDS):
+                _, writer = await asyncio.open_connection(host, port)
+        except (OSError, TimeoutError):
+            continue
+        writer.close()
+        return True
+    return False
 
 
 async def _start(
-    settings: ContainerSettings, runners: list[NodeRunner], announce: Callable[[], None]
+    settings: ContainerSettings,
+    runners: list[NodeRunner],
+    announce: Callable[[], None],
+    network: list[str],
 ) -> None:
+    """`network`: commands of NodeRunner.network that hold when a node begins."""
     if settings.runs_broker:  # before the controller makes its directory in there
         check_node(split_dirs(settings.data_dir), is_controller=False)
     if settings.runs_controller:
         controller = NodeRunner(controller_settings(settings))
-        await controller.start()
+        controller.settings.network = network
         runners.append(controller)
+        await controller.start()
     if settings.runs_broker:
         broker = NodeRunner(broker_settings(settings))
-        await _start_broker(broker)
+        broker.settings.network = network
         runners.append(broker)
+        await _start_broker(broker)
     elif not settings.runs_controller:
         logs.event(
             _log,

@@ -18,7 +18,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
+    from kwire.broker import Broker
     from kwire.docker.environment import ContainerSettings
+    from kwire.server.control_socket import ControlSocket
+    from kwire.server.node import Node
+    from kwire.server.settings import OpenControl
 
 HEALTH_FILE = "/tmp/kwire-health"
 FORMATTED_FILE = "/tmp/kwire-cluster-id"
@@ -153,8 +157,25 @@ def _run(settings: ContainerSettings) -> int:
             log_json=settings.log_json,
             cluster_id=settings.cluster_id,
             announce=lambda _bootstrap: announce(settings),
+            recent_requests=settings.recent_requests,
+            open_control=_control_opener(settings),
         )
     )
+
+
+def _control_opener(settings: ContainerSettings) -> OpenControl | None:
+    port = settings.control_port
+    if port is None:
+        return None
+
+    async def open_control(node: Node, broker: Broker) -> ControlSocket:
+        from kwire.docker import node_control
+
+        return await node_control.opened(
+            port, lambda: [node_control.BrokerAlone(node, broker)], None
+        )
+
+    return open_control
 
 
 def announce(settings: ContainerSettings) -> None:

@@ -6,8 +6,8 @@ defaults of the others alone, `KAFKA_CLUSTER_ID` is as good as `CLUSTER_ID`, and
 Listeners are taken as the modules that wrap these images write them: empty hosts, a comma at the end, two addresses
 where `hostname -i` knew two, in any order.
 
-A quorum of controllers (KRaft) becomes one controller: the first of `controller.quorum.voters`. ZooKeeper's variables
-are accepted and mean nothing.
+A quorum of controllers (KRaft) becomes one controller: the first of `controller.quorum.voters`; or, by
+`KWIRE_CONTROLLERS`, the first of them, which share a directory. ZooKeeper's variables are accepted and mean nothing.
 """
 
 from __future__ import annotations
@@ -67,18 +67,23 @@ class ContainerSettings:
 
     `values`: configuration keys and texts, `listeners` and `node.id` always among them. `topics`: name, partitions,
     replication (-1: default), configuration. `controller`: id, host and port of the cluster's controller, None for a
-    broker alone; then `runs_controller` and `runs_broker` say what this node is. `brokers`: the size that defaults
-    count with. `cluster_id` None: the data directory's, or a default."""
+    broker alone; then `runs_controller` and `runs_broker` say what this node is; `more_controllers` take over from it,
+    `controller_dir` is theirs (None: the data directory). `brokers`: the size that defaults count with. `cluster_id`
+    None: the data directory's, or a default. `control_port`: of the control API, if there is to be one."""
 
     __slots__ = (
         "as_version",
         "brokers",
         "cluster_id",
+        "control_port",
         "controller",
+        "controller_dir",
         "controller_listener",
         "data_dir",
         "log_json",
         "log_level",
+        "more_controllers",
+        "recent_requests",
         "runs_broker",
         "runs_controller",
         "topics",
@@ -91,7 +96,11 @@ class ContainerSettings:
         self.topics: list[Topic] = []
         self.cluster_id: str | None = None
         self.controller: Voter | None = None
+        self.more_controllers: list[Voter] = []
+        self.controller_dir: str | None = None
         self.controller_listener: str | None = None
+        self.control_port: int | None = None
+        self.recent_requests = False
         self.runs_broker = True
         self.runs_controller = False
         self.brokers = 1
@@ -197,10 +206,27 @@ def container_settings(
     if level.upper() not in _LEVELS:
         raise SettingsError(f"KWIRE_LOG_LEVEL={level}: expected debug, info, warning or error")
     settings.log_level = _LEVELS[level.upper()]
-    settings.log_json = environ.get("KWIRE_LOG_JSON", "").lower() in ("1", "true", "yes")
+    settings.log_json = _is_on(environ, "KWIRE_LOG_JSON")
     settings.as_version = environ.get("KWIRE_AS_VERSION") or None
-    _set_roles(settings)
+    settings.control_port = _number(environ, "KWIRE_CONTROL_PORT", 1, 65535)
+    settings.recent_requests = _is_on(environ, "KWIRE_RECENT_REQUESTS")
+    settings.controller_dir = environ.get("KWIRE_CONTROLLER_DIR") or None
+    _set_roles(settings, _number(environ, "KWIRE_CONTROLLERS", 1, 9) or 1)
     return settings
+
+
+def _is_on(environ: Mapping[str, str], variable: str) -> bool:
+    return environ.get(variable, "").lower() in ("1", "true", "yes")
+
+
+def _number(environ: Mapping[str, str], variable: str, least: int, most: int) -> int | None:
+    """A variable of kwire's own; None: not given. SettingsError."""
+    text = environ.get(variable, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and least <= int(text) <= most):
+        raise SettingsError(f"{variable}={text[:40]}: expected a number from {least} to {most}")
+    return int(text)
 
 
 def _set_node_id(values: dict[str, str]) -> None:
@@ -270,8 +296,8 @@ def parse_voters(text: str) -> list[Voter]:
     return voters
 
 
-def _set_roles(settings: ContainerSettings) -> None:
-    """One node, or a part of a cluster whose controller is the first voter."""
+def _set_roles(settings: ContainerSettings, controllers: int) -> None:
+    """One node, or a part of a cluster whose controllers are the first voters: one, or `controllers` of them."""
     values = settings.values
     roles = [role.strip() for role in values.get("process.roles", "").split(",") if role.strip()]
     unknown = [role for role in roles if role not in ("broker", "controller")]
@@ -284,6 +310,10 @@ def _set_roles(settings: ContainerSettings) -> None:
         raise SettingsError(
             "KAFKA_ADVERTISED_LISTENERS: a controller has none; leave it out for KAFKA_PROCESS_ROLES=controller"
         )
+    if controllers > max(len(voters), 1):
+        raise SettingsError(
+            f"KWIRE_CONTROLLERS={controllers}: KAFKA_CONTROLLER_QUORUM_VOTERS names {len(voters)}"
+        )
     alone = not roles or (len(roles) == 2 and len(voters) <= 1)
     if alone:
         return
@@ -291,10 +321,19 @@ def _set_roles(settings: ContainerSettings) -> None:
         raise SettingsError(
             "KAFKA_CONTROLLER_QUORUM_VOTERS is needed: ID@HOST:PORT of the controllers"
         )
-    voter_id, host, port = voters[0]
-    settings.controller = voter_id + CONTROLLER_IDS_FROM, host, port
+    settings.controller, *settings.more_controllers = [
+        (voter_id + CONTROLLER_IDS_FROM, host, port)
+        for voter_id, host, port in voters[:controllers]
+    ]
     settings.runs_broker = "broker" in roles
-    settings.runs_controller = values["node.id"].strip() == str(voter_id) and "controller" in roles
+    ids = [str(voter_id) for voter_id, _, _ in voters[:controllers]]
+    settings.runs_controller = values["node.id"].strip() in ids and "controller" in roles
+    both_here = settings.runs_controller and settings.runs_broker
+    if controllers > 1 and both_here and settings.controller_dir is None:
+        raise SettingsError(
+            f"KWIRE_CONTROLLERS={controllers}: KWIRE_CONTROLLER_DIR is needed where a broker is in the same"
+            " container: the directory that all controllers share"
+        )
     settings.brokers = len(voters) if len(roles) == 2 else 3
     if "controller" in roles:
         names = _controller_names(values)

@@ -7,6 +7,7 @@ import signal
 from contextlib import suppress
 
 from kwire.replication.config import BrokerConfig, ConfigError
+from kwire.server.control_socket import ControlSocket
 from kwire.server.node import new_event_loop, settle_garbage_collector
 from kwire.server.parts import warn_unknown_keys
 from kwire.server.settings import NodeError, UpSettings, config_values, data_dir_of
@@ -33,6 +34,7 @@ def run_cluster(settings: UpSettings) -> None:
         as_version=settings.as_version,
         cluster_id=settings.cluster_id,
         log_options=log_options,
+        recent_requests=settings.recent_requests,
     )
     with suppress(ConfigError):  # a node's start tells that
         warn_unknown_keys(BrokerConfig(values, brokers=settings.brokers))
@@ -61,33 +63,59 @@ async def _main(settings: UpSettings, supervisor: Supervisor) -> None:
         task.add_done_callback(telling.discard)
 
     loop.add_signal_handler(signal.SIGUSR1, on_status_signal)
-    starting = loop.create_task(_start(settings, supervisor))
+    control = _control_socket(settings, supervisor)
+    starting = loop.create_task(_start(settings, supervisor, control))
     stopping = loop.create_task(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done() or starting.exception() is not None:
         for task in (starting, stopping):
             task.cancel()
         await asyncio.wait({starting, stopping})
+        await _close(control)
         if not starting.cancelled():
             starting.result()
         return
     settle_garbage_collector()
-    supervisor.on_none_left = stop.set
-    if not supervisor.any_runs:  # since before that line
+    none_left = False
+
+    def on_none_left() -> None:
+        nonlocal none_left
+        none_left = True
         stop.set()
+
+    supervisor.on_none_left = on_none_left
+    if not supervisor.any_runs:  # since before that line
+        on_none_left()
     await stopping
-    none_left = not supervisor.any_runs
+    await _close(control)
     await supervisor.stop()
     if none_left:
         raise NodeError("no node is left")
 
 
-async def _start(settings: UpSettings, supervisor: Supervisor) -> None:
+def _control_socket(settings: UpSettings, supervisor: Supervisor) -> ControlSocket | None:
+    make_control = settings.make_control
+    if make_control is None:
+        return None
+    return ControlSocket(lambda: make_control(supervisor))
+
+
+async def _close(control: ControlSocket | None) -> None:
+    if control is not None:
+        await control.close()
+
+
+async def _start(
+    settings: UpSettings, supervisor: Supervisor, control: ControlSocket | None
+) -> None:
+    if control is not None:
+        await control.open("127.0.0.1", settings.control_port or 0)
     await supervisor.start()
     try:
         if settings.topics:
             await supervisor.create_topics(settings.topics, settings.topic_configs)
-        announce(settings, supervisor.bootstrap_servers)
+        url = None if control is None else control.url
+        announce(settings, supervisor.bootstrap_servers, url)
     except BaseException:
         await supervisor.stop()
         raise

@@ -89,6 +89,9 @@ class ThreadHandle(NodeHandle):
         if runner is not None:
             await runner.stop(controlled=controlled)
 
+    async def notice_end(self) -> None:
+        """There is nothing that could end without being noticed."""
+
     async def kill(self) -> None:
         self.paused = False
         runner, self.runner = self.runner, None
@@ -199,6 +202,17 @@ class ProcessHandle(NodeHandle):
             self._process = None
         if not self._ending:
             self._on_death(self.node_id, process.returncode or 0)
+
+    async def notice_end(self) -> None:
+        """Takes note of a process that somebody has killed a moment ago, before the kernel's word has come here."""
+        process, watcher = self._process, self._watcher
+        if process is None or watcher is None:
+            return
+        with suppress(ChildProcessError):  # reaped, but not told yet
+            ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            if os.waitid(os.P_PID, process.pid, ended) is None:
+                return
+        await asyncio.shield(watcher)
 
     async def stop(self, *, controlled: bool = True) -> None:
         process = self._process

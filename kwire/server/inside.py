@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _FAILURE_CHARACTERS = 6000
 _FAILURES_TOLD = 5
+_ABSENT = "it is not started in this run"
 
 
 def answer(node: Node, core: Broker | ControllerNode, question: str) -> str:
@@ -136,6 +137,20 @@ def _brokers(core: Any) -> list[int]:
     return sorted(core.controller.brokers)
 
 
+def _reign(core: Any) -> list[Any]:
+    """Whether this controller is the active one, as far as it knows, and its epoch."""
+    return [core.controller.active, core.controller.epoch]
+
+
+def _absent(core: Any, broker_ids: list[int]) -> None:
+    """These brokers are known not to run: their leases, of a former life of the cluster, are not waited for."""
+    controller = core.controller
+    for broker_id in broker_ids:
+        broker = controller.brokers.get(broker_id)
+        if broker is not None and not broker.heard:
+            controller.step_alone(lambda id_=broker_id: controller.registry.fail(id_, _ABSENT))
+
+
 _OF_BROKER: dict[str, Callable[..., Any]] = {
     "fail": _fail,
     "failures": _failures,
@@ -150,5 +165,7 @@ _OF_CONTROLLER: dict[str, Callable[..., Any]] = {
     "appoint": _appoint,
     "overridden": _overridden,
     "brokers": _brokers,
+    "reign": _reign,
+    "absent": _absent,
     "status": snapshot_of_controller,
 }

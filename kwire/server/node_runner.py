@@ -118,6 +118,21 @@ class NodeRunner:
         self._ended = False
 
     @property
+    def node_id(self) -> int:
+        """Its id."""
+        return self.config.node_id
+
+    @property
+    def is_controller(self) -> bool:
+        """Or else a broker."""
+        return self.settings.role == CONTROLLER
+
+    @property
+    def loaded(self) -> bool:
+        """Whether it can be asked; not so at the beginning of `start`."""
+        return hasattr(self, "core")
+
+    @property
     def listeners(self) -> str:
         """As in the configuration, with the ports that were bound."""
         return ",".join(

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
+
+    from kwire.broker import Broker
+    from kwire.server.control_socket import ControlSocket
+    from kwire.server.http import Handler, HttpError
+    from kwire.server.node import Node
+    from kwire.server.supervisor import Supervisor
+
+    MakeControl = Callable[[Supervisor], tuple[Handler, Callable[[Exception], HttpError]]]
+    OpenControl = Callable[[Node, Broker], Awaitable[ControlSocket]]
 
 
 class NodeError(Exception):
@@ -29,6 +38,7 @@ class UpSettings:
         "brokers",
         "cluster_id",
         "config_path",
+        "control_port",
         "controllers",
         "data_dir",
         "first_id",
@@ -36,9 +46,12 @@ class UpSettings:
         "isolation",
         "log_json",
         "log_level",
+        "make_control",
+        "open_control",
         "overrides",
         "port",
         "ready_file",
+        "recent_requests",
         "topic_configs",
         "topics",
     )
@@ -64,10 +77,21 @@ class UpSettings:
         cluster_id: str | None = None,
         announce: Callable[[str], None] | None = None,
         topic_configs: dict[str, dict[str, str]] | None = None,
+        control_port: int | None = None,
+        make_control: MakeControl | None = None,
+        open_control: OpenControl | None = None,
+        recent_requests: bool = False,
     ) -> None:
         """`overrides`: configuration keys from -c. `topics`: name, partitions, replication (-1: default).
 
+        `control_port`: of the control API; None: a cluster's is the kernel's choice, a broker alone has none.
+        `make_control`: what answers there, of a supervisor; `open_control`: opens that of a container's broker.
+        `recent_requests`: brokers keep them (kwire.recent).
         `announce` is told the bootstrap servers when the node is ready; None: the ready line on stdout."""
+        self.control_port = control_port
+        self.make_control = make_control
+        self.open_control = open_control
+        self.recent_requests = recent_requests
         self.cluster_id = cluster_id
         self.announce = announce
         self.topic_configs = topic_configs or {}

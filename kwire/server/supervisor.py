@@ -72,6 +72,7 @@ class Supervisor:
         self.on_none_left: Callable[[], None] | None = None
         """Hears that the last node has ended unasked."""
         self._lock: ClusterLock | None = None
+        self._idle: list[int] = []  # brokers whose data is here, and that are not started
         self.deaths: list[tuple[str, str, int]] = []  # of processes, unasked: who, how, return code
         last_id = first_id + brokers - 1
         self.controller_id = CONTROLLER_ID
@@ -167,6 +168,9 @@ class Supervisor:
             self._take_directory()
             for handle in self.controllers.values():  # in turn: the first is the active one
                 await self._start_node(handle)
+            active = await self.active_controller() if self._idle else None
+            if active is not None:  # before the others register: they leave ISRs meanwhile
+                await active.ask("absent", self._idle)
             addresses = [(node_id, *each.address) for node_id, each in self.controllers.items()]
             for handle in self.brokers.values():
                 handle.settings.controller, *handle.settings.more_controllers = addresses
@@ -190,7 +194,7 @@ class Supervisor:
         shape.check_cluster(dirs)
         self._lock = shape.ClusterLock(dirs)
         found = {broker for path in dirs for broker in shape.brokers_in(path)}
-        idle = sorted(found - self.brokers.keys())
+        self._idle = idle = sorted(found - self.brokers.keys())
         if idle:
             which = ", ".join(map(str, idle))
             text = f"the data directory has data of broker {which}, which is not started"
@@ -246,6 +250,18 @@ class Supervisor:
                 tell(handle.node_id, await asyncio.wait_for(asking, _STATUS_SECONDS))
             except (TimeoutError, NodeError):
                 event(_log, logging.INFO, "does not answer", node_id=handle.node_id)
+
+    async def active_controller(self) -> Handle | None:
+        """The controller that is active now; of two that think they are, the later one. None: nobody knows of one."""
+        found: tuple[int, Handle] | None = None
+        for handle in self.controllers.values():
+            if not handle.running or handle.paused:
+                continue
+            with suppress(NodeError):
+                active, epoch = await handle.ask("reign")
+                if active and (found is None or epoch > found[0]):
+                    found = epoch, handle
+        return found[1] if found is not None else None
 
     async def wait_for_members(self, seconds: float = START_SECONDS) -> None:
         """Returns when every running broker's metadata lists exactly the running brokers."""

@@ -67,6 +67,9 @@ class _Process:
             loop.add_signal_handler(number, on_signal, stop)
         broker = self._start_broker(stop)
         await self.node.serve(broker)
+        control = None
+        if self.settings.open_control is not None:
+            control = await self.settings.open_control(self.node, broker)
 
         def on_status_signal() -> None:
             from kwire.server.status import snapshot_of_broker, tell
@@ -77,6 +80,8 @@ class _Process:
         self._announce()
         settle_garbage_collector()
         await stop.wait()
+        if control is not None:
+            await control.close()
         if self.halted is not None:
             self.node.kill()
             raise NodeError(self.halted)
@@ -118,6 +123,10 @@ class _Process:
                 on_halt=halt,
             )
             broker.services.log_manager.failure_listeners.append(_directory_failed)
+            if self.settings.recent_requests:
+                from kwire.recent import RecentRequests
+
+                broker.sessions.recent = RecentRequests(node.clock, broker.services.metadata)
             broker.start(endpoints(node))
         except (OSError, JournalError, KafkaError) as error:
             raise load_error(self.data_dir, error) from None
@@ -180,17 +189,20 @@ def on_signal(stop: asyncio.Event) -> None:
     stop.set()
 
 
-def announce(settings: UpSettings, bootstrap: str) -> None:
-    """Tells everybody who shall know that brokers are ready. NodeError when somebody cannot be told."""
+def announce(settings: UpSettings, bootstrap: str, control: str | None = None) -> None:
+    """Tells everybody who shall know that brokers are ready. NodeError when somebody cannot be told.
+
+    `control`: the URL of the control API, if there is one."""
     if settings.ready_file is not None:
-        write_ready_file(settings.ready_file, bootstrap)
+        write_ready_file(settings.ready_file, bootstrap, control)
     if settings.announce is not None:
         settings.announce(bootstrap)
         return
     try:
         if sys.stdout is None:  # Python's way to say that it was closed from the start
             raise BrokenPipeError
-        sys.stdout.write(f"ready bootstrap={bootstrap}\n")
+        more = "" if control is None else f" control={control}"
+        sys.stdout.write(f"ready bootstrap={bootstrap}{more}\n")
         sys.stdout.flush()
     except BrokenPipeError:
         raise NodeError("nobody reads the ready line: stdout is closed") from None
@@ -198,11 +210,11 @@ def announce(settings: UpSettings, bootstrap: str) -> None:
         raise NodeError(f"cannot write the ready line to stdout: {error.strerror}") from None
 
 
-def write_ready_file(path: str, bootstrap: str) -> None:
+def write_ready_file(path: str, bootstrap: str, control: str | None) -> None:
     """Atomically: a reader sees the whole file or none."""
     import json
 
-    text = json.dumps({"bootstrap": bootstrap, "control": None, "pid": os.getpid()})
+    text = json.dumps({"bootstrap": bootstrap, "control": control, "pid": os.getpid()})
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
         with open(temporary, "w", encoding="utf-8") as file:
@@ -228,7 +240,7 @@ def run_up(settings: UpSettings) -> int:
     try:
         if settings.ready_file is not None:
             remove(settings.ready_file)  # of an earlier run: nobody shall wait for the wrong node
-        if settings.brokers > 1 or settings.controllers > 1:
+        if settings.brokers > 1 or settings.controllers > 1 or settings.control_port is not None:
             from kwire.server.cluster import run_cluster
 
             run_cluster(settings)

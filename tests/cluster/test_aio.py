@@ -130,20 +130,24 @@ def test_what_was_waited_for_is_told_as_it_was_written() -> None:
 
 
 DIFFERENT = {  # what the two say differently, and rightly so
-    "Cluster": {"connect", "started", "wait_for", "brokers", "broker"},
+    "Cluster": {
+        *("connect", "started", "wait_for", "brokers", "broker"),
+        *("controllers", "controller", "active_controller"),
+    },
     "Broker": set[str](),
+    "Controller": set[str](),
 }
 
 
-@pytest.mark.parametrize("name", ["Cluster", "Broker"])
+@pytest.mark.parametrize("name", ["Cluster", "Broker", "Controller"])
 def test_the_two_doors_have_the_same_calls_options_and_descriptions(name: str) -> None:
     one, other = getattr(cluster_module, name), getattr(aio_module, name)
     names = {each for each in dir(one) if not each.startswith("_")} | {"__init__"}
-    inner = {"inside", "node", "command_network", "observations"}
+    inner = {"inside", "node", "command_network", "observations", "of"}
     there = {each for each in dir(other) if not each.startswith("_")} | {"__init__"}
     assert names == there - inner
     for each in names - DIFFERENT[name]:
-        if name == "Broker" and each == "__init__":
+        if name != "Cluster" and each == "__init__":
             continue
         sync, asynchronous = getattr(one, each), getattr(other, each)
         assert inspect.getdoc(sync) == inspect.getdoc(asynchronous), each

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -234,10 +235,32 @@ def test_brokers_that_are_not_started_are_named(
 ) -> None:
     cluster_in(tmp_path, 3)
     assert "not started" not in caplog.text
-    config = {"broker.session.timeout.ms": "300", "broker.heartbeat.interval.ms": "50"}
-    with Cluster(brokers=1, data_dir=tmp_path, config=config):
+    with Cluster(brokers=1, data_dir=tmp_path):
         pass
     assert "has data of brokers 2, 3, which are not started" in caplog.text
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_brokers_that_are_not_started_are_not_waited_for_and_lead_nothing(
+    tmp_path: Path, isolation: str
+) -> None:
+    """Their leases would be nine seconds; and who registers while they count as alive leaves every ISR to them."""
+    with Cluster(brokers=3, data_dir=tmp_path, topics=["t:3:3"]) as cluster:
+        produce(cluster)
+    begin = time.monotonic()
+    with Cluster(brokers=2, data_dir=tmp_path, isolation=isolation) as cluster:
+        assert time.monotonic() - begin < 8
+        for index in range(3):
+            found = cluster.partition("t", index)
+            assert found.leader in (1, 2) and 3 not in found.isr
+            assert "broker 3 is not started in this run" in str(found)
+            cluster.wait_for(lambda c, i=index: c.partition("t", i).isr == {1, 2})
+        assert cluster.partition("t", 0).high_watermark == 5
+        produce(cluster)
+    with Cluster(brokers=3, data_dir=tmp_path, isolation=isolation) as cluster:
+        for index in range(3):
+            cluster.wait_for(lambda c, i=index: c.partition("t", i).isr == {1, 2, 3}, 10)
+        assert cluster.partition("t", 1).replica(3).log_end_offset == 10
 
 
 def test_when_no_node_is_left_neither_is_kwire_up(tmp_path: Path) -> None:

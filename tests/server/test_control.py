@@ -1,0 +1,362 @@
+"""The HTTP control API: of a cluster under its supervisor, of `kwire up` with `kwire ctl`, and of a container."""
+
+import asyncio
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_harness import RunningCluster, running_cluster, until
+
+from kwire.control import control_of
+from kwire.docker import node_control
+from kwire.server.control_socket import ControlSocket
+from kwire.server.http import MAX_BODY_BYTES, HttpError
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Api:
+    def __init__(self, url: str) -> None:
+        self.url = url
+        host, _, port = url.rpartition("/")[2].rpartition(":")
+        self.address = host, int(port)
+
+    def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        """The status and the answer."""
+        connection = http.client.HTTPConnection(*self.address, timeout=20)
+        text = body if isinstance(body, str | None) else json.dumps(body)
+        connection.request(method, path, text, headers)
+        response = connection.getresponse()
+        found = response.status, json.loads(response.read())
+        connection.close()
+        return found
+
+    def raw(self, data: bytes) -> bytes:
+        """All that comes for these bytes until the connection ends."""
+        with socket.create_connection(self.address, 5) as connection:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            found = b""
+            while more := connection.recv(65536):
+                found += more
+            return found
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    with running_cluster(tmp_path_factory.mktemp("data")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def api(cluster: RunningCluster) -> Iterator[Api]:
+    control = ControlSocket(lambda: control_of(cluster.supervisor, recent_requests=False))
+    cluster.run(control.open("127.0.0.1", 0))
+    yield Api(control.url)
+    cluster.run(control.close())
+
+
+@pytest.fixture(autouse=True)
+def as_new(request: pytest.FixtureRequest) -> None:
+    if "api" in request.fixturenames:
+        assert request.getfixturevalue("api")("POST", "/v1/reset") == (200, {})
+
+
+def test_nodes_are_listed_killed_and_started(api: Api, cluster: RunningCluster) -> None:
+    status, found = api("GET", "/v1/cluster")
+    assert status == 200 and found["bootstrap"] == cluster.bootstrap
+    (controller,) = found["controllers"]
+    assert controller["active"] and controller["id"] == 1000
+    assert [each["id"] for each in found["brokers"]] == [1, 2, 3]
+    status, state = api("POST", "/v1/brokers/2/kill")
+    assert (status, state["id"], state["running"]) == (200, 2, False)
+    assert api("GET", "/v1/cluster")[1]["brokers"][1] == state
+    assert api("POST", "/v1/brokers/2/start")[1]["running"] is True
+    assert api("POST", "/v1/brokers/2/start") == (
+        409,
+        {"error": None, "message": "broker 2 runs already"},
+    )
+    assert api("POST", "/v1/brokers/3/pause")[1]["paused"] is True
+    assert api("POST", "/v1/brokers/3/resume")[1]["paused"] is False
+    assert api("POST", "/v1/brokers/3/stop")[1]["running"] is False
+    assert api("POST", "/v1/brokers/3/start")[0] == 200
+    assert api("POST", "/v1/controllers/1000/kill")[1]["running"] is False
+    assert api("GET", "/v1/cluster")[1]["controllers"][0]["active"] is False
+    assert api("GET", "/v1/topics")[0] == 503
+    assert api("POST", "/v1/controllers/1000/start")[1]["running"] is True
+    assert api("GET", "/v1/topics") == (200, {"topics": {}})
+
+
+def test_partitions_elections_and_cuts(api: Api, cluster: RunningCluster) -> None:
+    cluster.run(cluster.supervisor.create_topics([("t", 1, 3)]))
+    status, found = api("GET", "/v1/topics/t/partitions/0")
+    assert status == 200 and found["isr"] == [1, 2, 3] and found["high_watermark"] == 0
+    assert {each["broker"] for each in found["replicas"]} == {1, 2, 3}
+    other = found["leader"] % 3 + 1
+    status, found = api("POST", "/v1/elections", {"topic": "t", "partition": 0, "leader": other})
+    assert (status, found["leader"], found["leader_epoch"]) == (200, other, 1)
+    assert api("POST", "/v1/network/cuts", {"a": 1000, "b": [other]}) == (200, {})
+    until(lambda: api("GET", "/v1/topics/t/partitions/0")[1]["leader"] != other)
+    assert api("DELETE", "/v1/network/cuts", {"a": 1000, "b": other}) == (200, {})
+    until(lambda: api("GET", "/v1/topics/t/partitions/0")[1]["isr"] == [1, 2, 3])
+    assert api("POST", "/v1/network/delays", {"a": 1, "b": 2, "milliseconds": 5}) == (200, {})
+    assert api("DELETE", "/v1/network/delays") == (200, {})
+    assert api("GET", "/v1/requests") == (200, {"requests": []})
+    assert api("DELETE", "/v1/requests") == (200, {})
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "said"),
+    [
+        ("GET", "/nothing", None, 404, "there is no GET /nothing"),
+        ("POST", "/v1/brokers/9/kill", None, 404, "there is no broker 9"),
+        ("POST", "/v1/controllers/9/kill", None, 404, "there is no controller 9"),
+        ("POST", "/v1/brokers/x/kill", None, 400, "expected a number, not 'x'"),
+        ("POST", "/v1/brokers/1/dance", None, 404, "there is no POST /v1/brokers/1/dance"),
+        ("POST", "/v1/brokers/1/kill", {"now": 1}, 400, "expected no keys, not 'now'"),
+        ("POST", "/v1/brokers/1/kill", "[]", 400, "expected a JSON object"),
+        ("POST", "/v1/brokers/1/kill", "[" * 60_000, 400, "the body is no JSON"),
+        ("GET", "/v1/topics/no/partitions/0", None, 404, "there is no partition no-0"),
+        ("POST", "/v1/elections", {"topic": "t"}, 400, "partition: missing"),
+        ("POST", "/v1/elections", {"topic": 1, "partition": 0}, 400, "topic: expected a text"),
+        (
+            "POST",
+            "/v1/elections",
+            {"topic": "t", "partition": 0, "unclean": 1},
+            400,
+            "unclean: expected true or false",
+        ),
+        ("POST", "/v1/network/cuts", {"a": 1, "b": 1}, 400, "two different sets of nodes"),
+        ("POST", "/v1/network/cuts", {"a": 1, "b": 9}, 409, "there is no broker 9"),
+        ("POST", "/v1/network/cuts", {"a": 1, "b": "2"}, 400, "expected ids of nodes"),
+        ("POST", "/v1/network/cuts", {"a": 1, "b": [[2]]}, 400, "expected ids of nodes"),
+    ],
+)
+def test_what_is_refused(
+    api: Api, method: str, path: str, body: Any, status: int, said: str
+) -> None:
+    found = api(method, path, body)
+    assert found[0] == status and said in found[1]["message"], found
+
+
+def test_a_page_of_another_site_gets_nothing_done(api: Api) -> None:
+    status, found = api("POST", "/v1/brokers/1/kill", Origin="http://example.org")
+    assert (status, found["message"]) == (403, "web pages cannot use the control API")
+    assert api("GET", "/v1/cluster")[1]["brokers"][0]["running"] is True
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"\x00\x00\x00\x0a\x00\x12\x00\x00", 400),
+        (b"GET / HTTP/2\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1), 413),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 501),
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000 + b"\r\n\r\n", 413),
+    ],
+)
+def test_bytes_that_are_no_request_end_the_connection(api: Api, data: bytes, status: int) -> None:
+    assert api.raw(data).startswith(b"HTTP/1.1 %d " % status)
+    assert api("GET", "/healthz") == (200, {"status": "ok"})
+
+
+def test_several_requests_on_one_connection_and_one_that_never_ends(api: Api) -> None:
+    asking = b"GET /healthz HTTP/1.1\r\n\r\n"
+    assert api.raw(asking * 3).count(b"HTTP/1.1 200 OK") == 3
+    assert api.raw(b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nabc") == b""
+    assert api.raw(b"") == b""
+
+
+# ---- kwire up and kwire ctl
+
+
+def ctl(*arguments: str, **environment: str) -> tuple[int, str]:
+    """The status and all that it said."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kwire", "ctl", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_process_that_somebody_has_killed_is_brought_back_by_one_line(tmp_path: Path) -> None:
+    ready = tmp_path / "ready.json"
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "kwire", "up", "--port", "0", "--brokers", "2"),
+            *("--isolation", "process", "--data-dir", str(tmp_path / "data")),
+            *("--ready-file", str(ready), "--log-level", "error"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        url = json.loads(ready.read_text())["control"]
+        assert line.endswith(f" control={url}\n") and url.startswith("http://127.0.0.1:")
+        by_id = {}
+        for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            by_id[int(words[words.index(b"--id") + 1])] = int(child)
+        status, before = ctl("status", KWIRE_CONTROL=url)
+        assert status == 0 and before.count(" running") == 3 and " running active\n" in before
+        os.kill(by_id[2], signal.SIGKILL)
+        status, text = ctl("--ready-file", str(ready), "broker", "start", "2")
+        assert (status, text.startswith("broker 2 127.0.0.1:")) == (0, True), text
+        assert ctl("--control", url, "status") == (0, before)
+        os.kill(by_id[1000], signal.SIGKILL)
+        status, text = ctl("--control", url, "controller", "start", "1000")
+        assert status == 0 and " running" in text
+        status, text = ctl("--control", url, "broker", "start", "2")
+        assert (status, text) == (1, "kwire ctl: broker 2 runs already\n")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    status, text = ctl("--control", url, "status")
+    assert status == 1 and "does not answer" in text and "Traceback" not in text
+
+
+def test_a_broker_is_started_in_the_moment_after_its_death(tmp_path: Path) -> None:
+    """The kernel's word has not come yet: that it runs is not taken for granted."""
+    with running_cluster(tmp_path, "process", brokers=1) as cluster:
+        handle = cluster.supervisor.brokers[1]
+
+        async def kill_and_start() -> Any:
+            control, _ = control_of(cluster.supervisor, recent_requests=False)
+            os.kill(handle.pid, signal.SIGKILL)
+            time.sleep(0.05)  # the loop hears of nothing meanwhile
+            return await control("POST", ["v1", "brokers", "1", "start"], {})
+
+        before = handle.pid
+        assert cluster.run(kill_and_start())["running"] is True
+        assert handle.pid not in (before, -1)
+
+
+def test_a_port_that_is_taken_ends_the_start_in_a_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-m", "kwire", "up", "--port", "0", "--control-port", port],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert done.returncode == 1
+    expected = f"kwire up: control API: cannot listen on 127.0.0.1:{port}: "
+    assert done.stderr.splitlines()[-1].startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["status"], 2, "--control URL, --ready-file FILE or the variable KWIRE_CONTROL is needed"),
+        (["--control", "x", "status"], 1, "expected http://HOST:PORT of the control API, not x"),
+        (["--control", "http://127.0.0.1:x", "status"], 1, "expected http://HOST:PORT"),
+        (["--ready-file", "/no/such", "status"], 1, "/no/such: No such file or directory"),
+        (["--control", "x", "broker", "start"], 2, "expected broker start|stop|kill|pause|resume"),
+        (["--control", "x", "status", "start", "1"], 2, "status has no start"),
+    ],
+)
+def test_ctl_says_what_is_wrong_in_a_line(arguments: list[str], status: int, said: str) -> None:
+    found = ctl(*arguments, KWIRE_CONTROL="")
+    assert found[0] == status and said in found[1] and found[1].count("\n") == 1, found
+
+
+# ---- a container's
+
+
+class FakeNode:
+    def __init__(self, node_id: int, is_controller: bool = False) -> None:
+        self.node_id, self.is_controller = node_id, is_controller
+        self.advertised = f"kafka-{node_id}:9092"
+        self.told: list[str] = []
+
+    def answer(self, question: str) -> str:
+        if not question.startswith("["):
+            self.told.append(question)
+            return "done"
+        name, *_ = json.loads(question)
+        found = {"reign": [True, 4], "requests": [[5, "me", "Fetch v1", "ok"], [-1, "", "", "w"]]}
+        return json.dumps({"ok": found[name]})
+
+
+@pytest.fixture
+def network_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "network"
+    monkeypatch.setattr(node_control, "NETWORK_FILE", str(path))
+    return path
+
+
+def test_in_a_container_there_are_its_own_nodes_and_their_network(network_file: Path) -> None:
+    nodes = [FakeNode(1), FakeNode(101000, is_controller=True)]
+    network: list[str] = []
+    control = node_control.NodeControl(lambda: nodes, network)
+
+    def ask(method: str, path: str, **body: Any) -> Any:
+        return asyncio.run(control.handle(method, path.split("/"), body))
+
+    found = ask("GET", "v1/cluster")
+    assert [each["id"] for each in found["brokers"]] == [1]
+    (controller,) = found["controllers"]
+    assert (controller["active"], controller["epoch"]) == (True, 4)
+    first, second = ask("GET", "v1/requests")["requests"]
+    assert first == {
+        "broker": 1,
+        "milliseconds_ago": 5,
+        "client_id": "me",
+        "api": "Fetch v1",
+        "outcome": "ok",
+    }
+    assert second["milliseconds_ago"] is None
+    assert ask("DELETE", "v1/requests") == {}
+
+    ask("POST", "v1/network/cuts", a=[1, 4], b=[2, 3])
+    assert nodes[0].told == ["cut 2", "cut 3"]
+    assert network == node_control.kept_network() == ["cut 2", "cut 3"]
+    ask("POST", "v1/network/delays", a=2, b=1, milliseconds=50)
+    assert nodes[0].told[2:] == ["heal 2", "delay 2 50"]
+    ask("PUT", "v1/network", commands=["cut 3", "cut 4"])
+    assert sorted(nodes[0].told[4:]) == ["cut 4", "heal 2"]
+    assert sorted(node_control.kept_network()) == ["cut 3", "cut 4"]
+    ask("DELETE", "v1/network/cuts", a=1, b=4)
+    assert network == ["cut 3"]
+    ask("DELETE", "v1/network/cuts")
+    assert network == node_control.kept_network() == []
+    for path, body, status in (
+        ("v1/network/cuts", {"a": 1, "b": "x"}, 400),
+        ("v1/network/delays", {"a": 1, "b": 2, "milliseconds": -1}, 400),
+        ("v1/brokers/1/kill", {}, 404),
+    ):
+        with pytest.raises(HttpError) as refused:
+            ask("POST", path, **body)
+        assert refused.value.status == status
+    with pytest.raises(HttpError, match="not understood: 'rm 1'"):
+        ask("PUT", "v1/network", commands=["rm 1"])
+
+
+def test_a_broker_alone_has_no_network_and_a_torn_file_is_nothing(network_file: Path) -> None:
+    control = node_control.NodeControl(lambda: [FakeNode(1)], None)
+    with pytest.raises(HttpError, match="has no others"):
+        asyncio.run(control.handle("POST", ["v1", "network", "cuts"], {"a": 1, "b": 2}))
+    for text in ('{"2": "cu', '{"2": "rm 3"}', "[]"):
+        network_file.write_text(text)
+        assert node_control.kept_network() == []
