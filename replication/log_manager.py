@@ -354,7 +354,9 @@ class LogManager:
         for log in (self.get(topic, partition), self.future(topic, partition)):
             if log is not None:
                 name = self.directory_of(log).remove(log, STRAY_SUFFIX)
-                self.tell(f"{log.name} is not known to the controller: set aside as {name}")
+                self.tell(
+                    f"the controller knows of no replica of {log.name} here: set aside as {name}"
+                )
         self._checkpoint_soon()
 
     def _checkpoint_soon(self) -> None:

@@ -198,6 +198,7 @@ class Reassignments:
         changes = step.changes
         before = changes.current(topic, index)
         original = before.original
+        why = _CANCELLED if target is None else _BEGUN
         target = original if target is None else target
         replicas = [*target, *(broker for broker in original if broker not in target)]
         unneeded = [broker for broker in before.replicas if broker not in replicas]
@@ -214,11 +215,11 @@ class Reassignments:
             [broker for broker in replicas if broker not in original],
             [broker for broker in replicas if broker not in target],
         )
-        changes.move(topic, index, state, _BEGUN)
+        changes.move(topic, index, state, why)
         if self._is_ready(topic, index, state) or not state.reassigning:
             self._finish(topic, index, step)
         else:
-            self._announce(topic, index, _BEGUN, step)
+            self._announce(topic, index, why, step)
 
     def _take_office(
         self, topic: TopicState, index: int, elected: election.Elected | None, step: _Step

@@ -357,7 +357,9 @@ def test_an_answer_that_meets_a_disk_that_has_just_failed_is_not_written():
     rig.answer_one()
     assert log.log_end_offset == 0
     rig.wait(1000)
-    assert not rig[2].fetchers.fetchers.get((1, 0)) or T not in rig[2].fetchers.fetchers[1, 0].states
+    assert (
+        not rig[2].fetchers.fetchers.get((1, 0)) or T not in rig[2].fetchers.fetchers[1, 0].states
+    )
 
 
 def test_metrics():

@@ -455,9 +455,12 @@ def test_S82_reassign_cancel() -> None:
     reassign(cluster, [3, 4])
     before = cluster.partition().leader_epoch
     cluster.brokers.take()
+    cluster.lines.clear()
     assert reassign(cluster, None) == 0
     assert cluster.partition().replicas == [1, 2]
     assert cluster.partition().leader_epoch == before + 1
+    assert cluster.lines[0].startswith("t-0: replicas 3,4,1,2 -> 1,2, ")
+    assert cluster.lines[0].endswith(" (reassignment given up)")
     lines = cluster.brokers.words()
     for broker in (3, 4):
         assert f"{broker} delete t-0 LE {before + 1}" in lines
