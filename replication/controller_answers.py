@@ -20,10 +20,10 @@ def refusal(request: Message, version: int, code: ErrorCode, message: str | None
     """The answer that carries `code` for everything in a request that a controller takes. KeyError for others."""
     name = type(request).__name__
     builder = _LISTING.get(name)
-    if name == "ElectLeadersRequest" and version == 0:
-        builder = _elect_leaders  # the error for all of it came with v1
     if builder is not None:
         return builder(request, int(code), message)
+    if name == "ElectLeadersRequest":
+        return _elect_leaders(request, version, int(code), message)
     from importlib import import_module
 
     if name == "ControlledShutdownRequest" and code is ErrorCode.NOT_CONTROLLER:
@@ -111,7 +111,8 @@ def _incremental_alter_configs(request: Any, code: int, message: str | None) -> 
     )
 
 
-def _elect_leaders(request: Any, code: int, message: str | None) -> Message:
+def _elect_leaders(request: Any, version: int, code: int, message: str | None) -> Message:
+    """Both: every partition that was named, and from v1 on all of it."""
     from kwire.protocol.schemas.topics import (
         ElectLeadersResponse,
         PartitionResult,
@@ -119,6 +120,7 @@ def _elect_leaders(request: Any, code: int, message: str | None) -> Message:
     )
 
     return ElectLeadersResponse(
+        error_code=code if version >= 1 else 0,
         replica_election_results=[
             ReplicaElectionResult(
                 topic=topic.topic,
@@ -128,7 +130,35 @@ def _elect_leaders(request: Any, code: int, message: str | None) -> Message:
                 ],
             )
             for topic in request.topic_partitions or ()
-        ]
+        ],
+    )
+
+
+def _alter_partition_reassignments(request: Any, code: int, message: str | None) -> Message:
+    """Both: every partition that was named, and all of it."""
+    from kwire.protocol.schemas.topics import (
+        AlterPartitionReassignmentsResponse,
+        ReassignablePartitionResponse,
+        ReassignableTopicResponse,
+    )
+
+    return AlterPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=message,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=partition.partition_index,
+                        error_code=code,
+                        error_message=message,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
     )
 
 
@@ -144,17 +174,16 @@ _LISTING = {
     "DeleteTopicsRequest": _delete_topics,
     "CreatePartitionsRequest": _create_partitions,
     "AlterConfigsRequest": _alter_configs,
+    "AlterPartitionReassignmentsRequest": _alter_partition_reassignments,
     "IncrementalAlterConfigsRequest": _incremental_alter_configs,
 }
 # Requests whose answer has one error for all, and the module of both.
 _PLAIN = {
     "AllocateProducerIdsRequest": "control_plane",
-    "AlterPartitionReassignmentsRequest": "topics",
     "AlterPartitionRequest": "control_plane",
     "BrokerHeartbeatRequest": "nodes",
     "BrokerRegistrationRequest": "nodes",
     "ControlledShutdownRequest": "control_plane",
-    "ElectLeadersRequest": "topics",
     "ListPartitionReassignmentsRequest": "topics",
     "UnregisterBrokerRequest": "nodes",
 }

@@ -322,7 +322,10 @@ class PartitionControl:
 
         kind = request.election_type if version >= 1 else _PREFERRED
         if kind not in (_PREFERRED, _UNCLEAN):
-            return ElectLeadersResponse(error_code=int(ErrorCode.INVALID_REQUEST))
+            from kwire.replication.controller_answers import refusal
+
+            message = f"Unknown election type {kind}"
+            return refusal(request, version, ErrorCode.INVALID_REQUEST, message)  # type: ignore[return-value]  # an ElectLeadersResponse
         wanted: Iterable[tuple[str, int]]
         if request.topic_partitions is None:
             wanted = ((topic.name, index) for topic, index, _ in self.all())
@@ -450,13 +453,8 @@ class PartitionControl:
                 continue
             for topic, index in others:
                 state = topic.partitions[index]
-                if not state.reassigning:
-                    elected = election.preferred(
-                        state.replicas,
-                        state.isr,
-                        controller.alive(topic.name, index),
-                        state.recovering,
-                    )
-                    self.take_office(topic, index, elected, election.PREFERRED, changes)
+                alive = controller.alive(topic.name, index)
+                elected = election.preferred(state.replicas, state.isr, alive, state.recovering)
+                self.take_office(topic, index, elected, election.PREFERRED, changes)
         changes.commit()
         self._announce(changes)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 _MAX_NAME_LENGTH = 249
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_CLUSTER_METADATA = "__cluster_metadata"  # the log of KRaft's controllers, which is no topic
 _MAX_PARTITIONS_PER_BATCH = 10_000  # KRaft's limit of one controller operation
 
 _NameAndId = tuple["str | None", bytes]
@@ -99,6 +100,11 @@ class TopicControl:
                 if topic.name in repeated:
                     refused.add(topic.name)
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                if topic.name == _CLUSTER_METADATA:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST,
+                        f"Creation of internal topic {_CLUSTER_METADATA} is prohibited.",
+                    )
                 state, overrides = self._plan(topic)
                 if not request.validate_only:
                     self._create(state, overrides)
@@ -414,10 +420,10 @@ class TopicControl:
         return sorted(controller.state.broker_epochs.keys() - controller.registry.eligible)
 
     def _start_index(self, topic: TopicState) -> int:
-        """AdminUtils: the walk goes on from the broker that partition 0 began with."""
+        """AdminUtils: the walk goes on from the broker that partition 0 began with, or the next one that lives."""
         first = topic.partitions[0].replicas[0]
-        ids = sorted(self._controller.brokers)
-        return ids.index(first) if first in ids else 0
+        ids = sorted(broker_id for broker_id, _ in self._controller.racks())
+        return next((index for index, broker_id in enumerate(ids) if broker_id >= first), 0)
 
 
 def _repeated(items: Iterable[_Item]) -> set[_Item]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire.apis.context import PARKED
-from kwire.protocol.errors import ErrorCode
+from kwire.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,12 @@ def ask_controller(
     member = services.member
     if member is None:
         assert services.controller is not None
-        response = services.controller.handle(request, ctx.api_version)
+        try:
+            response = services.controller.handle(request, ctx.api_version)
+        except KafkaError as error:  # its journal's disk has failed
+            from kwire.replication.controller_answers import refusal
+
+            response = refusal(request, ctx.api_version, error.code, error.message)
         return response if finish is None else finish(response)
 
     def answered(answer: Message | ErrorCode) -> None:

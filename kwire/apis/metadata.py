@@ -315,6 +315,7 @@ def _page(
         topic = metadata.topics.get(name)
         if topic is None:
             response.topics.append(_unknown_topic(name))
+            first = 0  # the cursor's topic has been deleted since
             continue
         indexes = [index for index in topic.partitions if index >= first]
         page = indexes[:left]
@@ -358,8 +359,7 @@ def _described(
     for index in indexes:
         plain = _partition(metadata, listener, 2, index, topic.partitions[index])
         partitions.append(
-            DescribeTopicPartitionsResponsePartition(
-                error_code=plain.error_code,
+            DescribeTopicPartitionsResponsePartition(  # without a leader it is described all the same
                 partition_index=index,
                 leader_id=plain.leader_id,
                 leader_epoch=plain.leader_epoch,

@@ -36,6 +36,8 @@ from kwire.protocol.schemas.topics import (
     DeleteTopicState,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
     TopicPartitions,
 )
 from kwire.replication import election
@@ -271,6 +273,25 @@ def test_no_producer_id_is_given_out_twice() -> None:
     assert new.ask(request, 0).error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
+# More partitions
+
+
+@pytest.mark.parametrize(
+    ("away", "leaders"), [(None, [2, 3, 4, 1, 2]), (2, [4, 1, 3, 4, 1]), (4, [3, 1, 2, 3, 1])]
+)
+def test_added_partitions_go_on_from_the_first_broker_of_the_topic_or_the_next_that_lives(
+    away: int | None, leaders: list[int]
+) -> None:
+    cluster = Simulated(1, 2, 3, 4)
+    cluster.create("t", [2], [3], [4], [1])
+    if away is not None:
+        cluster.kill(away)
+    more = CreatePartitionsTopic(name="t", count=9, assignments=None)
+    cluster.ask(CreatePartitionsRequest(topics=[more]), 3)
+    placed = [cluster.partition("t", index).replicas for index in range(4, 9)]
+    assert [broker for (broker,) in placed] == leaders
+
+
 # Preferred leaders
 
 
@@ -300,6 +321,18 @@ def test_leaders_go_back_to_where_they_belong_by_themselves() -> None:
     beat(cluster, 1)
     assert cluster.controller.metrics()["PreferredReplicaImbalanceCount"] == 0
     assert cluster.controller.metrics()["elections.preferred"] == 10
+
+
+def test_a_partition_on_the_move_is_led_by_whom_it_belongs_to_as_well() -> None:
+    cluster = Simulated(1, 2, 3)
+    cluster.create("t", [1, 2])
+    topic = ReassignableTopic(
+        name="t", partitions=[ReassignablePartition(partition_index=0, replicas=[2, 3])]
+    )
+    cluster.ask(AlterPartitionReassignmentsRequest(topics=[topic]), 0)
+    assert cluster.state() == "leader 1 ISR [1, 2] LE 1 PE 1 of [2, 3, 1] +[3] -[1]"
+    beat(cluster, 6)
+    assert cluster.state() == "leader 2 ISR [1, 2] LE 2 PE 2 of [2, 3, 1] +[3] -[1]"
 
 
 def test_a_little_imbalance_is_let_be_and_so_is_all_of_it_when_switched_off() -> None:
@@ -451,6 +484,9 @@ def test_whoever_is_not_the_controller_says_so_in_every_version(request_: Any) -
         cluster.controller.submit(request_, version, answers.append)
         assert "41" in repr(answers[0]), answers
         assert answers[0].encode(version)
+        if isinstance(request_, ElectLeadersRequest):
+            (result,) = answers[0].replica_election_results[0].partition_result
+            assert (result.partition_id, result.error_code) == (0, ErrorCode.NOT_CONTROLLER)
         assert refusal(request_, version, ErrorCode.REQUEST_TIMED_OUT, "late").encode(version)
 
 

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kwire.protocol.errors import ErrorCode
+from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.metadata import MetadataRequest
 from kwire.protocol.schemas.nodes import UnregisterBrokerRequest
 from kwire.protocol.schemas.topics import (
@@ -32,8 +33,24 @@ def test_one_broker_leads_already_what_it_could_be_elected_for(admin: Any, versi
 
 
 def test_an_election_type_that_does_not_exist(admin: Any) -> None:
-    response = admin.call(ElectLeadersRequest(election_type=9, topic_partitions=None), 2)
+    named = [TopicPartitions(topic="t", partitions=[0])]
+    response = admin.call(ElectLeadersRequest(election_type=9, topic_partitions=named), 2)
     assert response.error_code == ErrorCode.INVALID_REQUEST
+    (result,) = response.replica_election_results[0].partition_result
+    assert (result.partition_id, result.error_code) == (0, ErrorCode.INVALID_REQUEST)
+
+
+def test_a_journal_that_cannot_be_written_is_answered(admin: Any) -> None:
+    def refuse(*_: Any) -> None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
+
+    admin.create("t")
+    admin.services.controller._journal = SimpleNamespace(append=refuse, flush=lambda: None)
+    partition = ReassignablePartition(partition_index=0, replicas=[1])
+    topic = ReassignableTopic(name="t", partitions=[partition])
+    response = admin.call(AlterPartitionReassignmentsRequest(topics=[topic]), 0)
+    (result,) = response.responses[0].partitions
+    assert (response.error_code, result.error_code) == (ErrorCode.KAFKA_STORAGE_ERROR,) * 2
 
 
 def test_reassignment_to_the_only_broker_and_to_others(admin: Any) -> None:

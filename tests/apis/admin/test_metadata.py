@@ -214,6 +214,18 @@ def test_when_all_are_described_a_deleted_cursor_topic_is_skipped(topics: Any) -
     assert shape(describe(topics, cursor=("p", 5))) == ([("p3", [0, 1, 2])], None)
 
 
+def test_a_deleted_cursor_topic_says_nothing_of_the_next_one(topics: Any) -> None:
+    response = describe(topics, "gone", "p3", cursor=("gone", 2))
+    assert shape(response) == ([("gone", []), ("p3", [0, 1, 2])], None)
+
+
+def test_a_partition_without_a_leader_is_described_without_an_error(topics: Any) -> None:
+    topics.services.metadata.partition("ok", 0).leader = -1
+    (partition,) = describe(topics, "ok").topics[0].partitions
+    assert (partition.error_code, partition.leader_id) == (0, -1)
+    assert partition.replica_nodes == [1]
+
+
 def test_unknown_topics_are_described_as_such(topics: Any) -> None:
     response = describe(topics, "nope", "a b")
     assert [(t.name, t.error_code) for t in response.topics] == [

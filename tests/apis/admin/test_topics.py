@@ -125,6 +125,14 @@ def test_bad_names_are_refused(admin: Any, name: str, message: str) -> None:
     assert result.error_message == message
 
 
+def test_the_log_of_krafts_controllers_is_no_topic(admin: Any) -> None:
+    result = admin.create("__cluster_metadata")
+    assert (result.error_code, result.error_message) == (
+        ErrorCode.INVALID_REQUEST,
+        "Creation of internal topic __cluster_metadata is prohibited.",
+    )
+
+
 def test_the_longest_name_is_allowed(admin: Any) -> None:
     assert create(admin, "x" * 249).error_code == 0
 
