@@ -8,6 +8,66 @@ from kwire.protocol import api
 
 _EPOCHS = ("controller_epoch", "broker_epoch")
 
+# API key: what is said of the message `m`, the names of its lists of topics `t` and of their partitions `p`, and what
+# is said of each of these. `id` is the beginning of the topic's id.
+_Form = tuple[str, str, str, str]
+_EPOCH = "epoch {p.leader_epoch}/{p.partition_epoch}"
+_REQUESTS: dict[int, _Form] = {
+    0: ("acks {m.acks}", "topic_data", "partition_data", "{t.name}-{p.index}"),
+    1: (
+        "session {m.session_id}/{m.session_epoch}",
+        "topics",
+        "partitions",
+        "{id}-{p.partition} at {p.fetch_offset} epoch {p.current_leader_epoch} last {p.last_fetched_epoch}",
+    ),
+    4: (
+        "type {m.type}",
+        "topic_states",
+        "partition_states",
+        "{t.topic_name}-{p.partition_index} leader {p.leader} "
+        + _EPOCH
+        + " ISR {p.isr} of {p.replicas}",
+    ),
+    5: (
+        "",
+        "topic_states",
+        "partition_states",
+        "{t.topic_name}-{p.partition_index} epoch {p.leader_epoch} delete {p.delete_partition}",
+    ),
+    6: (
+        "type {m.type}",
+        "topic_states",
+        "partition_states",
+        "{t.topic_name}-{p.partition_index} leader {p.leader} epoch {p.leader_epoch}",
+    ),
+    56: (
+        "",
+        "topics",
+        "partitions",
+        "{id}-{p.partition_index} " + _EPOCH + " ISR {p.new_isr_with_epochs}",
+    ),
+}
+_RESPONSES: dict[int, _Form] = {
+    0: (
+        "",
+        "responses",
+        "partition_responses",
+        "{p.index} offset {p.base_offset} error {p.error_code}",
+    ),
+    1: (
+        "",
+        "responses",
+        "partitions",
+        "{id}-{p.partition_index} hw {p.high_watermark} error {p.error_code}",
+    ),
+    56: (
+        "",
+        "topics",
+        "partitions",
+        "{p.partition_index} " + _EPOCH + " ISR {p.isr} error {p.error_code}",
+    ),
+}
+
 
 def request_line(frame: bytes) -> str:
     """Name, correlation and what matters of a request."""
@@ -19,8 +79,9 @@ def request_line(frame: bytes) -> str:
     for name in _EPOCHS:
         if hasattr(request, name):
             line += f" {name} {getattr(request, name)}"
-    describe = _REQUESTS.get(key)
-    return line if describe is None else f"{line} {describe(request)}"
+    if key == api.ApiKey.UPDATE_METADATA:
+        line += f" alive {[broker.id for broker in request.live_brokers]}"
+    return line + _in_form(request, _REQUESTS.get(key))
 
 
 def response_line(request_frame_key: int, version: int, frame: bytes) -> str:
@@ -30,93 +91,29 @@ def response_line(request_frame_key: int, version: int, frame: bytes) -> str:
     error = getattr(response, "error_code", 0)
     if error:
         line += f" error {error}"
-    describe = _RESPONSES.get(request_frame_key)
-    return line if describe is None else f"{line} {describe(response)}"
+    return line + _in_form(response, _RESPONSES.get(request_frame_key))
 
 
-def _fetch(request: Any) -> str:
+def _in_form(message: Any, form: _Form | None) -> str:
+    if form is None:
+        return ""
+    head, topics, partitions, each = form
     parts = [
-        f"{topic.topic_id.hex()[:4]}-{p.partition} at {p.fetch_offset} epoch {p.current_leader_epoch} "
-        f"last {p.last_fetched_epoch}"
-        for topic in request.topics
-        for p in topic.partitions
+        each.format(t=topic, id=getattr(topic, "topic_id", b"").hex()[:4], p=partition)
+        + _of_fetched(partition)
+        for topic in getattr(message, topics)
+        for partition in getattr(topic, partitions)
     ]
-    return f"session {request.session_id}/{request.session_epoch} [{'; '.join(parts)}]"
+    return f" {head.format(m=message)} [{'; '.join(parts)}]".replace("  ", " ")
 
 
-def _fetched(response: Any) -> str:
-    parts = []
-    for topic in response.responses:
-        for p in topic.partitions:
-            what = f"{topic.topic_id.hex()[:4]}-{p.partition_index} hw {p.high_watermark}"
-            if p.error_code:
-                what += f" error {p.error_code}"
-            if p.diverging_epoch.epoch >= 0:
-                what += f" diverging ({p.diverging_epoch.epoch}, {p.diverging_epoch.end_offset})"
-            if p.records:
-                what += f" {len(p.records)} bytes"
-            parts.append(what)
-    return f"[{'; '.join(parts)}]"
-
-
-def _leader_and_isr(request: Any) -> str:
-    parts = [
-        f"{topic.topic_name}-{p.partition_index} leader {p.leader} epoch {p.leader_epoch}/{p.partition_epoch} "
-        f"ISR {p.isr} of {p.replicas}"
-        for topic in request.topic_states
-        for p in topic.partition_states
-    ]
-    return f"{'full ' if request.type == 2 else ''}[{'; '.join(parts)}]"
-
-
-def _stop_replica(request: Any) -> str:
-    parts = [
-        f"{topic.topic_name}-{p.partition_index} epoch {p.leader_epoch}{' delete' if p.delete_partition else ''}"
-        for topic in request.topic_states
-        for p in topic.partition_states
-    ]
-    return f"[{'; '.join(parts)}]"
-
-
-def _update_metadata(request: Any) -> str:
-    return f"alive {[broker.id for broker in request.live_brokers]}"
-
-
-def _alter_partition(request: Any) -> str:
-    parts = [
-        f"{topic.topic_id.hex()[:4]}-{p.partition_index} epoch {p.leader_epoch}/{p.partition_epoch} ISR "
-        f"{[(m.broker_id, m.broker_epoch) for m in p.new_isr_with_epochs]}"
-        for topic in request.topics
-        for p in topic.partitions
-    ]
-    return f"[{'; '.join(parts)}]"
-
-
-def _altered(response: Any) -> str:
-    parts = [
-        f"{p.partition_index} epoch {p.leader_epoch}/{p.partition_epoch} ISR {p.isr} error {p.error_code}"
-        for topic in response.topics
-        for p in topic.partitions
-    ]
-    return f"[{'; '.join(parts)}]"
-
-
-def _produced(response: Any) -> str:
-    answer = response.responses[0].partition_responses[0]
-    return f"offset {answer.base_offset} error {answer.error_code}"
-
-
-def _produce(request: Any) -> str:
-    topic = request.topic_data[0]
-    return f"{topic.name}-{topic.partition_data[0].index} acks {request.acks}"
-
-
-_REQUESTS = {
-    0: _produce,
-    1: _fetch,
-    4: _leader_and_isr,
-    5: _stop_replica,
-    6: _update_metadata,
-    56: _alter_partition,
-}
-_RESPONSES = {0: _produced, 1: _fetched, 56: _altered}
+def _of_fetched(partition: Any) -> str:
+    """What only some partitions of a Fetch response have."""
+    line = ""
+    diverging = getattr(partition, "diverging_epoch", None)
+    if diverging is not None:
+        if diverging.epoch >= 0:
+            line += f" diverging ({diverging.epoch}, {diverging.end_offset})"
+        if partition.records:
+            line += f" {len(partition.records)} bytes"
+    return line
