@@ -4,8 +4,10 @@ Answers to LeaderEpochFileCache and LeaderEpochCheckpointFile of Kafka 3.9 (KIP-
 storage. Entries are (epoch, start offset), both strictly increasing. The file `leader-epoch-checkpoint` holds a line
 "0" (version), the number of entries, then "epoch start" a line.
 
-An assignment is on disk before it returns: the file never lacks an entry. A truncation writes too, but without waiting
-for the disk: an entry that comes back after a crash is cut again when the log is loaded.
+An entry is on the disk before the first record of its epoch: the file never lacks one that counts. An epoch without
+records (a leader's that has not written yet) may wait for them in memory, as it is cut off when a log is loaded: a
+broker that starts with thousands of partitions writes nothing. A truncation writes without waiting for the disk: an
+entry that comes back after a crash is cut again when the log is loaded.
 """
 
 from __future__ import annotations
@@ -27,11 +29,12 @@ EpochEntry = tuple[int, int]
 class LeaderEpochCache:
     """The epochs of one log. Methods that change it raise OSError when the file cannot be written."""
 
-    __slots__ = ("_path", "_store", "entries", "latest_epoch")
+    __slots__ = ("_path", "_store", "_unwritten", "entries", "latest_epoch")
 
     def __init__(self, store: LogStore, directory: str) -> None:
         self._store = store
         self._path = f"{directory}/{FILE_NAME}"
+        self._unwritten = False  # an entry that no record has followed is not in the file
         self.entries: list[EpochEntry] = []
         self.latest_epoch = UNDEFINED_EPOCH
         """-1 without entries."""
@@ -44,19 +47,27 @@ class LeaderEpochCache:
                 self._insert(*entry)
         self._update_latest()
 
-    def assign(self, epoch: int, start_offset: int) -> bool:
+    def assign(self, epoch: int, start_offset: int, *, has_records: bool = True) -> bool:
         """`epoch` begins at `start_offset`, unless it is the latest and began earlier. True when that was news.
 
-        Entries that contradict it (a later or the same epoch, a start not before its) go.
+        Entries that contradict it (a later or the same epoch, a start not before its) go. `has_records` False: the log
+        ends at `start_offset`, and this is called again before it grows.
         """
         assert epoch >= 0 and start_offset >= 0, (epoch, start_offset)
-        if epoch == self.latest_epoch and start_offset >= self.entries[-1][1]:
-            return False
-        self._insert(epoch, start_offset)
-        self._update_latest()
-        # Flushed, unless nothing stands before it: an empty log loses nothing with it, and new topics are many.
-        self._write(flush=start_offset > 0)
-        return True
+        is_known = epoch == self.latest_epoch and start_offset >= self.entries[-1][1]
+        if not is_known:
+            self._insert(epoch, start_offset)
+            self._update_latest()
+            self._unwritten = True
+        if has_records and self._unwritten:
+            # Flushed, unless nothing stands before it: an empty log loses nothing with it, and new topics are many.
+            self._write(flush=self.entries[-1][1] > 0)
+            self._unwritten = False
+        return not is_known
+
+    def write(self) -> None:
+        """Without waiting for the disk: a disk that takes nothing any more is noticed."""
+        self._write(flush=False)
 
     def _insert(self, epoch: int, start_offset: int) -> None:
         entries = self.entries

@@ -276,7 +276,11 @@ class _Loader:
                 first = number
         for number in range(first, len(segments)):
             segment = segments[number]
-            cut = self.recover_segment(segment, segments[:number]) or segment in self.already_cut
+            is_active = number + 1 == len(segments)
+            cut = (
+                self.recover_segment(segment, segments[:number], is_active=is_active)
+                or segment in self.already_cut
+            )
             if cut and number + 1 < len(segments):
                 doomed = segments[number + 1 :]
                 del segments[number + 1 :]
@@ -289,8 +293,12 @@ class _Loader:
                     late.delete_files()
                 return
 
-    def recover_segment(self, segment: LogSegment, before: list[LogSegment]) -> int:
-        """Checks every batch, rebuilds the indexes, cuts at the first bad one; returns the bytes cut."""
+    def recover_segment(
+        self, segment: LogSegment, before: list[LogSegment], *, is_active: bool = False
+    ) -> int:
+        """Checks every batch, rebuilds the indexes, cuts at the first bad one; returns the bytes cut.
+
+        Those of the active segment are written when it is rolled, flushed or closed, as those of a new one."""
         producers = self.context.producers(self.directory)
         rebuild_producer_state(
             producers,
@@ -325,7 +333,10 @@ class _Loader:
                 f" offset {last_offset + 1}: {reason or 'the last batch is not whole'}",
             )
             segment.cut(end)
-        segment.seal()
+        if is_active:
+            segment.index_largest_timestamp()
+        else:
+            segment.seal()
         return removed
 
     def restore_epochs(self) -> None:

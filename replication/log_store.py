@@ -109,7 +109,8 @@ class PartitionFault(OSError):
 
 def check_path(path: str) -> None:
     """OSError unless `path` stays inside the store: relative, no empty, "." or ".." component, no NUL."""
-    if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+    parts = path.split("/")
+    if "" in parts or "." in parts or ".." in parts or "\0" in path:
         raise OSError(EINVAL, "not a path of a log store", path)
 
 

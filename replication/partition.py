@@ -207,8 +207,10 @@ class Partition:
         end_offset = self.log.log_end_offset
         self.leader_epoch_start_offset = end_offset
         # Before any append: a follower may ask for this epoch's end before it has a record.
+        news = self.log.leader_epochs.assign(leader_epoch, end_offset, has_records=False)
         try:
-            self.log.leader_epochs.assign(leader_epoch, end_offset)
+            if news and self.leader_epoch >= 0:  # not when a broker starts, with many partitions
+                self.log.leader_epochs.write()
         except OSError as error:
             raise self.log.storage_error(f"begin epoch {leader_epoch} of", error) from error
         self.leader_epoch = leader_epoch

@@ -308,12 +308,16 @@ class LogSegment:
         self.bytes_since_index = self.size - position
         return batch
 
-    def seal(self) -> None:
-        """The segment is no longer active: the time index ends with the largest timestamp (onBecomeInactiveSegment)."""
+    def index_largest_timestamp(self) -> None:
+        """The time index ends with the largest timestamp."""
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(
                 self.max_timestamp, self._offset_of_max_timestamp - self.base_offset
             )
+
+    def seal(self) -> None:
+        """The segment is no longer active: its indexes are complete, in their files (onBecomeInactiveSegment)."""
+        self.index_largest_timestamp()
         self.offset_index.write_out()
         self.time_index.write_out()
 

@@ -140,6 +140,34 @@ def test_an_assignment_survives_a_power_cut() -> None:
     assert cache.latest_epoch == 3
 
 
+def test_an_epoch_without_records_is_written_before_its_first_record() -> None:
+    store = MemoryLogStore()
+    cache = cache_with((1, 0), (2, 5), store=store)
+    written = store.read_file(PATH)
+    assert cache.assign(3, 9, has_records=False)
+    assert not cache.assign(3, 9, has_records=False)
+    assert (cache.latest_epoch, cache.entries[-1]) == (3, (3, 9))
+    assert store.read_file(PATH) == written
+    store.fail_next("write_file", OSError(5, "Input/output error"))
+    with pytest.raises(OSError):
+        cache.assign(3, 9)
+    assert not cache.assign(3, 9)  # not news, but to the disk it is
+    store.crash()
+    assert parse_checkpoint(store.read_file(PATH)) == [(1, 0), (2, 5), (3, 9)]
+    store.fail_next("write_file", OSError(5, "Input/output error"))
+    cache.assign(3, 10)  # known and written
+
+
+def test_a_truncation_does_not_make_an_epoch_without_records_durable() -> None:
+    store = MemoryLogStore()
+    cache = cache_with((1, 0), (2, 5), store=store)
+    cache.assign(3, 9, has_records=False)
+    cache.truncate_from_start(2)
+    cache.assign(3, 9)
+    store.crash()
+    assert parse_checkpoint(store.read_file(PATH)) == [(1, 2), (2, 5), (3, 9)]
+
+
 def test_a_cleared_cache_is_empty_on_disk_too() -> None:
     store = MemoryLogStore()
     cache = cache_with((0, 0), store=store)

@@ -194,6 +194,16 @@ def test_S87_an_epoch_that_cannot_be_written_is_not_led():
     assert leader.fetch(-1, 0).error == ErrorCode.KAFKA_STORAGE_ERROR
 
 
+def test_an_epoch_is_in_the_file_with_its_first_record_and_a_broker_that_starts_writes_none():
+    leader = Leader()
+    leader.lead(1)
+    assert not leader.node.store.exists("t-0/leader-epoch-checkpoint")
+    assert leader.node.produce(1).error == 0
+    assert leader.node.store.read_file("t-0/leader-epoch-checkpoint") == b"0\n1\n1 0\n"
+    leader.lead(2)
+    assert leader.node.store.read_file("t-0/leader-epoch-checkpoint") == b"0\n2\n1 0\n2 1\n"
+
+
 def test_an_order_that_is_older_by_its_partition_epoch_does_not_end_the_following():
     rig = Rig(2)
     rig.partition_epoch = 5

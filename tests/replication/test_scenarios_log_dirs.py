@@ -149,9 +149,10 @@ def test_S87_a_log_that_may_be_on_the_failed_disk_is_not_made_anew(two: TwoDisks
 def test_S87_a_directory_that_fails_in_the_middle_of_an_order_is_not_used_by_its_rest(
     two: TwoDisks,
 ) -> None:
-    # given a broker that starts, with t-1 and t-3 on a disk that fails once
+    # given a broker that starts, with t-1 and t-3 on a disk that fails once, when t-1's topic id is to be written
     two.create(4)
     two.node.log_manager.close()
+    two.stores[B].delete("t-1/partition.metadata")
     two.start()
     two.stores[B].fail_next("write_file", EIO)  # once is enough
     # when it is told to lead everything at once

@@ -128,10 +128,10 @@ def no_epoch_before_the_first_append(patch: pytest.MonkeyPatch) -> None:
     """A new leader's epoch gets into its cache with the first record only, and so at the wrong place or never."""
     assign = LeaderEpochCache.assign
 
-    def late(self: LeaderEpochCache, epoch: int, start_offset: int) -> bool:
+    def late(self: LeaderEpochCache, epoch: int, start_offset: int, **kind: bool) -> bool:
         if start_offset > 0 and epoch > self.latest_epoch:
             start_offset += 1
-        return assign(self, epoch, start_offset)
+        return assign(self, epoch, start_offset, **kind)
 
     patch.setattr(LeaderEpochCache, "assign", late)
 
