@@ -39,6 +39,15 @@ _TYPES = {
     "PASSWORD": 9,
 }
 
+# Throttles, which are only ever dynamic (QuotaConfigs.brokerQuotaConfigs); kwire keeps them without effect.
+_THROTTLES = frozenset(
+    {
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+
 Synonym = tuple[str, "str | None", int]
 
 # Broker keys that stand for one setting, the most specific first (DynamicBrokerConfig.brokerConfigSynonyms).
@@ -113,13 +122,19 @@ def _broker_names(config: BrokerConfig) -> Iterator[str]:
     yield from sorted(extra)
 
 
+def _kind(name: str, row: Row | None) -> str | None:
+    if row is not None:
+        return row[0]
+    return "LONG" if name in _THROTTLES else None
+
+
 def _broker_entry(name: str, config: BrokerConfig) -> ConfigEntry:
     row = broker_key(name)
     synonyms = _broker_synonyms(name, config)
     return ConfigEntry(
         name,
         config.text(name),
-        row[0] if row else None,
+        _kind(name, row),
         synonyms[0][2] if synonyms else DEFAULT,
         synonyms,
         read_only=row is None or row[4] == "read-only",
@@ -132,7 +147,7 @@ def cluster_default_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
         row = broker_key(name)
         synonyms: list[Synonym] = [(name, value, DYNAMIC_DEFAULT_BROKER)]
         yield ConfigEntry(
-            name, value, row[0] if row else None, DYNAMIC_DEFAULT_BROKER, synonyms, row is None
+            name, value, _kind(name, row), DYNAMIC_DEFAULT_BROKER, synonyms, row is None
         )
 
 

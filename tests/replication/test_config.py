@@ -211,3 +211,19 @@ def test_wrong_overrides_are_invalid_config(overrides: dict[str, str]) -> None:
     with pytest.raises(KafkaError) as caught:
         topic_log_config(overrides, BrokerConfig())
     assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_throttles_of_reassignments_are_shown_as_they_were_set_other_unknown_keys_are_hidden() -> (
+    None
+):
+    from kwire.replication.config_entries import broker_entries, cluster_default_entries
+
+    config = BrokerConfig({})
+    throttle = "leader.replication.throttled.rate"
+    config.set_dynamic({throttle: "7"}, {throttle: "5", "foo": "secret"})
+    for entries, value in ((broker_entries(config), "5"), (cluster_default_entries(config), "7")):
+        shown = {entry.name: entry for entry in entries}
+        assert (shown[throttle].value, shown[throttle].sensitive) == (value, False)
+        assert shown[throttle].synonyms[0][1] == value
+    hidden = {entry.name: entry for entry in broker_entries(config)}["foo"]
+    assert (hidden.value, hidden.sensitive) == (None, True)
