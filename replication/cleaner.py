@@ -13,6 +13,9 @@ only matter for records without timestamps. Which records a batch keeps is decid
 * Retention of compacted logs ("compact,delete", or a log start that has moved) is the cleaner's too: in every round, of
   all but the one that is being cleaned, and of none when log.cleaner.enable is false.
 
+A log that is moving to another directory is not cleaned: of what is copied already, nobody would know that it is not
+clean, and a deleted key's old value would outlive its tombstone there.
+
 Kafka cleans in threads of its own. Here a cleaning is a generator that reads a piece in each step, as a timer; between
 two steps the log may be truncated, deleted or lose segments, and then the cleaning is dropped and begins anew later.
 """
@@ -157,6 +160,8 @@ class LogCleaner:
         key = (log.topic, log.partition)
         if not log.config.compact or log.closed or key in self._uncleanable:
             return None
+        if manager.future(*key) is not None:
+            return None
         checkpoint = self._checkpoint(manager).get(key)
         work = find_work(log, checkpoint, manager.clock.wall_ms)
         return work if work.is_due else None
@@ -171,6 +176,10 @@ class LogCleaner:
             return
         log = cleaning.log
         try:
+            if manager.future(log.topic, log.partition) is not None:
+                self._work = self._cleaning = None
+                work.close()
+                return
             next(work)
         except StopIteration as done:
             self._work = self._cleaning = None
@@ -323,7 +332,7 @@ def _clean(
                     return -1
             log.replace_segments(group, cleaned)
             watch.forget(len(group))
-        except (OSError, KafkaError):
+        except (OSError, KafkaError, GeneratorExit):
             _give_up(cleaned)
             raise
         for segment in group[1:]:  # their offsets are inside a segment now

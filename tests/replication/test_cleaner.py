@@ -45,6 +45,7 @@ class Logs:
         self.store = MemoryLogStore(lambda: self.clock.wall_ms)
         self.messages: list[str] = []
         self._logs: dict[tuple[str, int], Log] = {}
+        self.moving: set[tuple[str, int]] = set()
         self.cleaner = LogCleaner()
 
     @property
@@ -68,6 +69,9 @@ class Logs:
 
     def get(self, topic: str, partition: int) -> Log | None:
         return self._logs.get((topic, partition))
+
+    def future(self, topic: str, partition: int) -> Log | None:
+        return self._logs[topic, partition] if (topic, partition) in self.moving else None
 
     def online(self) -> list[SimpleNamespace]:
         return [SimpleNamespace(path="", store=self.store, logs=self._logs)]
@@ -498,6 +502,30 @@ def filled(logs: Logs) -> Log:
         if i % 10 == 9:
             roll(log)
     return log
+
+
+@pytest.mark.parametrize("when", ["before", "while keys are noted", "while it is copied"])
+def test_a_log_that_moves_to_another_directory_is_not_cleaned_meanwhile(
+    logs: Logs, when: str
+) -> None:
+    log = filled(logs)
+    if when != "before":
+        logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
+        step(logs)
+    while when == "while it is copied" and not any(
+        ".cleaned" in name for name in logs.store.list_dir("t-0")
+    ):
+        step(logs)
+    # when the move begins
+    logs.moving.add(("t", 0))
+    logs.clean()
+    assert logs.cleaner._work is None and len(content(log)) == 40 and logs.messages == []
+    assert logs.cleaner.first_dirty_offset(logs, log) is None  # type: ignore[arg-type]
+    assert not any(".cleaned" in name for name in logs.store.list_dir("t-0"))
+    # then it is cleaned when the move has ended
+    logs.moving.clear()
+    logs.clean()
+    assert len(content(log)) == 3
 
 
 def test_what_is_too_old_in_a_compacted_log_goes_in_the_same_round(logs: Logs) -> None:
