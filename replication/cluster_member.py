@@ -18,6 +18,7 @@ from kwire.replication.controller_link import (
     ControllerLink,
 )
 from kwire.replication.fetcher_manager import ReplicaFetcherManager
+from kwire.replication.leader_doubts import LeaderDoubts
 from kwire.replication.peers import Peers
 from kwire.replication.topic_creation import TopicCreation
 
@@ -101,6 +102,7 @@ class ClusterMember:
         ] = []  # deadline in ms, call; the first is due first
         self._awaits_itself = False  # registered, and not yet told that it is alive
         self.peers = Peers(outbox, f"broker-{config.node_id}")
+        self.leader_doubts = LeaderDoubts(clock, timers, config, metadata)
         self.link = ControllerLink(
             config.node_id,
             self.controller_node,
@@ -209,9 +211,12 @@ class ClusterMember:
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def respond(self, correlation: int, frame: Buffer | None) -> str | None:
+        if frame is None and (node := self.peers.node_asked(correlation)) is not None:
+            self.leader_doubts.connection_lost(node)
         return self.peers.respond(correlation, frame)
 
     def channel_lost(self, node: int, channel: str) -> None:
+        self.leader_doubts.connection_lost(node)
         if node == self.controller_node():
             self.link.channel_lost(channel)
 
@@ -228,6 +233,7 @@ class ClusterMember:
         if self._untold and self.is_told:
             self._call_those_told()
         self._check_ready()
+        self.leader_doubts.controller_told()
         current = self._metadata.controller_id
         if current == self._controller_told:
             return

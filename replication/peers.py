@@ -66,6 +66,11 @@ class Peers:
         self._outbox.send(node, channel, correlation, parts)
         return correlation
 
+    def node_asked(self, correlation: int) -> int | None:
+        """Whom a request was sent to; None when nobody waits for its answer any more."""
+        asked = self._asked.get(correlation)
+        return None if asked is None else asked.node
+
     def forget(self, correlation: int) -> None:
         """Whatever comes of this request is of no interest any more."""
         self._asked.pop(correlation, None)

@@ -44,11 +44,15 @@ CLUSTER_OPERATIONS = 8096
 
 
 def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | Parked:
-    """Metadata v0-13. Parked while another node, the controller, makes topics that were asked for, and on a broker that
-    has only just started until the controller has told it of the cluster."""
+    """Metadata v0-13. Parked while another node, the controller, makes topics that were asked for, on a broker that has
+    only just started until the controller has told it of the cluster, and for a moment when the connection to a leader
+    has ended."""
     member = ctx.services.member
     if member is not None and not member.is_told:
         member.when_told(lambda: _reply_metadata(ctx, request))
+        return PARKED
+    if member is not None and member.leader_doubts:
+        member.leader_doubts.when_settled(lambda: _reply_metadata(ctx, request))
         return PARKED
     return _metadata_or_parked(ctx, request)
 

@@ -142,6 +142,11 @@ class PeerConnection(asyncio.BufferedProtocol):
             else:
                 self._transport.resume_reading()
 
+    def eof_received(self) -> None:
+        """Not left to `connection_lost`, a turn of the loop later: what clients ask meanwhile is answered with it known
+        (leader_doubts.py)."""
+        self.close("closed by the other side")
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.close(str(exc) if exc else "closed by the other side")
 
