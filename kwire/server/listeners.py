@@ -179,8 +179,12 @@ def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
                 dualstack_ipv6=True,
             )
         else:
+            host = listener.host or "0.0.0.0"
             found = socket.getaddrinfo(
-                listener.host or "0.0.0.0", listener.port, type=socket.SOCK_STREAM
+                # bytes: for a text the tables of international names would be loaded
+                host.encode() if host.isascii() else host,
+                listener.port,
+                type=socket.SOCK_STREAM,
             )
             # localhost: the address that clients try first
             found.sort(key=lambda entry: entry[0] != socket.AF_INET)
