@@ -42,9 +42,9 @@ def kafka_python(bootstrap: str) -> Callable[[], None]:
     return lambda: producer.send(TOPIC, b"x", partition=0).get(20)
 
 
-CLIENTS = {"kafka-python": kafka_python, "librdkafka (asks once a second who leads)": confluent}
+CLIENTS = {"kafka-python": kafka_python, "librdkafka": confluent}
 JUDGED = ("kafka-python",)
-"""Others take their own time: librdkafka, connected to the dead leader only, looks for a new one once a second."""
+"""Others take their own time: librdkafka, when it is connected to the dead leader only, tries again once a second."""
 
 
 class _Cluster:

@@ -400,8 +400,8 @@ class Nemesis:
         plan = self._simulation.plan
         if plan.unclean or any(plan.weights[kind] for kind in LEADER_CHANGES):
             # A log start within a batch, and a follower whose log has left its leader's: it may be cut within a batch,
-            # too, and never get in step again, in Kafka as here, because the leader's batch begins below the
-            # follower's end (§3.5, S34). Batches are left whole then.
+            # too, and never get in step again, because the leader's batch begins below the follower's end (§3.5, S34),
+            # in Kafka as here (compat_tests/divergence.py). Batches are left whole then.
             offset = self._boundary(name, index, offset)
         request = DeleteRecordsRequest(
             topics=[
