@@ -29,7 +29,7 @@ COPY docker/confluent /etc/confluent/docker
 COPY docker/bin /opt/kafka/bin
 # The scripts are the user's own: modules edit them, append to them and empty them.
 RUN useradd --uid 1000 --create-home --shell /bin/bash appuser \
-    && mkdir -p /etc/kafka/secrets /var/lib/kafka/data /mnt/shared/config /opt/kafka/config/kraft \
+    && mkdir -p /etc/kafka/secrets /var/lib/kafka/data /var/lib/kafka/controller /mnt/shared/config /opt/kafka/config/kraft \
     && sh /opt/kafka/bin/link-tools \
     && chown -R appuser:appuser /etc/kafka /etc/confluent /var/lib/kafka /mnt/shared /opt/kafka /home/appuser
 # Python's own modules are without bytecode in python:slim: the first start leaves it behind for those that are used.

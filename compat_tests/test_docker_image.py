@@ -459,8 +459,11 @@ def test_a_second_broker_with_the_same_id_is_refused() -> None:
         assert "did not take up broker 1 within 2000 ms" in said[0]
 
 
-def test_three_nodes_with_both_roles_are_one_cluster(tmp_path: Path) -> None:
-    """As many compose files have it: each container broker and controller, the controllers a quorum."""
+@pytest.mark.parametrize("controllers", [1, 2])
+def test_three_nodes_with_both_roles_are_one_cluster(tmp_path: Path, controllers: int) -> None:
+    """As many compose files have it: each container broker and controller, the controllers a quorum.
+
+    With two that share a directory the second takes over when the first one's container is killed."""
     import yaml
 
     example = yaml.safe_load((EXAMPLES / "three-brokers.yml").read_text())
@@ -472,6 +475,11 @@ def test_three_nodes_with_both_roles_are_one_cluster(tmp_path: Path) -> None:
             KAFKA_CONTROLLER_QUORUM_VOTERS="1@kafka-1:9093,2@kafka-2:9093,3@kafka-3:9093",
             KAFKA_LISTENERS="HOST://:9092,INSIDE://:19092,CONTROLLER://:9093",
         )
+        if controllers > 1:
+            service["environment"].update(
+                KWIRE_CONTROLLERS=controllers, KWIRE_CONTROLLER_DIR="/var/lib/kafka/controller"
+            )
+            service["volumes"].append("controller:/var/lib/kafka/controller")
     path = tmp_path / "both-roles.yml"
     text = yaml.safe_dump({"services": services}, default_style=None)
     path.write_text(re.sub(r"- (\d+:9092)", r'- "\1"', text.replace("'", "")))
@@ -483,6 +491,12 @@ def test_three_nodes_with_both_roles_are_one_cluster(tmp_path: Path) -> None:
             compose.containers["kafka-2"], "kafka-topics", "--describe", "--topic", "words"
         )
         assert sorted(described.split("Replicas: ")[1].split()[0].split(",")) == ["1", "2", "3"]
+        if controllers > 1:
+            compose.containers["kafka-1"].kill()
+            run_inside(
+                compose.containers["kafka-2"],
+                *("kafka-topics", "--create", "--topic", "more", "--replication-factor", "2"),
+            )
         for container in reversed(compose.containers.values()):
             assert docker_engine.stop_seconds(container) < MOST_STOP_SECONDS
 
