@@ -30,6 +30,7 @@ from kwire.replication.fetch_state import (
     Meter,
     PartitionFetchState,
 )
+from kwire.replication.leader_link import LeaderLink
 from kwire.replication.truncation import truncation_point
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from kwire.replication.fetcher_lookups import Lookup
     from kwire.replication.fetcher_manager import ReplicaFetcherManager
     from kwire.replication.partition import Partition
-    from kwire.replication.peers import OnResponse
 
 TopicPartition = tuple[str, int]
 
@@ -81,10 +81,8 @@ class ReplicaFetcher:
         self.requests = Meter(now_ms)
         self.bytes = Meter(now_ms)
         self._manager = manager
-        self._correlation: int | None = None
+        self._link = LeaderLink(manager, leader_id, self.channel, self._on_silence)
         self._is_fetching = False  # what is under way is a Fetch, which the leader may hold back
-        self._sent_ms = 0
-        self._watching = False
         self._refused = 0  # answers of no use in a row
         self._told = ""  # of what all partitions wait for, so that it is said once
         self._added = False
@@ -137,7 +135,7 @@ class ReplicaFetcher:
         if not self._added:
             return
         timers = self._manager.timers
-        if self._correlation is None:
+        if not self._link.busy:
             self.advance()
             return
         self._added = False
@@ -149,17 +147,16 @@ class ReplicaFetcher:
     def close(self) -> None:
         """The end: its connection goes, and what is under way is forgotten."""
         manager = self._manager
-        for name in ("flush", "abandon", "wake", "timeout"):
+        for name in ("flush", "abandon", "wake"):
             manager.timers.cancel((self, name))
         self.states.clear()
-        self._correlation = None
-        manager.peers.hang_up(self.leader_id, self.channel)
+        self._link.close()
 
     # Turning the wheel
 
     def advance(self) -> None:
         """Sends what is to be asked next, unless a request is under way."""
-        if self._correlation is not None:
+        if self._link.busy:
             return
         if self._added:
             self._added = False
@@ -210,49 +207,24 @@ class ReplicaFetcher:
         else:
             request.replica_id = manager.host.node_id
         self.requests.mark(1, now_ms)
-        self._send(_FETCH, version, request, lambda response: self._on_fetch(response, version))
+        self._link.send(
+            _FETCH, version, request, lambda response: self._on_fetch(response, version)
+        )
         self._is_fetching = True
 
-    def _send(self, key: int, version: int, request: Message, on_response: OnResponse) -> None:
-        manager = self._manager
-        self._sent_ms = manager.clock.now_ms
-        self._is_fetching = False
-        if not self._watching:
-            self._watching = True
-            deadline = self._sent_ms + manager.config.replica_socket_timeout_ms
-            manager.timers.schedule((self, "timeout"), deadline, self._watch)
-        self._correlation = manager.peers.send(
-            self.leader_id, self.channel, key, version, request, on_response
-        )
-
-    def _watch(self) -> None:
-        """replica.socket.timeout.ms: one timer looks after all requests, so that a request costs none."""
-        self._watching = False
-        if self._correlation is None:
-            return
-        manager = self._manager
-        deadline = self._sent_ms + manager.config.replica_socket_timeout_ms
-        if manager.clock.now_ms < deadline:
-            self._watching = True
-            manager.timers.schedule((self, "timeout"), deadline, self._watch)
-            return
-        self._hang_up()
+    def _on_silence(self) -> None:
         self._link_lost()
         self.advance()
 
     def _abandon(self) -> None:
         """What was added has waited long enough for the leader to answer a fetch that knows nothing of it."""
-        if self._correlation is not None and self._is_fetching:
-            self._hang_up()
+        if self._link.busy and self._is_fetching:
+            self._link.hang_up()
+            self.session.begin_anew()
             self.advance()
 
-    def _hang_up(self) -> None:
-        self._manager.peers.hang_up(self.leader_id, self.channel)
-        self._correlation = None
-        self.session.begin_anew()
-
     def _answered(self) -> None:
-        self._correlation = None
+        self._link.answered()
         self._manager.timers.cancel((self, "abandon"))
 
     # Fetch
@@ -429,7 +401,8 @@ class ReplicaFetcher:
                     self._delay(state, "the leader left it out of its answer")
             self.advance()
 
-        self._send(key, version, request, on_response)
+        self._is_fetching = False
+        self._link.send(key, version, request, on_response)
 
     def _on_leader_end(self, state: PartitionFetchState, _: int, leader_end: int) -> None:
         log_end = state.partition.log.log_end_offset
