@@ -383,7 +383,9 @@ def test_kwire_up_lists_all_brokers_and_ends_with_status_0(isolation: str) -> No
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line.startswith("ready bootstrap=") and line.count("127.0.0.1:") == 3
+        addresses, control = line.removeprefix("ready bootstrap=").split(" ")
+        assert addresses.count("127.0.0.1:") == 3
+        assert control.startswith("control=http://127.0.0.1:")
         assert len(children_of(process.pid)) == (4 if isolation == "process" else 0)
         process.send_signal(signal.SIGTERM)
         assert process.wait(15) == 0
