@@ -29,6 +29,7 @@ from errno import EAGAIN, EINVAL, ENOENT, ENOTEMPTY
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from kwire.replication.checkpoints import CLEAN_SHUTDOWN
 from kwire.replication.log_store import check_path
 from kwire.replication.outbox import Buffer
 from kwire.server.new_names import NewNames, make_directories
@@ -194,7 +195,10 @@ class FileLogStore:
         self._background: ThreadPoolExecutor | None = None
         make_directories(self.root, flush=fsync)
         self._lock_fd, self.is_alone = lock_directory(self.root, shared=shared)
-        self._names = NewNames(self.root) if fsync else None
+        self._names: NewNames | None = None
+        if fsync:
+            clean = os.path.exists(self.full_path(CLEAN_SHUTDOWN))
+            self._names = NewNames(self.root, after_clean_stop=clean)
 
     def close(self) -> None:
         """Ends the flushes under way, closes every file and gives up the lock."""

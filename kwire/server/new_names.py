@@ -3,7 +3,8 @@ or renamed since their directory was last flushed.
 
 Answers to Utils.flushDir and its callers in Kafka 3.9. A name becomes durable when the directory that it stands in is
 flushed (fsync), and with it all the other new ones there. What stood in a directory before may be of a process that
-was killed: the first flush of a file flushes its directory too, once in a process's life.
+was killed: the first flush of a file flushes its directory too, once in a process's life; not after a clean stop, which
+has flushed everything.
 
 Invariant: after `flush(path)` the path's own name and those of the directories above it, up to the root, survive a
 power cut. Flushes may run in another thread than everything else. A directory that holds files holds no directories,
@@ -19,10 +20,11 @@ from _thread import allocate_lock
 class NewNames:
     """The new names below `root`. Paths are a LogStore's."""
 
-    __slots__ = ("_known", "_lock", "_new", "_root")
+    __slots__ = ("_after_clean_stop", "_known", "_lock", "_new", "_root")
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, after_clean_stop: bool = False) -> None:
         self._root = root
+        self._after_clean_stop = after_clean_stop
         self._lock = allocate_lock()
         self._new: dict[str, dict[str, object]] = {}
         """Directory → name → an object that tells this making of it from a later one."""
@@ -64,7 +66,8 @@ class NewNames:
         """Makes the name and those of the directories above it durable. OSError: they count as new still."""
         while path:
             directory, _, name = path.rpartition("/")
-            if name in self._new.get(directory, ()) or directory not in self._known:
+            is_known = self._after_clean_stop or directory in self._known
+            if name in self._new.get(directory, ()) or not is_known:
                 self._flush_directory(directory)
             path = directory
 

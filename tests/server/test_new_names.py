@@ -133,6 +133,22 @@ def test_names_that_an_earlier_process_has_left_are_flushed_once(
     store.close()
 
 
+def test_after_a_clean_stop_names_are_known(data: Path, flushed: Recorder) -> None:
+    before = FileLogStore(str(data))
+    before.make_dir("t-0")
+    append_and_flush(before, "t-0/a")
+    before.write_file(".kafka_cleanshutdown", b"{}")
+    before.close()
+    store = FileLogStore(str(data))
+    store.delete(".kafka_cleanshutdown")
+    flushed.taken()
+    append_and_flush(store, "t-0/a")
+    assert flushed.taken() == ["t-0/a"]
+    append_and_flush(store, "t-0/b")
+    assert flushed.taken() == ["t-0/b", "t-0"]
+    store.close()
+
+
 def test_a_renamed_file_has_a_new_name(store: FileLogStore, flushed: Recorder) -> None:
     append_and_flush(store, "a")
     store.rename("a", "b")
