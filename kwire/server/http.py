@@ -1,11 +1,11 @@
-"""A small HTTP/1.1 server for JSON, for the control API (`kwire.control`, `kwire.docker.node_control`).
+"""HTTP/1.1 for JSON, for the control API (`kwire.control`, `kwire.docker.node_control`): h11 over asyncio's streams.
 
 Answers to no class of Kafka's. It loads when the first byte of the first connection comes; until then the control API
-is a bound socket. One request at a time on a connection, bodies by Content-Length only.
+is a bound socket.
 
-Invariants: nothing is read beyond `MAX_HEAD_BYTES` and `MAX_BODY_BYTES`, and nobody is waited for longer than
-`READ_SECONDS`; whatever a handler raises becomes an answer; a page of a web browser that another site has sent gets
-nothing done (it has an Origin).
+Invariants: nothing is kept of a head beyond `MAX_HEAD_BYTES` and of a body beyond `MAX_BODY_BYTES`, and nobody is
+waited for longer than `READ_SECONDS`; whatever a handler raises becomes an answer; a page of a web browser that another
+site has sent gets nothing done (it has an Origin).
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
+
+import h11
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,20 +28,7 @@ if TYPE_CHECKING:
 MAX_HEAD_BYTES = 16 << 10
 MAX_BODY_BYTES = 64 << 10
 READ_SECONDS = 30.0
-_REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    409: "Conflict",
-    413: "Content Too Large",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    503: "Service Unavailable",
-    504: "Gateway Timeout",
-}
+_READ_BYTES = 16 << 10
 
 
 class HttpError(Exception):
@@ -50,11 +40,6 @@ class HttpError(Exception):
         self.kafka_error = kafka_error
 
 
-class _Request:
-    def __init__(self, method: str, path: list[str], keep: bool, body: dict[str, Any]) -> None:
-        self.method, self.path, self.keep, self.body = method, path, keep, body
-
-
 async def serve_connection(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
@@ -64,28 +49,11 @@ async def serve_connection(
     """Answers the requests of one connection until its end.
 
     `handler(method, path items, body)` returns what goes out as JSON; `status_of` judges what it raises."""
+    connection = _Connection(reader, writer)
     try:
-        while True:
-            try:
-                request = await asyncio.wait_for(_read(reader), READ_SECONDS)
-                if request is None:
-                    return
-            except TimeoutError:
-                return
-            except HttpError as error:
-                await _write(writer, error.status, _told(error), keep=False)
-                return
-            try:
-                found, status = await handler(request.method, request.path, request.body), 200
-            except HttpError as error:
-                found, status = _told(error), error.status
-            except Exception as failure:
-                judged = status_of(failure)
-                found, status = _told(judged), judged.status
-            await _write(writer, status, found, keep=request.keep)
-            if not request.keep:
-                return
-    except (OSError, asyncio.IncompleteReadError):
+        while await connection.answer_one(handler, status_of):
+            pass
+    except (OSError, TimeoutError):
         return
     finally:
         writer.close()
@@ -93,42 +61,89 @@ async def serve_connection(
             await writer.wait_closed()
 
 
-def _told(error: HttpError) -> dict[str, Any]:
-    return {"error": error.kafka_error, "message": str(error)}
+class _Connection:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._is_head = False  # the request is a HEAD, whose answer has no body
+
+    async def answer_one(
+        self, handler: Handler, status_of: Callable[[Exception], HttpError]
+    ) -> bool:
+        """Reads a request and answers it. False: it was the last one. OSError, TimeoutError: the connection's end."""
+        try:
+            asked = await asyncio.wait_for(self._read(), READ_SECONDS)
+        except h11.RemoteProtocolError as error:
+            return await self._refuse(HttpError(error.error_status_hint, f"no HTTP: {error}"))
+        except HttpError as error:
+            return await self._refuse(error)
+        if asked is None:
+            return False
+        try:
+            return await self._write(200, await handler(*_understood(*asked)))
+        except HttpError as error:
+            return await self._refuse(error)
+        except ConnectionError:
+            raise
+        except Exception as failure:
+            return await self._refuse(status_of(failure))
+
+    async def _read(self) -> tuple[h11.Request, bytes] | None:
+        """The next request and its body; None at the connection's end."""
+        request = await self._next_event()
+        if not isinstance(request, h11.Request):
+            return None
+        self._is_head = request.method == b"HEAD"
+        body = bytearray()
+        while isinstance(event := await self._next_event(), h11.Data):
+            body += event.data
+            if len(body) > MAX_BODY_BYTES:
+                raise HttpError(413, f"a body of more than {MAX_BODY_BYTES} bytes")
+        return request, bytes(body)
+
+    async def _next_event(self) -> object:
+        http = self._http
+        while (event := http.next_event()) is h11.NEED_DATA:
+            if http.they_are_waiting_for_100_continue:
+                go_on = h11.InformationalResponse(status_code=100, headers=[])
+                self._writer.write(http.send(go_on) or b"")
+            http.receive_data(await self._reader.read(_READ_BYTES))
+        return event
+
+    async def _refuse(self, error: HttpError) -> bool:
+        told = {"error": error.kafka_error, "message": str(error)}
+        return await self._write(error.status, told)
+
+    async def _write(self, status: int, found: Any) -> bool:
+        """True when the connection can have another request."""
+        http = self._http
+        if http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return False
+        body = json.dumps(found, indent=1).encode() + b"\n"
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        if http.their_state is not h11.DONE:
+            headers.append(("Connection", "close"))  # what is left of the request is not read
+        reason = HTTPStatus(status).phrase.encode()
+        events: list[h11.Event] = [
+            h11.Response(status_code=status, headers=headers, reason=reason),
+            h11.EndOfMessage(),
+        ]
+        if not self._is_head:
+            events.insert(1, h11.Data(data=body))
+        self._writer.write(b"".join(http.send(event) or b"" for event in events))
+        await self._writer.drain()
+        if not http.our_state is http.their_state is h11.DONE:
+            return False
+        http.start_next_cycle()
+        return True
 
 
-async def _read(reader: asyncio.StreamReader) -> _Request | None:
-    """The next request; None at the connection's end. HttpError: nothing more can be made of the connection."""
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.IncompleteReadError as error:
-        if error.partial:
-            raise HttpError(400, "the request ends in its head") from None
-        return None
-    except asyncio.LimitOverrunError:
-        raise HttpError(413, f"a head of more than {MAX_HEAD_BYTES} bytes") from None
-    first, *lines = head.decode("latin-1").split("\r\n")
-    words = first.split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise HttpError(400, "expected a request line of HTTP/1.1")
-    headers = {}
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if colon:
-            headers[name.strip().lower()] = value.strip()
-    if "transfer-encoding" in headers:
-        raise HttpError(501, "expected a body with Content-Length")
-    length = headers.get("content-length", "0")
-    if not (length.isascii() and length.isdigit() and len(length) < 10):
-        raise HttpError(400, f"Content-Length: expected a number, not {length[:20]!r}")
-    if int(length) > MAX_BODY_BYTES:
-        raise HttpError(413, f"a body of more than {MAX_BODY_BYTES} bytes")
-    body = await reader.readexactly(int(length))
-    if "origin" in headers:
+def _understood(request: h11.Request, body: bytes) -> tuple[str, list[str], dict[str, Any]]:
+    """Method, items of the path, and the object in the body."""
+    if any(name == b"origin" for name, _ in request.headers):
         raise HttpError(403, "web pages cannot use the control API")
-    keep = words[2] == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
-    path = [unquote(item) for item in urlsplit(words[1]).path.strip("/").split("/")]
-    return _Request(words[0], path, keep, _parsed(body))
+    path = urlsplit(request.target.decode("latin-1")).path.strip("/")
+    return request.method.decode(), [unquote(item) for item in path.split("/")], _parsed(body)
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
@@ -141,18 +156,6 @@ def _parsed(body: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise HttpError(400, "expected a JSON object as body")
     return found
-
-
-async def _write(writer: asyncio.StreamWriter, status: int, found: Any, *, keep: bool) -> None:
-    body = json.dumps(found, indent=1).encode() + b"\n"
-    writer.write(
-        f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
-        "Content-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n"
-        f"Connection: {'keep-alive' if keep else 'close'}\r\n\r\n".encode()
-        + body
-    )
-    await writer.drain()
 
 
 def checked_body(body: dict[str, Any], *names: str, optional: tuple[str, ...] = ()) -> list[Any]:

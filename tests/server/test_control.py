@@ -23,6 +23,9 @@ from kwire.server.http import MAX_BODY_BYTES, HttpError
 
 pytestmark = pytest.mark.timeout(60)
 
+SIZE = MAX_BODY_BYTES + 1
+TOO_LARGE = b"Content-Length: %d\r\n\r\n" % SIZE + bytes(SIZE)
+
 
 class Api:
     def __init__(self, url: str) -> None:
@@ -159,10 +162,9 @@ def test_a_page_of_another_site_gets_nothing_done(api: Api) -> None:
     [
         (b"\x00\x00\x00\x0a\x00\x12\x00\x00", 400),
         (b"GET / HTTP/2\r\n\r\n", 400),
-        (b"GET /healthz HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-        (b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1), 413),
-        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 501),
-        (b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000 + b"\r\n\r\n", 413),
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: x\r\n" + TOO_LARGE, 413),
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000 + b"\r\n\r\n", 431),
     ],
 )
 def test_bytes_that_are_no_request_end_the_connection(api: Api, data: bytes, status: int) -> None:
@@ -171,10 +173,26 @@ def test_bytes_that_are_no_request_end_the_connection(api: Api, data: bytes, sta
 
 
 def test_several_requests_on_one_connection_and_one_that_never_ends(api: Api) -> None:
-    asking = b"GET /healthz HTTP/1.1\r\n\r\n"
+    asking = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     assert api.raw(asking * 3).count(b"HTTP/1.1 200 OK") == 3
-    assert api.raw(b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nabc") == b""
+    assert api.raw(asking + b"rubbish\r\n\r\n").count(b"HTTP/1.1 400 ") == 1
+    ends_early = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabc"
+    assert api.raw(ends_early).startswith(b"HTTP/1.1 400 ")
     assert api.raw(b"") == b""
+
+
+def test_head_chunks_and_expect_are_understood(api: Api) -> None:
+    head, _, body = api.raw(b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n").partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 404 ") and body == b""
+    start = b"POST /v1/reset HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    chunked = start + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    assert api.raw(chunked).startswith(b"HTTP/1.1 200 OK\r\n")
+    expecting = start + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+    with socket.create_connection(api.address, 5) as connection:
+        connection.sendall(expecting)
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(b"{}")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
 # ---- kwire up and kwire ctl
