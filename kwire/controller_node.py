@@ -273,12 +273,15 @@ class ControllerNode:
 
     def respond(self, correlation: int, frame: Buffer | None) -> str | None:
         """What came of an order to a broker: its answer's frame, or None for a lost connection."""
+        if frame is None and (node := self.peers.node_asked(correlation)) is not None:
+            self.controller.unreachable(node)
         reason = self.peers.respond(correlation, frame)
         self.sessions.run_waiting()
         return reason
 
     def channel_lost(self, node: int, channel: str) -> None:
         """A connection to a broker has ended that owed no answer: the next order opens another."""
+        self.controller.unreachable(node)
 
     def address_of(self, node: int) -> tuple[str, int] | None:
         """Where a registered broker is reached: it names the listener for its own kind first."""

@@ -288,6 +288,7 @@ class Controller:
         kind = type(request).__name__
         if broker is None or getattr(request, "broker_epoch", broker.epoch) != broker.epoch:
             return  # of an incarnation that is gone
+        self.registry.answered(broker)
         if kind == "LeaderAndIsrRequest":
             self.registry.roles_answered(broker, response)
         elif kind == "StopReplicaRequest" and self.report is not None:
@@ -313,6 +314,10 @@ class Controller:
     def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
         """A registered broker's connection has ended: it fails unless it is heard of again within 30 ms."""
         self.registry.connection_lost(broker_id, broker_epoch)
+
+    def unreachable(self, broker_id: int) -> None:
+        """The controller's own connection to a broker has ended, or none could be made."""
+        self.registry.unreachable(broker_id)
 
     def alive(self, topic: str, index: int) -> Collection[int]:
         """Who may be elected for a partition: live brokers that are not shutting down and can read its log."""

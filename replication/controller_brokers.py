@@ -5,9 +5,10 @@ ZooKeeper mode), and to KRaft's ClusterControlManager and BrokerHeartbeatManager
 BrokerRegistration 0-4, BrokerHeartbeat 0-1, UnregisterBroker 0; ControlledShutdown 0-3, AllocateProducerIds 0.
 
 A broker's life is a lease of broker.session.timeout.ms that heartbeats renew. kwire notices the end of a process
-sooner, by the end of its connection: who does not come back within 30 ms has failed. A broker that serves no disk any
-more of a partition (error 56) counts as dead for this partition alone. A controller that hears of no broker any more
-lets another have a try, if there is one (`Controller.stand_aside`), before it declares all of them dead.
+sooner, by the end of its connection: who does not come back within 30 ms has failed; of brokers that a new controller
+has not heard of yet, its own connection to them tells. A broker that serves no disk any more of a partition (error 56)
+counts as dead for this partition alone. A controller that hears of no broker any more lets another have a try, if there
+is one (`Controller.stand_aside`), before it declares all of them dead.
 
 Invariants: broker epochs rise strictly over all registrations; a broker that is shutting down is never elected nor
 taken into an ISR; a registration over a living broker's is its failure and then its start.
@@ -243,6 +244,33 @@ class BrokerRegistry:
             self._controller.now_ms + GRACE_MS,
             lambda: self._expire(broker, "its connection has ended"),
         )
+
+    def unreachable(self, broker_id: int) -> None:
+        """The controller's own connection to a broker has ended, or none could be made.
+
+        It counts for a broker that was taken over and has not said anything yet: it may have died together with the
+        former controller. All others' own connections tell."""
+        broker = self.brokers.get(broker_id)
+        timers = self._controller.timers
+        if broker is None or broker.heard or timers is None or self._is_missed(broker):
+            return
+        timers.schedule(
+            ("controller", "grace", broker_id),
+            self._controller.now_ms + GRACE_MS,
+            lambda: self._expire_unheard(broker),
+        )
+
+    def answered(self, broker: LiveBroker) -> None:
+        """A broker has answered an order: it can be reached."""
+        if not broker.heard and self._is_missed(broker):
+            assert self._controller.timers is not None
+            self._controller.timers.cancel(("controller", "grace", broker.id))
+
+    def _expire_unheard(self, broker: LiveBroker) -> None:
+        if any(other.heard for other in self.brokers.values()):
+            self._expire(broker, "it cannot be reached")
+        else:  # a controller that hears of nobody may be cut off itself: a lease is to show it
+            self.unreachable(broker.id)
 
     def _expire(self, broker: LiveBroker, why: str) -> None:
         if self.brokers.get(broker.id) is not broker:

@@ -17,7 +17,11 @@ from kwire.protocol.schemas.configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
 )
-from kwire.protocol.schemas.control_plane import LeaderAndIsrRequest, UpdateMetadataRequest
+from kwire.protocol.schemas.control_plane import (
+    LeaderAndIsrRequest,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
 from kwire.protocol.schemas.topics import (
     AlterPartitionReassignmentsRequest,
     CreatableTopic,
@@ -657,6 +661,35 @@ def test_S84_what_a_controller_did_not_get_round_to_is_announced_by_the_next() -
         "2 metadata t-0 leader 2",
         "2 leads t-0 LE 1 PE 1 ISR [2] of [1, 2]",
     ]
+
+
+def test_S84_a_broker_that_died_with_the_old_controller_fails_when_the_new_one_hears_of_others() -> (
+    None
+):
+    # given three brokers, t-0 on all of them, led by 1, and a new controller that has heard of nobody
+    old = Simulated(1, 2, 3)
+    old.create("t", [1, 2, 3])
+    new = Simulated(journal=ListJournal(old.journal.records), clock=old.clock)
+    new.epochs = old.epochs
+    assert new.state() == "leader 1 ISR [1, 2, 3] LE 0 PE 0"
+    # when its connections to broker 1 and 3 end, it may be cut off itself
+    new.controller.unreachable(1)
+    new.controller.unreachable(3)
+    new.advance(200)
+    assert new.state() == "leader 1 ISR [1, 2, 3] LE 0 PE 0"
+    # when it hears of broker 2, and 3 answers an order on another connection
+    new.heartbeat(2)
+    new.controller.response(
+        3, UpdateMetadataRequest(broker_epoch=new.epochs[3]), UpdateMetadataResponse()
+    )
+    new.advance(30)
+    # then broker 1 has failed, long before its lease ends, and 3 has not
+    assert new.state() == "leader 2 ISR [2, 3] LE 1 PE 1"
+    assert sorted(new.controller.brokers) == [2, 3]
+    # and a broker that has been heard of fails by its own connection only
+    new.controller.unreachable(2)
+    new.advance(200)
+    assert 2 in new.controller.brokers
 
 
 def test_S84_brokers_of_the_old_controller_that_do_not_return_fail_with_their_lease() -> None:
