@@ -133,8 +133,15 @@ class Invariants:
         """Its disk has failed: what was written before it did, in that very step, is there after a restart."""
         self.counts["offline"] += 1
         log = ghost.logs.get(node_id)
-        if log is not None and not ghost.leaving:
-            self._follow_log(node_id, ghost, log, gone, Seen(gone))
+        if log is None or ghost.leaving:
+            return
+        new = Seen(gone)
+        if log.entries and not gone.log.size_bytes and new.log_end_offset > log.end:
+            # Emptied, to begin anew further on (§3.5), when writing down the rest of it failed.
+            self._check_cut(node_id, ghost, log.cut(log.start), new)
+            log.start = log.end = new.log_end_offset
+            return
+        self._follow_log(node_id, ghost, log, gone, new)
 
     def _changed(
         self, node_id: int, broker: Broker, partition: Partition, old: Seen | None, new: Seen
