@@ -121,10 +121,11 @@ class Invariants:
             for key in [key for key in seen if key not in hosted]:
                 gone = seen.pop(key).partition
                 ghost = self.ghost(key[0], gone.topic_id, key[1])
+                offline = key in broker.services.replica_manager.offline
                 if ghost.compacted is not None:
-                    if broker.services.log_manager.get(*key) is None:
+                    if not offline and broker.services.log_manager.get(*key) is None:
                         ghost.compacted.ends.pop(node_id, None)
-                elif key in broker.services.replica_manager.offline:
+                elif offline:
                     self._went_offline(node_id, ghost, gone)
                 elif broker.services.log_manager.get(*key) is None:
                     ghost.logs.pop(node_id, None)
