@@ -15,12 +15,12 @@ import asyncio
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+import kwire
 from compat_tests.kafka_nodes import KafkaNodes
 from kwire.protocol.records import Record, build_batch, iter_batches
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
@@ -265,46 +265,30 @@ class KafkaPair:
 
 
 class KwirePair:
-    """`Supervisor` with two brokers in a thread."""
+    """`kwire.Cluster` of two brokers in this process."""
 
     def __init__(self, folder: Path) -> None:
-        from kwire.server.node import new_event_loop
-        from kwire.server.supervisor import THREAD, Supervisor
-
-        self.loop = new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-        values = {
-            "listeners": "PLAINTEXT://127.0.0.1:0",
-            "log.retention.ms": "-1",
-            "replica.lag.time.max.ms": "3000",
-        }
-        self.supervisor = Supervisor(values, str(folder / "kwire"), brokers=2, isolation=THREAD)
-        self.started = False
-
-    def _run(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
+        config = {"log.retention.ms": "-1", "replica.lag.time.max.ms": "3000"}
+        self.cluster = kwire.Cluster(brokers=2, config=config, data_dir=folder / "kwire")
 
     def start(self, node_id: int) -> None:
-        if not self.started:
-            self.started = True
-            self._run(self.supervisor.start())
-        elif not self.supervisor.brokers[node_id].running:
-            self._run(self.supervisor.brokers[node_id].start())
+        if not self.cluster.started:
+            self.cluster.start()
+        elif not self.cluster.broker(node_id).running:
+            self.cluster.broker(node_id).start()
 
     def stop(self, node_id: int) -> None:
-        self._run(self.supervisor.brokers[node_id].stop())
+        self.cluster.broker(node_id).stop()
 
     def kill(self) -> None:
-        self._run(self.supervisor.kill())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
+        self.cluster.stop()
 
     def address(self, node_id: int) -> tuple[str, int]:
-        return self.supervisor.brokers[node_id].address
+        host, _, port = self.cluster.broker(node_id).address.rpartition(":")
+        return host, int(port)
 
     def data(self, node_id: int) -> Path:
-        return Path(self.supervisor.brokers[node_id].log_dir)
+        return Path(self.cluster.broker(node_id).log_dir)
 
     def said(self, node_id: int, words: str) -> list[str]:
         return []

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kwire
 from compat_tests import tooling
 from compat_tests.kafka_nodes import KafkaNodes
 from compat_tests.mixed.processes import _mortal
@@ -57,46 +58,31 @@ class Kafka:
 
 
 class Kwire:
-    """`kwire up --brokers 3 --isolation process`, its supervisor in a thread here."""
+    """`kwire.Cluster` of three brokers, each in a process."""
 
     def __init__(self, folder: Path, config: dict[str, str]) -> None:
-        from kwire.server.node import new_event_loop
-        from kwire.server.supervisor import PROCESS, Supervisor
-
-        self.loop = new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-        values = {"listeners": "PLAINTEXT://127.0.0.1:0", **config}
-        self.supervisor = Supervisor(
-            values,
-            str(folder / "kwire"),
-            brokers=3,
-            isolation=PROCESS,
-            log_options=["--log-level", "warning"],
+        self.cluster = kwire.Cluster(
+            brokers=3, config=config, isolation="process", data_dir=folder / "kwire"
         )
-        self._run(self.supervisor.start())
-        self.bootstrap_servers = self.supervisor.bootstrap_servers
-        self.ids = list(self.supervisor.brokers)
-
-    def _run(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
+        self.cluster.start()
+        self.bootstrap_servers = self.cluster.bootstrap_servers
+        self.ids = [broker.id for broker in self.cluster.brokers]
 
     def address(self, node_id: int) -> tuple[str, int]:
-        return self.supervisor.brokers[node_id].address
+        host, _, port = self.cluster.broker(node_id).address.rpartition(":")
+        return host, int(port)
 
     def kill(self, node_id: int) -> None:
-        self._run(self.supervisor.brokers[node_id].kill())
+        self.cluster.broker(node_id).kill()
 
     def stop(self, node_id: int) -> None:
-        self._run(self.supervisor.brokers[node_id].stop())
+        self.cluster.broker(node_id).stop()
 
     def start(self, node_id: int) -> None:
-        self._run(self.supervisor.brokers[node_id].start())
+        self.cluster.broker(node_id).start()
 
     def close(self) -> None:
-        self._run(self.supervisor.kill())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
+        self.cluster.stop()
 
 
 def librdkafka(bootstrap: str) -> Callable[[], None]:

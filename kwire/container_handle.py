@@ -42,6 +42,11 @@ class ContainerHandle:
         return host, int(port)
 
     @property
+    def answers(self) -> bool:
+        """Whether it can be asked: it runs, and does not stand still."""
+        return self.running and not self.paused
+
+    @property
     def log_dir(self) -> str:
         raise errors.NotSupportedError(f"broker {self.node_id}: its logs are in its container")
 

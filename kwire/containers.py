@@ -142,7 +142,7 @@ class Containers(SeenFromOutside):
         self._require_controllers()
         found: list[tuple[int, int]] = []
         for node_id, handle in self.controllers.items():
-            if handle.running and not handle.paused:
+            if handle.answers:
                 with suppress(errors.KwireError):
                     for each in (await handle.ask("GET", "/v1/cluster"))["controllers"]:
                         if each["active"]:
@@ -404,7 +404,7 @@ class Containers(SeenFromOutside):
         """Its last requests, before it ends; its log outlives its process."""
         self._require_started()
         handle = self.handles.get(node_id)
-        if self._recent_requests and handle is not None and handle.running and not handle.paused:
+        if self._recent_requests and handle is not None and handle.answers:
             with suppress(errors.KwireError):
                 now = asyncio.get_running_loop().time()
                 self._kept_requests[node_id] = now, await self._requests_of(handle)
@@ -435,16 +435,9 @@ class Containers(SeenFromOutside):
             await self.admin.reset_broker_configs({"": addresses["1"], **addresses})
 
     async def _requests_of(self, handle: ContainerHandle) -> list[list[Any]]:
-        listed = (await handle.ask("GET", "/v1/requests"))["requests"]
-        return [
-            [
-                -1 if each["milliseconds_ago"] is None else each["milliseconds_ago"],
-                each["client_id"],
-                each["api"],
-                each["outcome"],
-            ]
-            for each in listed
-        ]
+        from kwire.recent import from_objects
+
+        return from_objects(await handle.ask("GET", "/v1/requests"))
 
     async def requests_kept(self) -> dict[int, list[list[Any]]]:
         """The last requests of clients, by broker (kwire.recent); none where they are not kept."""
@@ -457,7 +450,7 @@ class Containers(SeenFromOutside):
         for node_id, handle in self.handles.items():
             ended, kept = self._kept_requests.get(node_id, (now, []))
             found[node_id] = aged(kept, round((now - ended) * 1000))
-            if handle.running and not handle.paused:
+            if handle.answers:
                 with suppress(errors.KwireError):
                     found[node_id] += await self._requests_of(handle)
         return found
@@ -466,7 +459,7 @@ class Containers(SeenFromOutside):
         """Of all brokers that answer."""
         self._kept_requests.clear()
         for handle in self.handles.values():
-            if handle.running and not handle.paused:
+            if handle.answers:
                 with suppress(errors.KwireError):
                     await handle.ask("DELETE", "/v1/requests")
 

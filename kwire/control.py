@@ -11,7 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kwire import aio, errors
-from kwire.server.http import HttpError, checked_body, requests_listed
+from kwire.recent import as_objects
+from kwire.server.http import HttpError, checked_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +79,7 @@ class Control:
                 await self._cluster.reset()
                 return {}
             case "GET", ["v1", "requests"]:
-                return requests_listed(await self._cluster.inside.requests_kept())
+                return as_objects(await self._cluster.inside.requests_kept())
             case "DELETE", ["v1", "requests"]:
                 await self._cluster.inside.forget_requests()
                 return {}

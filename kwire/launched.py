@@ -92,7 +92,7 @@ class Launched:
         """Of all brokers that would answer."""
         self._require_own_loop()
         handles = self.handles.values()
-        return [handle.address for handle in handles if handle.running and not handle.paused]
+        return [handle.address for handle in handles if handle.answers]
 
     def _require_own_loop(self) -> None:
         if self._supervisor is not None and asyncio.get_running_loop() is not self._loop:
@@ -163,7 +163,7 @@ class Launched:
                 self._kept_requests[node_id] = now, await self.ask(node_id, "requests")
 
     async def _keep_failures(self, handle: Handle) -> None:
-        if handle.running and not handle.paused:
+        if handle.answers:
             with suppress(NodeError):
                 self._failures += await handle.ask("failures")
 
@@ -173,7 +173,7 @@ class Launched:
         if self._supervisor is not None:
             supervisor = self._supervisor
             for handle in (*supervisor.brokers.values(), *supervisor.controllers.values()):
-                if handle.running and not handle.paused:
+                if handle.answers:
                     found += await _ask(handle, "failures")
         return found
 

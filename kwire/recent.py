@@ -119,6 +119,36 @@ def aged(entries: list[list[Any]], milliseconds: int) -> list[list[Any]]:
     ]
 
 
+def as_objects(of_brokers: dict[int, list[list[Any]]]) -> dict[str, Any]:
+    """What `listed` has given, by broker, for JSON. `milliseconds_ago` null: it is not answered yet."""
+    return {
+        "requests": [
+            {
+                "broker": broker_id,
+                "milliseconds_ago": ago_ms if ago_ms >= 0 else None,
+                "client_id": client_id,
+                "api": api,
+                "outcome": text,
+            }
+            for broker_id, entries in of_brokers.items()
+            for ago_ms, client_id, api, text in entries
+        ]
+    }
+
+
+def from_objects(found: dict[str, Any]) -> list[list[Any]]:
+    """What `listed` has given to `as_objects`, of all brokers in it."""
+    return [
+        [
+            -1 if each["milliseconds_ago"] is None else each["milliseconds_ago"],
+            each["client_id"],
+            each["api"],
+            each["outcome"],
+        ]
+        for each in found["requests"]
+    ]
+
+
 def told(of_brokers: dict[int, list[list[Any]]]) -> list[str]:
     """What `listed` has given, by broker, as lines of text: oldest first, what waits last, repetitions once."""
     found: list[list[Any]] = []  # [milliseconds ago, broker, client, api, text, how often]

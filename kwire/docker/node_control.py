@@ -98,7 +98,8 @@ class NodeControl:
 
     async def handle(self, method: str, path: list[str], body: dict[str, Any]) -> Any:
         """The answer to a request. HttpError."""
-        from kwire.server.http import HttpError, checked_body, requests_listed
+        from kwire.recent import as_objects
+        from kwire.server.http import HttpError, checked_body
 
         match method, path:
             case "GET", ["healthz"]:
@@ -112,7 +113,7 @@ class NodeControl:
                     for node in self._nodes()
                     if not node.is_controller
                 }
-                return {} if forget else requests_listed(kept)
+                return {} if forget else as_objects(kept)
             case "POST" | "DELETE" | "PUT", ["v1", "network", *_] if self._network is None:
                 raise HttpError(409, "the broker of this container has no others")
             case "PUT", ["v1", "network"]:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     MakeHandler = Callable[[], tuple[Handler, Callable[[Exception], HttpError]]]
 
-_MAX_HEAD_BYTES = 16 << 10  # as MAX_HEAD_BYTES there
+_BUFFER_BYTES = (
+    16 << 10
+)  # of what a connection has sent and nobody has read; http.py bounds a request
 
 
 class ControlSocket:
@@ -35,9 +37,7 @@ class ControlSocket:
     async def open(self, host: str, port: int) -> None:
         """Listens. NodeError for a port that is taken."""
         try:
-            self._server = await asyncio.start_server(
-                self._serve, host, port, limit=_MAX_HEAD_BYTES
-            )
+            self._server = await asyncio.start_server(self._serve, host, port, limit=_BUFFER_BYTES)
         except OSError as error:
             at = format_address(host, port)
             raise NodeError(f"control API: cannot listen on {at}: {error.strerror}") from None

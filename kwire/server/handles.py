@@ -41,6 +41,15 @@ class NodeHandle:
         self.paused = False
 
     @property
+    def running(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def answers(self) -> bool:
+        """Whether it can be asked: it runs, and does not stand still."""
+        return self.running and not self.paused
+
+    @property
     def log_dir(self) -> str:
         """The directory of its logs, of several with commas between."""
         return self.settings.data_dir

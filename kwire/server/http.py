@@ -168,20 +168,3 @@ def checked_body(body: dict[str, Any], *names: str, optional: tuple[str, ...] = 
     if missing:
         raise HttpError(400, f"{missing[0]}: missing")
     return [body.get(name) for name in (*names, *optional)]
-
-
-def requests_listed(kept: dict[int, list[list[Any]]]) -> dict[str, Any]:
-    """Requests as `kwire.recent` keeps them, by broker. `milliseconds_ago` null: it is not answered yet."""
-    return {
-        "requests": [
-            {
-                "broker": broker_id,
-                "milliseconds_ago": ago_ms if ago_ms >= 0 else None,
-                "client_id": client_id,
-                "api": api,
-                "outcome": text,
-            }
-            for broker_id, entries in kept.items()
-            for ago_ms, client_id, api, text in entries
-        ]
-    }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -157,3 +159,22 @@ def framed(data: bytes) -> bytes:
 
 def random_bytes(rng: random.Random, limit: int) -> bytes:
     return rng.randbytes(rng.randrange(limit))
+
+
+@contextmanager
+def kwire_up(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`kwire up` on ports of the kernel's choice: the process and its ready line; killed in the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kwire", "up", "--port", "0", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("ready ")
+        yield process, line
+    finally:
+        process.kill()
+        process.communicate()

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from cluster_harness import RunningCluster, running_cluster, until
+from server_harness import kwire_up
 
 from kwire.control import control_of
 from kwire.docker import node_control
@@ -213,19 +214,11 @@ def ctl(*arguments: str, **environment: str) -> tuple[int, str]:
 
 def test_a_process_that_somebody_has_killed_is_brought_back_by_one_line(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "kwire", "up", "--port", "0", "--brokers", "2"),
-            *("--isolation", "process", "--data-dir", str(tmp_path / "data")),
-            *("--ready-file", str(ready), "--log-level", "error"),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
+    arguments = ("--brokers", "2", "--isolation", "process", "--data-dir", str(tmp_path / "data"))
+    with kwire_up(*arguments, "--ready-file", str(ready), "--log-level", "error") as (
+        process,
+        line,
+    ):
         url = json.loads(ready.read_text())["control"]
         assert line.endswith(f" control={url}\n") and url.startswith("http://127.0.0.1:")
         by_id = {}
@@ -245,9 +238,6 @@ def test_a_process_that_somebody_has_killed_is_brought_back_by_one_line(tmp_path
         assert (status, text) == (1, "kwire ctl: broker 2 runs already\n")
         process.send_signal(signal.SIGTERM)
         assert process.wait(15) == 0
-    finally:
-        process.kill()
-        process.communicate()
     status, text = ctl("--control", url, "status")
     assert status == 1 and "does not answer" in text and "Traceback" not in text
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from server_harness import kwire_up
 
 from kwire import Cluster, errors
 from kwire.server.settings import NodeError
@@ -264,23 +265,13 @@ def test_brokers_that_are_not_started_are_not_waited_for_and_lead_nothing(
 
 
 def test_when_no_node_is_left_neither_is_kwire_up(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [*UP, "--brokers", "2", "--isolation", "process", "--data-dir", str(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("ready ")
+    arguments = ("--brokers", "2", "--isolation", "process", "--data-dir", str(tmp_path))
+    with kwire_up("--log-level", "error", *arguments) as (process, _):
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         assert len(children) == 3
         for child in children:
             os.kill(int(child), signal.SIGKILL)
         _, said = process.communicate(timeout=20)
-    finally:
-        process.kill()
-        process.communicate()
     assert process.returncode == 1
     assert said.splitlines()[-1] == "kwire up: no node is left"
     assert sum("has ended (killed by SIGKILL)" in line for line in said.splitlines()) == 3

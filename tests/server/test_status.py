@@ -11,26 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from server_harness import kwire_up
 
 from kwire.server import logs
 from kwire.server.status import lines, tell
-
-
-@contextmanager
-def up(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kwire", "up", "--port", "0", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("ready ")
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @contextmanager
@@ -76,7 +60,8 @@ def lines_until(process: subprocess.Popen[str], *wanted: str) -> list[str]:
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_cluster_tells_of_every_node(isolation: str) -> None:
-    with up("--brokers", "3", "--isolation", isolation, "--topic", "orders:3:3") as process:
+    arguments = ("--brokers", "3", "--isolation", isolation, "--topic", "orders:3:3")
+    with kwire_up(*arguments) as (process, _):
         process.send_signal(signal.SIGUSR1)
         led = [f"orders-{index} leads, leader epoch 0, ISR 1,2,3" for index in range(3)]
         found = lines_until(process, "ActiveBrokerCount=3", *led, "node_id=3")
@@ -117,7 +102,7 @@ def test_a_broker_whose_id_is_taken_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(30)
 def test_a_broker_alone_tells_of_itself() -> None:
-    with up("--topic", "orders") as process:
+    with kwire_up("--topic", "orders") as (process, _):
         process.send_signal(signal.SIGUSR1)
         lines_until(
             process,
