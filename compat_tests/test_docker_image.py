@@ -160,9 +160,11 @@ def test_a_tool_waits_for_a_broker_that_does_not_listen_yet() -> None:
 
 
 def run_inside(container: Any, *command: str) -> str:
-    status, output = container.exec_run(list(command))
-    assert status == 0, output.decode()
-    return str(output.decode())
+    """What it writes to stdout, then what to stderr: the engine brings the two in no certain order."""
+    status, written = container.exec_run(list(command), demux=True)
+    output = b"".join(stream for stream in written if stream is not None).decode()
+    assert status == 0, output
+    return output
 
 
 def test_the_health_check_passes_once_it_is_ready() -> None:
