@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from kwire.client.connection import ask
+from kwire.launch.supervisor import THREAD, Supervisor
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.server.node import new_event_loop
-from kwire.server.supervisor import THREAD, Supervisor
-from kwire.server.wire_client import ask
 
 TIMES = 7
 TOPIC = "failover"

@@ -19,7 +19,7 @@ from functools import partial
 from struct import Struct
 from typing import Any
 
-from kwire.protocol.schema import Message
+from kwire.protocol.language.schema import Message
 from kwire.protocol.schemas import fetch, metadata, produce
 
 LIMIT = 1.5

@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kwire.client.connection import ask
+from kwire.launch.supervisor import PROCESS, Handle, ProcessHandle, Supervisor
+from kwire.protocol.language.schema import Message
 from kwire.protocol.records import BatchHeader, iter_batches
-from kwire.protocol.schema import Message
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.topics import (
     AlterPartitionReassignmentsRequest,
@@ -30,8 +32,6 @@ from kwire.protocol.schemas.topics import (
     ReassignableTopic,
 )
 from kwire.server.node import new_event_loop
-from kwire.server.supervisor import PROCESS, Handle, ProcessHandle, Supervisor
-from kwire.server.wire_client import ask
 
 POLL_SECONDS = 0.005
 

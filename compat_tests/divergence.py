@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import kwire
 from compat_tests.kafka_nodes import KafkaNodes
+from kwire.client.connection import ask
 from kwire.protocol.records import Record, build_batch, iter_batches
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.topics import (
@@ -29,7 +30,6 @@ from kwire.protocol.schemas.topics import (
     CreatableTopic,
     CreateTopicsRequest,
 )
-from kwire.server.wire_client import ask
 
 TOPIC = "divergent"
 EPOCHS = 6  # drawn cases use epochs below

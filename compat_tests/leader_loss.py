@@ -25,9 +25,9 @@ import kwire
 from compat_tests import tooling
 from compat_tests.kafka_nodes import KafkaNodes
 from compat_tests.mixed.processes import _mortal
+from kwire.client.connection import ask
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
-from kwire.server.wire_client import ask
 
 TOPIC = "loss"
 ADMIN: list[str] = []  # what Java's client has other than its defaults

@@ -1,7 +1,8 @@
 """What Kafka's controller does with eligible leaders (KIP-966); `python -m compat_tests.record_eligible` asks it anew.
 
 java/EligibleLeaders.java asks Kafka 4.3.1's own PartitionChangeBuilder. (3.9.1's has the same rules but one: it elects
-a last known leader that is dead.) `tests/replication/test_eligible_leaders.py` holds kwire's controller against it.
+a last known leader that is dead.) `tests/replication/controller/test_eligible_leaders.py` holds kwire's controller
+against it.
 """
 
 import gzip

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer
 
 from compat_tests import docker_engine
 from kwire import Cluster, errors
-from kwire.containers import Containers
+from kwire.backends.containers import Containers
 from kwire.server.temporary import sweep
 
 pytestmark = pytest.mark.timeout(240)

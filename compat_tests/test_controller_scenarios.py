@@ -8,11 +8,11 @@ import pytest
 
 from compat_tests.cluster import Start, until
 from compat_tests.stock import Writer, read
+from kwire.client.connection import ask
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.schemas.control_plane import UpdateMetadataRequest
 from kwire.protocol.schemas.metadata import DescribeTopicPartitionsRequest, TopicRequest
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
-from kwire.server.wire_client import ask
 
 pytestmark = [pytest.mark.kwire_only, pytest.mark.timeout(60)]
 

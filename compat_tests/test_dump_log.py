@@ -14,11 +14,11 @@ from kwire.protocol.records import (
     build_batch,
     end_transaction_marker,
 )
-from kwire.replication.clock import Clock, Timers
-from kwire.replication.config import BrokerConfig
-from kwire.replication.log import AppendOrigin, Log
-from kwire.replication.log_config import LogConfig
-from kwire.replication.log_manager import LogManager
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.core.clock import Clock, Timers
+from kwire.replication.core.log_config import LogConfig
+from kwire.replication.log.log import AppendOrigin, Log
+from kwire.replication.log_dirs.manager import LogManager
 from kwire.server.file_log_store import FileLogStore
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.kwire_only]

@@ -16,9 +16,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kwire import errors
-from kwire.launched import Launched, require_answering
-from kwire.network import Network
-from kwire.options import (
+from kwire.backends.launched import Launched, require_answering
+from kwire.backends.network import Network
+from kwire.backends.options import (
     DOCKER,
     NodeLauncher,
     checked_assignment,
@@ -28,10 +28,10 @@ from kwire.options import (
     parse_topics,
     translated,
 )
-from kwire.outside import Outside
-from kwire.server.admin import PREFERRED, REQUEST_SECONDS, UNCLEAN
-from kwire.views import NO_LEADER, BrokerState, ControllerState, NodeState, Partition
-from kwire.waiting import Observations
+from kwire.backends.outside import Outside
+from kwire.backends.views import NO_LEADER, BrokerState, ControllerState, NodeState, Partition
+from kwire.backends.waiting import Observations
+from kwire.client.admin import PREFERRED, REQUEST_SECONDS, UNCLEAN
 
 if TYPE_CHECKING:
     import os
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self, TypeVar
 
-    from kwire.containers import Containers
-    from kwire.server.supervisor import Supervisor
-    from kwire.views import NodeHandle
+    from kwire.backends.containers import Containers
+    from kwire.backends.views import NodeHandle
+    from kwire.launch.supervisor import Supervisor
 
     T = TypeVar("T")
 
@@ -123,7 +123,7 @@ class Cluster:
         texts = config_texts(config)
         self._backend: Launched | Containers | Outside
         if isolation == DOCKER:
-            from kwire.containers import Containers
+            from kwire.backends.containers import Containers
 
             self._backend = Containers(brokers, texts, data_dir, recent_requests, controllers)
         else:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from kwire.apis import accepted_ranges, served_ranges
 from kwire.apis.context import Services
-from kwire.replication.clock import Timers
+from kwire.replication.core.clock import Timers
 from kwire.session import Session, Sessions
 
 TYPE_CHECKING = False
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from kwire.replication.cleaner import LogCleaner
-    from kwire.replication.clock import Clock
-    from kwire.replication.cluster_member import ClusterMember, ClusterSettings
-    from kwire.replication.config import BrokerConfig
-    from kwire.replication.controller import Controller
-    from kwire.replication.controller_journal import StoreJournal
-    from kwire.replication.log import Log
-    from kwire.replication.log_directory import LogDirectory, LogDirStore
-    from kwire.replication.log_manager import LogManager
-    from kwire.replication.log_store import LogStore
-    from kwire.replication.metadata import Endpoint, MetadataCache
-    from kwire.replication.outbox import Buffer, Outbox
-    from kwire.replication.replica_manager import ReplicaManager
+    from kwire.replication.config.broker_config import BrokerConfig
+    from kwire.replication.controller.controller import Controller
+    from kwire.replication.controller.journal import StoreJournal
+    from kwire.replication.core.clock import Clock
+    from kwire.replication.core.log_store import LogStore
+    from kwire.replication.core.metadata import Endpoint, MetadataCache
+    from kwire.replication.core.outbox import Buffer, Outbox
+    from kwire.replication.log.log import Log
+    from kwire.replication.log_dirs.cleaner import LogCleaner
+    from kwire.replication.log_dirs.directory import LogDirectory, LogDirStore
+    from kwire.replication.log_dirs.manager import LogManager
+    from kwire.replication.member.cluster_member import ClusterMember, ClusterSettings
+    from kwire.replication.replica.manager import ReplicaManager
 
 _FAILURES_KEPT = 100
 
@@ -70,11 +70,11 @@ class Broker:
         `store`: of the one log directory, or of each. `on_halt`: no directory is left that works, or not the one with
         the controller's journal, and why: the broker is of no more use, and Kafka's process ends there."""
         from kwire.coordinator.group_coordinator import GroupCoordinator
-        from kwire.replication.fetch_session import FetchSessionCache
-        from kwire.replication.log_manager import LogManager
-        from kwire.replication.metadata import MetadataCache
-        from kwire.replication.producer_ids import ProducerIdBlocks, ProducerIds
-        from kwire.replication.replica_manager import ReplicaManager
+        from kwire.replication.controller.producer_ids import ProducerIdBlocks, ProducerIds
+        from kwire.replication.core.metadata import MetadataCache
+        from kwire.replication.log_dirs.manager import LogManager
+        from kwire.replication.replica.fetch_session import FetchSessionCache
+        from kwire.replication.replica.manager import ReplicaManager
 
         self.config = config
         self.clock = clock
@@ -153,9 +153,9 @@ class Broker:
     def _local_controller(
         self, random: Random, metadata: MetadataCache, replica_manager: ReplicaManager
     ) -> Controller:
-        from kwire.replication.controller import Controller
-        from kwire.replication.controller_journal import StoreJournal
-        from kwire.replication.controller_local import LocalListener
+        from kwire.replication.controller.controller import Controller
+        from kwire.replication.controller.journal import StoreJournal
+        from kwire.replication.replica.local_listener import LocalListener
 
         config = self.config
         self._journal = StoreJournal(replica_manager.log_manager.store)
@@ -203,9 +203,9 @@ class Broker:
     def _check_journal(self) -> None:
         """Without it all topics would be unknown, and what is there set aside. OSError when it is in another directory
         than the first, or nowhere though there are partitions."""
-        from kwire.replication.checkpoints import read_meta_properties
-        from kwire.replication.controller_journal import JOURNAL_FILE
-        from kwire.replication.log_manager import InconsistentLogDirs, parse_directory
+        from kwire.replication.controller.journal import JOURNAL_FILE
+        from kwire.replication.log.checkpoints import read_meta_properties
+        from kwire.replication.log_dirs.manager import InconsistentLogDirs, parse_directory
 
         manager = self.services.log_manager
         first, *others = manager.directories
@@ -226,8 +226,8 @@ class Broker:
 
     def _check_no_journal(self) -> None:
         """A broker of a cluster would set aside what a broker alone has left, whose journal lies beside its logs."""
-        from kwire.replication.controller_journal import JOURNAL_FILE
-        from kwire.replication.log_manager import InconsistentLogDirs
+        from kwire.replication.controller.journal import JOURNAL_FILE
+        from kwire.replication.log_dirs.manager import InconsistentLogDirs
 
         for directory in self.services.log_manager.online():
             if directory.store.exists(JOURNAL_FILE):
@@ -273,7 +273,7 @@ class Broker:
 
     def _own_cluster_id(self) -> str:
         """What the data directory says, or a new id: a random uuid in Kafka's letters, without a leading dash."""
-        from kwire.replication.checkpoints import encode_uuid, read_meta_properties
+        from kwire.replication.log.checkpoints import encode_uuid, read_meta_properties
 
         log_manager, random = self.services.log_manager, self.services.random
         found = None
@@ -357,7 +357,7 @@ def _cluster_member(
     metadata: MetadataCache,
     replica_manager: ReplicaManager,
 ) -> ClusterMember:
-    from kwire.replication.cluster_member import ClusterMember
+    from kwire.replication.member.cluster_member import ClusterMember
 
     return ClusterMember(
         cluster,
@@ -382,7 +382,7 @@ class _Compaction:
 
     def _loaded(self) -> LogCleaner:
         if self._cleaner is None:
-            from kwire.replication.cleaner import LogCleaner
+            from kwire.replication.log_dirs.cleaner import LogCleaner
 
             self._cleaner = LogCleaner(self._config.log_cleaner_dedupe_buffer_size)
         return self._cleaner

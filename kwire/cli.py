@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from kwire.server.http import Handler, HttpError
-    from kwire.server.supervisor import Supervisor
+    from kwire.control.http import Handler, HttpError
+    from kwire.launch.supervisor import Supervisor
 
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _MAX_PARTITIONS = 10_000
@@ -185,11 +185,11 @@ def up(**options: object) -> None:
     Prints one line when it is ready: "ready bootstrap=127.0.0.1:9092", all brokers with commas between;
     of several, also "control=http://127.0.0.1:41234", for `kwire ctl` and docs/control.md.
     """
-    from kwire.server.settings import UpSettings
-    from kwire.server.up import run_up
+    from kwire.launch.settings import UpSettings
+    from kwire.launch.up import run_up
 
     def make_control(supervisor: Supervisor) -> tuple[Handler, Callable[[Exception], HttpError]]:
-        from kwire.control import control_of
+        from kwire.control.cluster_api import control_of
 
         return control_of(supervisor, recent_requests=settings.recent_requests)
 
@@ -292,7 +292,7 @@ def node(supervised: bool, log_level: str, log_json: bool, **options: object) ->
 
     Prints one line when it is ready: "ready id=2 roles=broker listeners=PLAINTEXT://127.0.0.1:9093 bootstrap=…".
     """
-    from kwire.server.node_command import node_settings, run_node
+    from kwire.launch.node_command import node_settings, run_node
 
     sys.exit(run_node(lambda: node_settings(**options), log_level, log_json, supervised))  # type: ignore[arg-type]  # the options above
 
@@ -321,7 +321,7 @@ def ctl(
     """Ask a running `kwire up --brokers N` how its nodes are, or start, stop, kill, pause or resume one.
 
     A broker that somebody has killed is brought back by "broker start ID"."""
-    from kwire import ctl as work
+    from kwire.control import ctl as work
 
     if kind == "status" and verb is not None:
         _fail(2, f"kwire ctl: status has no {verb}")
@@ -349,7 +349,7 @@ def ctl(
 )
 def config(config_path: str | None, overrides: dict[str, str], unused: bool) -> None:
     """Print the broker's configuration as kwire would use it."""
-    from kwire.server.show_config import show_config
+    from kwire.tools.show_config import show_config
 
     _run("config", lambda: show_config(config_path, overrides, unused))
 
@@ -361,7 +361,7 @@ def dump_log(files: tuple[str, ...], records: bool) -> None:
     """Print the batches and records of log segments (.log), and what is in the files beside them.
 
     Those are .index, .timeindex, .txnindex, .snapshot and the checkpoints."""
-    from kwire.server.dump_log import dump_file
+    from kwire.tools.dump_log import dump_file
 
     def dump() -> int:
         return max([dump_file(path, records) for path in files])
@@ -423,7 +423,7 @@ def completion(shell: str) -> None:
 
 def _run(command: str, action: object) -> None:
     """Runs a command that reads files or configuration: its failures are one line."""
-    from kwire.server.settings import NodeError, SettingsError
+    from kwire.server.errors import NodeError, SettingsError
 
     assert callable(action)
     try:

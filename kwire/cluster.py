@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kwire import aio, errors
-from kwire.loop_thread import LoopThread, acquire, release
-from kwire.views import BrokerState, ControllerState, NodeState
+from kwire.backends.loop_thread import LoopThread, acquire, release
+from kwire.backends.views import BrokerState, ControllerState, NodeState
 
 if TYPE_CHECKING:
     import os
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self, TypeVar
 
-    from kwire.network import Cut, Nodes
-    from kwire.views import Partition
+    from kwire.backends.network import Cut, Nodes
+    from kwire.backends.views import Partition
 
     T = TypeVar("T")
 

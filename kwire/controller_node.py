@@ -1,12 +1,12 @@
 """ControllerNode: the controller of a cluster of several brokers, as a node of its own.
 
 Answers to kafka.server.ControllerServer. It has the same steps as a Broker, so the same driver turns it; what it
-orders goes to brokers over "control" channels (`replication/controller_channels.py`), what they and their clients ask
+orders goes to brokers over "control" channels (`replication/controller/channels.py`), what they and their clients ask
 is in `apis/controller_plane.py`. Its journal lies in a log directory of its own.
 
 Several such nodes may share that directory (`shared`): one is active, the others stand by. They answer NOT_CONTROLLER
 and watch the active one's lease; when it has not been renewed for controller.quorum.fetch.timeout.ms, the first to
-notice takes over with what the journal says (`replication/controller_claim.py` has the rules). One that was deposed
+notice takes over with what the journal says (`replication/controller/claim.py` has the rules). One that was deposed
 meanwhile (it stood still, say) finds out at its next write or its next look, and stands by.
 
 Invariants: its node id is no broker's, so nobody takes it for one in an answer to Metadata; a `Controller` is active
@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from kwire.apis.controller_plane import BY_KEY, ControllerServices
 from kwire.protocol.errors import KafkaError
-from kwire.replication.clock import Timers
-from kwire.replication.peers import Peers
+from kwire.replication.core.clock import Timers
+from kwire.replication.core.peers import Peers
 from kwire.session import Session, Sessions
 
 TYPE_CHECKING = False
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from kwire.replication.clock import Clock
-    from kwire.replication.config import BrokerConfig
-    from kwire.replication.controller import Controller
-    from kwire.replication.controller_claim import ClaimedJournal
-    from kwire.replication.log_store import LogStore
-    from kwire.replication.metadata import Endpoint
-    from kwire.replication.outbox import Buffer, Outbox
+    from kwire.replication.config.broker_config import BrokerConfig
+    from kwire.replication.controller.claim import ClaimedJournal
+    from kwire.replication.controller.controller import Controller
+    from kwire.replication.core.clock import Clock
+    from kwire.replication.core.log_store import LogStore
+    from kwire.replication.core.metadata import Endpoint
+    from kwire.replication.core.outbox import Buffer, Outbox
 
 DEFAULT_NODE_ID = 1000
 _FAILURES_KEPT = 100
@@ -88,9 +88,9 @@ class ControllerNode:
 
     def _make_controller(self) -> None:
         """A Controller that has not begun yet, in place of one that has ended."""
-        from kwire.replication.controller import Controller
-        from kwire.replication.controller_channels import ControllerChannels
-        from kwire.replication.controller_claim import ClaimedJournal
+        from kwire.replication.controller.channels import ControllerChannels
+        from kwire.replication.controller.claim import ClaimedJournal
+        from kwire.replication.controller.controller import Controller
 
         self._journal = ClaimedJournal(self._store)
         channels = ControllerChannels(
@@ -118,7 +118,7 @@ class ControllerNode:
         """Replays the journal and begins a new controller epoch, or stands by; brokers then come by themselves.
 
         OSError with a plain message when the directory is another node's or cannot be read; JournalError."""
-        from kwire.replication.controller_state import DeposedError
+        from kwire.replication.controller.state import DeposedError
 
         self.services.endpoint = endpoints[0] if endpoints else None
         cluster_id = self._check_identity()
@@ -152,7 +152,7 @@ class ControllerNode:
             self._say(f"cut {journal.cut_bytes} torn bytes off the controller's journal")
 
     def _renew(self, *, released: bool = False) -> None:
-        from kwire.replication.controller_claim import Lease
+        from kwire.replication.controller.claim import Lease
 
         self._beat += 1
         lease = Lease(self._journal.generation, self.config.node_id, self._beat, released)
@@ -184,7 +184,7 @@ class ControllerNode:
             self.controller.resign(f"its lease cannot be renewed: {error}")
 
     def _look_after_vacancy(self) -> None:
-        from kwire.replication.controller_state import DeposedError, JournalError
+        from kwire.replication.controller.state import DeposedError, JournalError
 
         try:
             if self._is_vacant():
@@ -198,7 +198,7 @@ class ControllerNode:
     def _is_vacant(self) -> bool:
         """Nobody is active, or who was has not been heard of for too long; time in which nobody looked is not counted:
         then this process may have stood still, and the others with it."""
-        from kwire.replication.controller_claim import read_lease
+        from kwire.replication.controller.claim import read_lease
 
         now_ms = self.clock.now_ms
         stood_still = now_ms - self._looked_at_ms > 3 * self._look_every_ms
@@ -228,7 +228,7 @@ class ControllerNode:
 
     def _check_identity(self) -> str:
         """The cluster's id: given, stored, or new; written into meta.properties."""
-        from kwire.replication.checkpoints import (
+        from kwire.replication.log.checkpoints import (
             encode_uuid,
             read_meta_properties,
             write_meta_properties,

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.apis.context import RequestContext
-    from kwire.protocol.schema import Message
-    from kwire.replication.clock import Clock
-    from kwire.replication.metadata import MetadataCache
+    from kwire.protocol.language.schema import Message
+    from kwire.replication.core.clock import Clock
+    from kwire.replication.core.metadata import MetadataCache
     from kwire.session import Session
 
 KEPT = 20

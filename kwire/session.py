@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from kwire.apis import Api, Handler
     from kwire.apis.context import Services
     from kwire.apis.controller_plane import ControllerServices
-    from kwire.protocol.schema import Message
+    from kwire.protocol.language.schema import Message
     from kwire.recent import RecentRequests
-    from kwire.replication.outbox import Buffer, Outbox
+    from kwire.replication.core.outbox import Buffer, Outbox
 
 API_VERSIONS = 18
 MAX_WAITING_BYTES = 1 << 20

@@ -15,11 +15,11 @@ from struct import Struct as Layout
 from struct import error as struct_error
 from typing import TYPE_CHECKING
 
-from .errors import MalformedMessage
+from kwire.protocol.errors import MalformedMessage
 
 if TYPE_CHECKING:
-    from .primitives import Buffer
-    from .schema import Message
+    from kwire.protocol.language.primitives import Buffer
+    from kwire.protocol.language.schema import Message
 
 
 class ApiKey(IntEnum):
@@ -357,7 +357,7 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
             if frame[position] == 0:
                 position += 1
             else:
-                from .wire import read_tags
+                from kwire.protocol.language.wire import read_tags
 
                 position = read_tags(frame, position)[1]
     except (struct_error, IndexError):
@@ -399,7 +399,7 @@ def parse_response(key: int, version: int, frame: Buffer) -> tuple[int, Message]
     correlation_id = int.from_bytes(frame[:4], "big", signed=True)
     position = 4
     if response_header_version(key, version):
-        from .wire import read_tags
+        from kwire.protocol.language.wire import read_tags
 
         position = read_tags(frame, position)[1]
     return correlation_id, response_class(key).decode_from(frame, position, version)[0]

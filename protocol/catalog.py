@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .api import ApiKey, request_class, response_class
-from .schema import Message
+from kwire.protocol.api import ApiKey, request_class, response_class
+from kwire.protocol.language.schema import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,9 @@ def all_messages() -> Iterator[tuple[str, type[Message]]]:
     for group, module in _COORDINATORS.items():
         for cls in _messages_of(module):
             yield f"coordinator/{group}/{cls.__name__}", cls
-    from .schemas.share_state import UnstableReadShareGroupStateSummaryResponse as Unstable
+    from kwire.protocol.schemas.share_state import (
+        UnstableReadShareGroupStateSummaryResponse as Unstable,
+    )
 
     yield Unstable.__name__, Unstable
 

@@ -12,12 +12,12 @@ import json
 import sys
 from typing import IO, TYPE_CHECKING, Any
 
-from .errors import KafkaError, MalformedMessage
+from kwire.protocol.errors import KafkaError, MalformedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from .schema import Message
+    from kwire.protocol.language.schema import Message
 
 _classes: dict[str, list[type[Message]]] = {}
 
@@ -25,7 +25,7 @@ _classes: dict[str, list[type[Message]]] = {}
 def check_message(line: dict[str, Any]) -> str | None:
     """What is wrong with a line of golden messages; None if nothing is."""
     if not _classes:
-        from .catalog import classes_by_name
+        from kwire.protocol.catalog import classes_by_name
 
         _classes.update(classes_by_name())
     candidates = _classes.get(line["name"])
@@ -36,7 +36,7 @@ def check_message(line: dict[str, Any]) -> str | None:
 
 
 def _check_message_as(cls: type[Message], line: dict[str, Any]) -> str | None:
-    from .json_form import from_json, to_json
+    from kwire.protocol.json_form import from_json, to_json
 
     version = line["v"]
     if cls.record_type is not None and cls.__name__.endswith("Key"):
@@ -65,7 +65,7 @@ def _check_message_as(cls: type[Message], line: dict[str, Any]) -> str | None:
 
 def check_request(line: dict[str, Any]) -> str | None:
     """What is wrong with a line of captured request frames; None if nothing is."""
-    from . import api
+    from kwire.protocol import api
 
     frame = bytes.fromhex(line["request_frame_hex"])
     try:
@@ -85,7 +85,7 @@ def check_request(line: dict[str, Any]) -> str | None:
 
 def check_batches(line: dict[str, Any]) -> str | None:
     """What is wrong with a line of golden record batches; None if nothing is."""
-    from .check_batches import check_batches
+    from kwire.protocol.check_batches import check_batches
 
     return check_batches(line)
 

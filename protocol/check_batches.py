@@ -9,9 +9,9 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
-from . import records
-from .errors import KafkaError
-from .message_set import (
+from kwire.protocol import records
+from kwire.protocol.errors import KafkaError
+from kwire.protocol.message_set import (
     Message,
     build_message_set,
     check_message_crc,
@@ -19,7 +19,7 @@ from .message_set import (
     message_records,
     valid_bytes,
 )
-from .records import BatchHeader, Record
+from kwire.protocol.records import BatchHeader, Record
 
 _CONTROL_TYPES = {0: "ABORT", 1: "COMMIT", 2: "LEADER_CHANGE"}
 _LONGEST_SHOWN = 600

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from .errors import MalformedMessage
+from kwire.protocol.errors import MalformedMessage
 
 INITIAL_BYTES = 8 * 1024
 BUSY_BYTES = 256 * 1024

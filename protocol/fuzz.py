@@ -12,10 +12,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from .errors import MalformedMessage
+from kwire.protocol.errors import MalformedMessage
 
 if TYPE_CHECKING:
-    from .schema import Message
+    from kwire.protocol.language.schema import Message
 
 _targets: list[tuple[type[Message], int]] = []
 
@@ -23,7 +23,7 @@ _targets: list[tuple[type[Message], int]] = []
 def targets() -> list[tuple[type[Message], int]]:
     """Every (message, version)."""
     if not _targets:
-        from .catalog import all_messages
+        from kwire.protocol.catalog import all_messages
 
         for _, cls in all_messages():
             first, last = cls.versions
@@ -33,8 +33,8 @@ def targets() -> list[tuple[type[Message], int]]:
 
 def fuzz_one(data: bytes) -> None:
     """Decode the bytes in all the ways there are; an exception that leaves this function is a bug."""
-    from .api import parse_request_header
-    from .frame import FrameReader
+    from kwire.protocol.api import parse_request_header
+    from kwire.protocol.frame import FrameReader
 
     choice = int.from_bytes(data[:2], "big")
     cls, version = targets()[choice % len(targets())]

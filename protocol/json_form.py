@@ -9,8 +9,8 @@ from __future__ import annotations
 from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
 from typing import Any, TypeVar
 
-from .primitives import ArrayKind, Kind, covers, parse_versions
-from .schema import Field, Struct
+from kwire.protocol.language.primitives import ArrayKind, Kind, covers, parse_versions
+from kwire.protocol.language.schema import Field, Struct
 
 UNKNOWN_TAGS = "_unknownTaggedFields"
 

@@ -8,12 +8,12 @@ import pytest
 
 from kwire.broker import Broker
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
-from kwire.replication.clock import Clock
-from kwire.replication.config import BrokerConfig
-from kwire.replication.log_manager import LogDirStore
-from kwire.replication.log_store import MemoryLogStore
-from kwire.replication.metadata import Endpoint
-from kwire.replication.outbox import Outbox
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.core.clock import Clock
+from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.metadata import Endpoint
+from kwire.replication.core.outbox import Outbox
+from kwire.replication.log_dirs.manager import LogDirStore
 
 ENDPOINT = Endpoint("PLAINTEXT", "localhost", 9092, 0)
 

@@ -337,7 +337,7 @@ def test_a_broker_says_which_controller_it_waits_for(tmp_path: Path) -> None:
 def test_dump_log_shows_what_is_beside_a_segment(tmp_path: Path) -> None:
     from struct import pack
 
-    from kwire.replication.producer_state import ProducerStateEntry, format_snapshot
+    from kwire.replication.log.producer_state import ProducerStateEntry, format_snapshot
 
     producer = ProducerStateEntry(7)
     producer.producer_epoch = 2

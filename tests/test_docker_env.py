@@ -16,9 +16,9 @@ from kwire.docker.environment import (
     property_name,
     tidy_listeners,
 )
-from kwire.replication.config import BrokerConfig
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.server.errors import SettingsError
 from kwire.server.listeners import parse_listeners
-from kwire.server.settings import SettingsError
 
 TESTCONTAINERS = {
     "CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw",

@@ -8,7 +8,7 @@ import pytest
 
 from kwire.apis.context import RequestContext
 from kwire.protocol.errors import ErrorCode
-from kwire.protocol.schema import Message
+from kwire.protocol.language.schema import Message
 from kwire.protocol.schemas.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kwire.protocol.schemas.groups import HeartbeatResponse
 from kwire.protocol.schemas.metadata import MetadataResponse, MetadataResponseTopic
@@ -18,7 +18,7 @@ from kwire.protocol.schemas.produce import (
     TopicProduceResponse,
 )
 from kwire.recent import KEPT, RecentRequests, aged, told
-from kwire.replication.clock import Clock
+from kwire.replication.core.clock import Clock
 from kwire.session import Session
 
 PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12

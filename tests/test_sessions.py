@@ -12,7 +12,7 @@ from kwire.apis.releases import known_releases, release_ranges
 from kwire.protocol import api
 from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataResponse
-from kwire.replication.outbox import Close, Outbox, Reply
+from kwire.replication.core.outbox import Close, Outbox, Reply
 from kwire.session import MAX_WAITING_BYTES, Sessions
 
 API_VERSIONS, METADATA = 18, 3

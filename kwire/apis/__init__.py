@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kwire.apis.context import NoResponse, Parked, RequestContext
-    from kwire.protocol.schema import Message
+    from kwire.protocol.language.schema import Message
 
     Handler = Callable[[RequestContext, Any], Message | Parked | NoResponse]
 

@@ -28,7 +28,7 @@ from kwire.protocol.schemas.cluster import (
 
 if TYPE_CHECKING:
     from kwire.apis.context import Services
-    from kwire.replication.log_directory import LogDirectory
+    from kwire.replication.log_dirs.directory import LogDirectory
 
 _CLUSTER_OPERATIONS = 8096  # all bits of AclOperation that a cluster has
 _BROKERS, _CONTROLLERS = 1, 2

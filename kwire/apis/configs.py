@@ -1,7 +1,7 @@
 """DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74).
 
 Answers to kafka.server.ConfigHelper and ConfigAdminManager: what only the broker that was asked can judge (its id, the
-keys it can change while it runs) is checked here, the rest by the controller (`replication/controller_configs.py`).
+keys it can change while it runs) is checked here, the rest by the controller (`replication/controller/configs.py`).
 DescribeConfigs 0-4 lists every key: v1 sources and synonyms, v3 types and documentation. Topics, brokers (a broker
 itself; "" for the cluster-wide values), broker loggers, client metrics, groups. ListConfigResources 0-1: v0 lists
 client metrics only.
@@ -35,8 +35,8 @@ from kwire.protocol.schemas.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from kwire.replication.config import ConfigError, broker_key, parse_value
-from kwire.replication.config_entries import (
+from kwire.replication.config.broker_config import ConfigError, broker_key, parse_value
+from kwire.replication.config.entries import (
     DEFAULT,
     DYNAMIC_BROKER_LOGGER,
     ConfigEntry,
@@ -46,9 +46,9 @@ from kwire.replication.config_entries import (
     group_entries,
     topic_entries,
 )
-from kwire.replication.controller_configs import DELETE, SET
-from kwire.replication.controller_topics import topic_name_problem
-from kwire.replication.metadata import (
+from kwire.replication.controller.configs import DELETE, SET
+from kwire.replication.controller.topics import topic_name_problem
+from kwire.replication.core.metadata import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kwire.apis.context import Parked, RequestContext, Services
-    from kwire.protocol.schema import Message
+    from kwire.protocol.language.schema import Message
     from kwire.protocol.schemas.configs import AlterConfigsResource, IncrementalAlterableConfig
 
 _LOGGERS = ("kwire", "root")
@@ -174,7 +174,7 @@ def _shown(
             for name, value, source in entry.synonyms
         ]
     if request.include_documentation:
-        from kwire.replication.config_docs import documentation
+        from kwire.replication.config.docs import documentation
 
         result.documentation = documentation(resource_type, entry.name)
     return result

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from random import Random
 
     from kwire.coordinator.group_coordinator import GroupCoordinator
-    from kwire.protocol.schema import Message
-    from kwire.replication.clock import Clock, Timers
-    from kwire.replication.cluster_member import ClusterMember
-    from kwire.replication.config import BrokerConfig
-    from kwire.replication.controller import Controller
-    from kwire.replication.controller_link import AllocatedProducerIds
-    from kwire.replication.fetch_session import FetchSessionCache
-    from kwire.replication.log_manager import LogManager
-    from kwire.replication.metadata import MetadataCache
-    from kwire.replication.producer_ids import ProducerIds
-    from kwire.replication.replica_manager import ReplicaManager
+    from kwire.protocol.language.schema import Message
+    from kwire.replication.config.broker_config import BrokerConfig
+    from kwire.replication.controller.controller import Controller
+    from kwire.replication.controller.producer_ids import ProducerIds
+    from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.metadata import MetadataCache
+    from kwire.replication.log_dirs.manager import LogManager
+    from kwire.replication.member.cluster_member import ClusterMember
+    from kwire.replication.member.controller_link import AllocatedProducerIds
+    from kwire.replication.replica.fetch_session import FetchSessionCache
+    from kwire.replication.replica.manager import ReplicaManager
 
 NO_TRANSACTIONS: Final = "kwire has no transactions yet"
 _MOST_TOLD: Final = 1000

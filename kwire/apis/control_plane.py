@@ -3,7 +3,7 @@
 Answers to KafkaApis.handleLeaderAndIsrRequest, handleStopReplicaRequest, handleUpdateMetadataRequest of Kafka 3.9 in
 ZooKeeper mode. LeaderAndIsr 0-7: v1 isNew, v2 broker epochs, v5 topic ids, v7 KRaft controllers. StopReplica 0-4: v3
 leader epochs. UpdateMetadata 0-8: v5 broker epochs, v7 topic ids. Anybody may send them who has the right epochs: that
-is how tests drive a broker; `replication/replica_control.py` checks them and carries the orders out.
+is how tests drive a broker; `replication/replica/control.py` checks them and carries the orders out.
 
 Envelope 0 is kwire's way to hand a broker its dynamic configurations, where Kafka's brokers read them from ZooKeeper
 or the metadata log: it holds an AlterConfigs request that lists all overrides that its resources have from now on, and
@@ -32,15 +32,15 @@ from kwire.protocol.schemas.control_plane import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from kwire.replication.config import ConfigError
-from kwire.replication.controller_channels import read_principal
-from kwire.replication.controller_local import LocalListener
+from kwire.replication.config.broker_config import ConfigError
+from kwire.replication.controller.channels import read_principal
+from kwire.replication.replica.local_listener import LocalListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kwire.apis.context import Parked, RequestContext
-    from kwire.protocol.schema import Message
+    from kwire.protocol.language.schema import Message
 
 _SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.apis.context import Parked, RequestContext
-    from kwire.protocol.schema import Message
+    from kwire.protocol.language.schema import Message
     from kwire.protocol.schemas.cluster import DescribeClusterRequest, DescribeClusterResponse
     from kwire.protocol.schemas.nodes import BrokerHeartbeatRequest, BrokerRegistrationRequest
-    from kwire.replication.controller import Controller
-    from kwire.replication.metadata import Endpoint
+    from kwire.replication.controller.controller import Controller
+    from kwire.replication.core.metadata import Endpoint
 
 _BROKERS, _CONTROLLERS = 1, 2
 

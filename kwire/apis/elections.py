@@ -1,7 +1,7 @@
 """ElectLeaders (43), AlterPartitionReassignments (45), ListPartitionReassignments (46), UnregisterBroker (64).
 
-The controller decides and answers: `replication/controller_partitions.py`, `replication/reassignment.py`,
-`replication/controller_brokers.py`. ElectLeaders 0-2: v1 unclean elections (KIP-460). AlterPartitionReassignments 0-1
+The controller decides and answers: `replication/controller/partitions.py`, `replication/controller/reassignment.py`,
+`replication/controller/brokers.py`. ElectLeaders 0-2: v1 unclean elections (KIP-460). AlterPartitionReassignments 0-1
 and ListPartitionReassignments 0: KIP-455, v1 protects the replication factor. UnregisterBroker 0: KIP-631.
 """
 
@@ -13,7 +13,7 @@ from kwire.apis.forwarding import ask_controller
 
 if TYPE_CHECKING:
     from kwire.apis.context import Parked, RequestContext
-    from kwire.protocol.schema import Message
+    from kwire.protocol.language.schema import Message
     from kwire.protocol.schemas.nodes import UnregisterBrokerRequest
     from kwire.protocol.schemas.topics import (
         AlterPartitionReassignmentsRequest,

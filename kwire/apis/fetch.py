@@ -5,10 +5,10 @@ start offset · v7 sessions (KIP-227) · v9 leader epoch (KIP-320) · v10 zstd �
 (KIP-595) · v13 topic ids (KIP-516) · v15 replica state with broker epoch (KIP-903) · v16 who leads now (KIP-951) ·
 v17 directory id · v18 the follower's high watermark (not used).
 
-Answers to handleFetchRequest of Kafka 3.9; sessions are in kwire.replication.fetch_session, reading in Partition and
-ReplicaManager. v0 to v3 get message sets, converted from what is stored. Deliberate differences: v0 to v2 get the first
-batch whole, even above their limit, where Kafka cuts it and the client fails; a follower that asks for an unknown
-partition is answered at once.
+Answers to handleFetchRequest of Kafka 3.9; sessions are in kwire.replication.replica.fetch_session, reading in
+Partition and ReplicaManager. v0 to v3 get message sets, converted from what is stored. Deliberate differences: v0 to
+v2 get the first batch whole, even above their limit, where Kafka cuts it and the client fails; a follower that asks for
+an unknown partition is answered at once.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from kwire.protocol.schemas.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from kwire.replication.fetch_data import (
+from kwire.replication.replica.fetch_data import (
     FUTURE_LOCAL_REPLICA_ID,
     ZERO_UUID,
     FetchParams,
     FetchPartitionData,
 )
-from kwire.replication.fetch_session import CachedPartition
+from kwire.replication.replica.fetch_session import CachedPartition
 
 if TYPE_CHECKING:
     from kwire.apis.context import Parked, RequestContext, Services
     from kwire.protocol.schemas.fetch import FetchRequest
-    from kwire.replication.fetch_data import FetchPartition
-    from kwire.replication.fetch_session import FetchContext, SessionKey
-    from kwire.replication.replica_manager import TopicPartition
+    from kwire.replication.replica.fetch_data import FetchPartition
+    from kwire.replication.replica.fetch_session import FetchContext, SessionKey
+    from kwire.replication.replica.manager import TopicPartition
 
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 

@@ -1,8 +1,8 @@
 """What only the controller can answer: asked in the same process, or forwarded to the node that it is (KIP-590).
 
 Answers to kafka.server.ForwardingManager. A broker that hosts the controller calls it directly; any other wraps the
-request into an Envelope (`replication/controller_link.py`) and parks it. No answer in time, or none that can be read,
-is answered with the API's own error response (`replication/controller_answers.py`).
+request into an Envelope (`replication/member/controller_link.py`) and parks it. No answer in time, or none that can be
+read, is answered with the API's own error response (`replication/controller/answers.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.apis.context import Parked, RequestContext
-    from kwire.protocol.schema import Message
+    from kwire.protocol.language.schema import Message
 
 
 def ask_controller(
@@ -33,14 +33,14 @@ def ask_controller(
         try:
             response = services.controller.handle(request, ctx.api_version)
         except KafkaError as error:  # its journal's disk has failed
-            from kwire.replication.controller_answers import refusal
+            from kwire.replication.controller.answers import refusal
 
             response = refusal(request, ctx.api_version, error.code, error.message)
         return response if finish is None else finish(response)
 
     def answered(answer: Message | ErrorCode) -> None:
         if isinstance(answer, ErrorCode):
-            from kwire.replication.controller_answers import refusal
+            from kwire.replication.controller.answers import refusal
 
             response = refusal(request, ctx.api_version, answer)
         else:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kwire.apis.context import Parked, RequestContext
     from kwire.coordinator.offsets import FetchedTopic, OffsetAndMetadata
     from kwire.protocol.schemas.offsets import OffsetDeleteRequestTopic
-    from kwire.replication.metadata import MetadataCache
+    from kwire.replication.core.metadata import MetadataCache
 
 TOPIC_ID_VERSION: Final = 10
 BATCHED_GROUPS_VERSION: Final = 8

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kwire.apis.context import Parked, RequestContext
-    from kwire.protocol.schema import Message
-    from kwire.replication.metadata import Endpoint
+    from kwire.protocol.language.schema import Message
+    from kwire.replication.core.metadata import Endpoint
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1

@@ -28,15 +28,15 @@ from kwire.protocol.schemas.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kwire.replication.controller_topics import topic_name_problem
-from kwire.replication.metadata import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID
+from kwire.replication.controller.topics import topic_name_problem
+from kwire.replication.core.metadata import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kwire.apis.context import RequestContext
     from kwire.protocol.schemas.control_plane import UpdateMetadataPartitionState
-    from kwire.replication.metadata import MetadataCache, TopicMetadata
+    from kwire.replication.core.metadata import MetadataCache, TopicMetadata
 
 # Bits of org.apache.kafka.common.acl.AclOperation that a topic and a cluster have.
 TOPIC_OPERATIONS = 3576

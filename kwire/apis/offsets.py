@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from kwire.apis.context import PARKED
 from kwire.protocol.errors import ErrorCode, KafkaError
-from kwire.replication.fetch_data import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID
-from kwire.replication.partition_lookup import (
+from kwire.replication.replica.fetch_data import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID
+from kwire.replication.replica.lookup import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         DescribeProducersResponse,
         PartitionResponse,
     )
-    from kwire.replication.replica_manager import DeleteRecordsResult, TopicPartition
+    from kwire.replication.replica.manager import DeleteRecordsResult, TopicPartition
 
 _FIRST_VERSION_OF = {
     EARLIEST_TIMESTAMP: 0,

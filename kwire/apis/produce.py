@@ -27,15 +27,15 @@ from kwire.protocol.schemas.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kwire.replication.metadata import INTERNAL_TOPICS
-from kwire.replication.replica_manager import PartitionAppendResult, refused
+from kwire.replication.core.metadata import INTERNAL_TOPICS
+from kwire.replication.replica.manager import PartitionAppendResult, refused
 
 if TYPE_CHECKING:
     from kwire.apis.context import NoResponse, Parked, RequestContext
     from kwire.protocol.schemas.produce import ProduceRequest
     from kwire.protocol.schemas.transactions import InitProducerIdRequest, InitProducerIdResponse
-    from kwire.replication.outbox import Buffer
-    from kwire.replication.replica_manager import TopicPartition
+    from kwire.replication.core.outbox import Buffer
+    from kwire.replication.replica.manager import TopicPartition
 
 _NONE = ErrorCode.NONE
 _ZSTD = 4

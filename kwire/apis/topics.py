@@ -1,6 +1,6 @@
 """CreateTopics (19), DeleteTopics (20), CreatePartitions (37): what clients ask of topics.
 
-The controller decides and answers (`replication/controller_topics.py`); any broker takes such a request and hands it
+The controller decides and answers (`replication/controller/topics.py`); any broker takes such a request and hands it
 on, as a KRaft broker forwards it. CreateTopics 0-7: v1 validate_only and messages, v4 defaults by -1, v5 the resulting
 configuration, v7 topic ids. DeleteTopics 0-6: v5 messages, v6 by topic id. CreatePartitions 0-3.
 """
@@ -13,7 +13,7 @@ from kwire.apis.forwarding import ask_controller
 
 if TYPE_CHECKING:
     from kwire.apis.context import Parked, RequestContext
-    from kwire.protocol.schema import Message
+    from kwire.protocol.language.schema import Message
     from kwire.protocol.schemas.topics import (
         CreatePartitionsRequest,
         CreateTopicsRequest,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kwire.coordinator.offsets import OffsetAndMetadata
     from kwire.coordinator.result import Deferred
     from kwire.protocol.schemas.groups import JoinGroupResponse, SyncGroupResponse
-    from kwire.replication.clock import Clock
+    from kwire.replication.core.clock import Clock
 
     Protocols = Sequence[tuple[str, bytes]]
 

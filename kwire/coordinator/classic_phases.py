@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kwire.coordinator.config import GroupConfig
     from kwire.coordinator.result import CoordinatorTimer
-    from kwire.replication.clock import Clock
+    from kwire.replication.core.clock import Clock
 
 PUT_OFF_MS = 100
 """How soon at the earliest a rebalance that nobody joined is tried again: members may ask for a timeout of 0."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kwire.replication.config import BrokerConfig
+    from kwire.replication.config.broker_config import BrokerConfig
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """How long the parked first join of a member that does not know its id yet may wait (KIP-394's predecessor)."""

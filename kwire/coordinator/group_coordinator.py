@@ -40,11 +40,11 @@ if TYPE_CHECKING:
         OffsetDeleteRequest,
         OffsetDeleteResponse,
     )
-    from kwire.replication.clock import Clock, Timers
-    from kwire.replication.config import BrokerConfig
-    from kwire.replication.metadata import MetadataCache
-    from kwire.replication.partition import Partition
-    from kwire.replication.replica_manager import ReplicaManager
+    from kwire.replication.config.broker_config import BrokerConfig
+    from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.metadata import MetadataCache
+    from kwire.replication.replica.manager import ReplicaManager
+    from kwire.replication.replica.partition import Partition
 
 T = TypeVar("T")
 

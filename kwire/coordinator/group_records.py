@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kwire.coordinator.classic_group import ClassicGroup
     from kwire.coordinator.offsets import OffsetAndMetadata
-    from kwire.protocol.schema import Message
+    from kwire.protocol.language.schema import Message
     from kwire.protocol.schemas.records_group import MemberMetadata
 
 OFFSET_COMMIT_LEGACY = 0

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         OffsetDeleteRequest,
         OffsetDeleteResponse,
     )
-    from kwire.replication.clock import Clock
+    from kwire.replication.core.clock import Clock
 
 CLASSIC_GROUP_TYPE = "classic"
 OFFSET_COMMIT_NAMES_MISSING_GROUP_VERSION = 9

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         OffsetDeleteResponse,
     )
     from kwire.protocol.schemas.records_group import OffsetCommitKey, OffsetCommitValue
-    from kwire.replication.clock import Clock
+    from kwire.replication.core.clock import Clock
 
 NO_OFFSET = -1
 INT64_MAX = (1 << 63) - 1

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from kwire.coordinator.group_records import CoordinatorRecord
     from kwire.coordinator.group_shard import GroupShard
     from kwire.protocol.records import BatchHeader
-    from kwire.replication.clock import Clock, Timers
-    from kwire.replication.outbox import Buffer
-    from kwire.replication.partition import Partition
-    from kwire.replication.replica_manager import PartitionAppendResult, ReplicaManager
+    from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.outbox import Buffer
+    from kwire.replication.replica.manager import PartitionAppendResult, ReplicaManager
+    from kwire.replication.replica.partition import Partition
 
 T = TypeVar("T")
 
@@ -160,7 +160,7 @@ class ShardContext:
         finished: Callable[[ErrorCode], None],
     ) -> None:
         from kwire.protocol.records import Record, build_batch
-        from kwire.replication.log import AppendOrigin
+        from kwire.replication.log.log import AppendOrigin
 
         runtime, partition = self._runtime, self.partition
         now_ms = runtime.clock.wall_ms

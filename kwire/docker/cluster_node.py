@@ -18,14 +18,14 @@ import os
 import signal
 import sys
 
-from kwire.docker import node_control
+from kwire.control import node_api as node_control
 from kwire.docker.environment import CONTROLLER_IDS_FROM
+from kwire.launch.node_runner import BROKER, CONTROLLER, NodeRunner, NodeSettings
+from kwire.launch.shape import check_node
 from kwire.server import logs
+from kwire.server.errors import NodeError, SettingsError
 from kwire.server.log_dirs import split_dirs
 from kwire.server.node import new_event_loop, settle_garbage_collector
-from kwire.server.node_runner import BROKER, CONTROLLER, NodeRunner, NodeSettings
-from kwire.server.settings import NodeError, SettingsError
-from kwire.server.shape import check_node
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ async def _main(settings: ContainerSettings, announce: Callable[[], None]) -> No
 
 def _tell_status(runners: list[NodeRunner]) -> None:
     """SIGUSR1, as to `kwire up`."""
-    from kwire.server.status import snapshot_of_broker, snapshot_of_controller, tell
+    from kwire.control.status import snapshot_of_broker, snapshot_of_controller, tell
 
     for runner in (each for each in runners if each.loaded):
         snapshot = snapshot_of_broker if runner.settings.role == BROKER else snapshot_of_controller
@@ -227,9 +227,9 @@ async def _start_broker(broker: NodeRunner) -> None:
 
 async def _create_topics(settings: ContainerSettings, address: tuple[str, int]) -> None:
     """Every broker asks; whoever comes second is told that the topic exists."""
+    from kwire.client.connection import ask
+    from kwire.launch.initial_topics import create_request
     from kwire.protocol.errors import ErrorCode, MalformedMessage
-    from kwire.server.initial_topics import create_request
-    from kwire.server.wire_client import ask
 
     left = {topic[0]: topic for topic in settings.topics}
     while left:

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from kwire.docker.client import Client, ToolError, check
+from kwire.client.blocking import Client, ToolError, check
 from kwire.protocol.records import Record, build_batch, iter_batches, iter_records
 
 TYPE_CHECKING = False
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import BinaryIO
 
-    from kwire.docker.client import Connection
+    from kwire.client.blocking import Connection
     from kwire.protocol.schemas.fetch import PartitionData
 
 _PRODUCE_VERSION, _FETCH_VERSION, _LIST_OFFSETS_VERSION = 9, 12, 7

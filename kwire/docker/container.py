@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from kwire.broker import Broker
+    from kwire.control.socket import ControlSocket
     from kwire.docker.environment import ContainerSettings
-    from kwire.server.control_socket import ControlSocket
+    from kwire.launch.settings import OpenControl
     from kwire.server.node import Node
-    from kwire.server.settings import OpenControl
 
 HEALTH_FILE = "/tmp/kwire-health"
 FORMATTED_FILE = "/tmp/kwire-cluster-id"
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, _end_before_start)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # there is nothing to tell yet
     _remove_health_file()
-    from kwire.server.settings import NodeError, SettingsError
+    from kwire.server.errors import NodeError, SettingsError
 
     try:
         settings = _settings(arguments)
@@ -78,7 +78,7 @@ def _end_before_start(number: int, _frame: FrameType | None) -> None:
 
 def _settings(arguments: list[str]) -> ContainerSettings:
     from kwire.docker.environment import container_settings
-    from kwire.server.settings import SettingsError
+    from kwire.server.errors import SettingsError
 
     if arguments[:1] == ["start"] and len(arguments) >= 2:
         # kafka-server-start: what the file says and nothing else, but for what is kwire's own.
@@ -108,8 +108,8 @@ def _settings(arguments: list[str]) -> ContainerSettings:
 
 
 def _read(path: str) -> dict[str, str]:
-    from kwire.server.properties import load_properties
-    from kwire.server.settings import NodeError, SettingsError
+    from kwire.launch.properties import load_properties
+    from kwire.server.errors import NodeError, SettingsError
 
     try:
         return load_properties(path)
@@ -143,8 +143,8 @@ def _run(settings: ContainerSettings) -> int:
         from kwire.docker.cluster_node import run_cluster_node
 
         return run_cluster_node(settings, lambda: announce(settings))
-    from kwire.server.settings import UpSettings
-    from kwire.server.up import run_up
+    from kwire.launch.settings import UpSettings
+    from kwire.launch.up import run_up
 
     return run_up(
         UpSettings(
@@ -169,7 +169,7 @@ def _control_opener(settings: ContainerSettings) -> OpenControl | None:
         return None
 
     async def open_control(node: Node, broker: Broker) -> ControlSocket:
-        from kwire.docker import node_control
+        from kwire.control import node_api as node_control
 
         return await node_control.opened(
             port, lambda: [node_control.BrokerAlone(node, broker)], None

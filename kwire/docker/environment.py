@@ -12,8 +12,8 @@ A quorum of controllers (KRaft) becomes one controller: the first of `controller
 
 from __future__ import annotations
 
-from kwire.replication.config import ConfigError, broker_key, parse_value
-from kwire.server.settings import SettingsError
+from kwire.replication.config.broker_config import ConfigError, broker_key, parse_value
+from kwire.server.errors import SettingsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from kwire.docker.client import Client, ToolError, check
+from kwire.client.blocking import Client, ToolError, check
 from kwire.docker.console import list_offset
 from kwire.protocol.errors import ErrorCode
 

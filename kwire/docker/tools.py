@@ -13,12 +13,12 @@ import os
 import sys
 import time
 
-from kwire.docker.client import Client, ToolError, check
+from kwire.client.blocking import Client, ToolError, check
 from kwire.docker.options import Options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kwire.docker.client import Connection
+    from kwire.client.blocking import Connection
     from kwire.protocol.schemas.metadata import MetadataResponsePartition
 
 _TOPIC, _BROKER = 2, 4

@@ -16,7 +16,7 @@ from kwire.protocol.frame import FrameReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kwire.replication.outbox import Buffer
+    from kwire.replication.core.outbox import Buffer
     from kwire.server.listeners import Listener
     from kwire.server.node import Node
     from kwire.session import Session

@@ -29,9 +29,9 @@ from errno import EAGAIN, EINVAL, ENOENT, ENOTEMPTY
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from kwire.replication.checkpoints import CLEAN_SHUTDOWN
-from kwire.replication.log_store import check_path
-from kwire.replication.outbox import Buffer
+from kwire.replication.core.log_store import check_path
+from kwire.replication.core.outbox import Buffer
+from kwire.replication.log.checkpoints import CLEAN_SHUTDOWN
 from kwire.server.new_names import NewNames, make_directories
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import os
 import socket
 from errno import EADDRINUSE
 
-from kwire.replication.config import BrokerConfig, ConfigError
-from kwire.server.settings import NodeError
+from kwire.replication.config.broker_config import BrokerConfig, ConfigError
+from kwire.server.errors import NodeError
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SPOKEN_PROTOCOLS = ("PLAINTEXT",)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from errno import EAGAIN, EEXIST
 
-from kwire.server.settings import NodeError, SettingsError
+from kwire.server.errors import NodeError, SettingsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kwire.replication.log_directory import LogDirStore
+    from kwire.replication.log_dirs.directory import LogDirStore
     from kwire.server.file_log_store import FileLogStore
 
 
@@ -47,7 +47,7 @@ class LogDirs:
 
     def __init__(self, dirs: str, *, fsync: bool = True) -> None:
         """OSError when another process holds one, or none can be opened."""
-        from kwire.replication.log_directory import LogDirStore
+        from kwire.replication.log_dirs.directory import LogDirStore
         from kwire.server.file_log_store import FileLogStore, default_max_open_files
 
         self.paths = split_dirs(dirs)

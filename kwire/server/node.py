@@ -20,20 +20,20 @@ from collections import deque
 from contextlib import suppress
 
 from kwire.protocol.errors import KafkaError, MalformedMessage
-from kwire.replication.clock import Clock
-from kwire.replication.outbox import Close, HangUp, Outbox, Reply, Send
+from kwire.replication.core.clock import Clock
+from kwire.replication.core.outbox import Close, HangUp, Outbox, Reply, Send
 from kwire.server.connection import Connection
+from kwire.server.errors import NodeError
 from kwire.server.listeners import Listener, bind, format_address, parse_listeners
 from kwire.server.logs import event
-from kwire.server.settings import NodeError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    from kwire.replication.config import BrokerConfig
-    from kwire.replication.outbox import Buffer, Effect
+    from kwire.replication.config.broker_config import BrokerConfig
+    from kwire.replication.core.outbox import Buffer, Effect
     from kwire.server.peers import PeerConnections
     from kwire.session import Session
 

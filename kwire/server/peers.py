@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from kwire.replication.outbox import Buffer, Send
+    from kwire.replication.core.outbox import Buffer, Send
 
     class PeerHost(Protocol):
         """Whose connections these are: a Node."""

@@ -20,17 +20,17 @@ from kwire.protocol.schemas.offsets import (
 )
 from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.protocol.schemas.transactions import InitProducerIdRequest
-from kwire.replication.clock import Timers
-from kwire.replication.peers import Peers
+from kwire.replication.core.clock import Timers
+from kwire.replication.core.peers import Peers
 from kwire.sim.compaction import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from kwire.protocol.schema import Message
-    from kwire.replication.clock import Clock
-    from kwire.replication.outbox import Buffer, Outbox
+    from kwire.protocol.language.schema import Message
+    from kwire.replication.core.clock import Clock
+    from kwire.replication.core.outbox import Buffer, Outbox
 
 TopicPartition = tuple[str, int]
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire.protocol.records import iter_batches, iter_records
-from kwire.replication.log_store import MemoryLogStore
+from kwire.replication.core.log_store import MemoryLogStore
 
 if TYPE_CHECKING:
-    from kwire.replication.controller_state import PartitionState
-    from kwire.replication.log import Log
+    from kwire.replication.controller.state import PartitionState
+    from kwire.replication.log.log import Log
     from kwire.sim.ghost import GhostPartition
     from kwire.sim.invariants import Invariants, Seen
     from kwire.sim.simulation import Simulation

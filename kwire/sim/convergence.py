@@ -9,7 +9,7 @@ from kwire.sim.compaction import PREFIX, verify_compacted
 from kwire.sim.ghost import read_entries
 
 if TYPE_CHECKING:
-    from kwire.replication.controller_state import PartitionState
+    from kwire.replication.controller.state import PartitionState
     from kwire.sim.ghost import GhostPartition
     from kwire.sim.simulation import Simulation
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire.replication.controller_state import PartitionState
+from kwire.replication.controller.state import PartitionState
 from kwire.sim.ghost import GhostPartition, Loss
 
 if TYPE_CHECKING:
-    from kwire.replication.controller import Controller
-    from kwire.replication.controller_state import Record
+    from kwire.replication.controller.controller import Controller
+    from kwire.replication.controller.state import Record
     from kwire.sim.invariants import Invariants, TopicPartition
 
 

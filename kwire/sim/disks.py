@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire.replication.log_directory import LogDirStore
-from kwire.replication.log_store import MemoryLogStore
+from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.log_dirs.directory import LogDirStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

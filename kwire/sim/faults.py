@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kwire.protocol import api
 from kwire.protocol.errors import KafkaError
-from kwire.replication.log_store import PartitionFault
+from kwire.replication.core.log_store import PartitionFault
 from kwire.sim.compaction import PREFIX
 from kwire.sim.plan import LEADER_CHANGES
 from kwire.sim.schedule import MS

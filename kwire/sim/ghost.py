@@ -14,8 +14,8 @@ from kwire.protocol.records import iter_batches
 from kwire.sim.compaction import PREFIX, Compacted
 
 if TYPE_CHECKING:
-    from kwire.replication.controller_state import PartitionState
-    from kwire.replication.log import Log
+    from kwire.replication.controller.state import PartitionState
+    from kwire.replication.log.log import Log
 
 GhostKey = tuple[bytes, int]
 

@@ -17,16 +17,16 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
-from kwire.replication.fetch_data import ZERO_UUID
-from kwire.replication.isr import PendingExpandIsr
+from kwire.replication.replica.fetch_data import ZERO_UUID
+from kwire.replication.replica.isr import PendingExpandIsr
 from kwire.sim.ghost import Entry, GhostKey, GhostLog, GhostPartition, Loss, read_entries
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
-    from kwire.replication.controller_state import PartitionState
-    from kwire.replication.isr import IsrState
-    from kwire.replication.log import Log
-    from kwire.replication.partition import Partition
+    from kwire.replication.controller.state import PartitionState
+    from kwire.replication.log.log import Log
+    from kwire.replication.replica.isr import IsrState
+    from kwire.replication.replica.partition import Partition
     from kwire.sim.schedule import Schedule
 
 TopicPartition = tuple[str, int]

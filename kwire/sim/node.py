@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kwire.replication.clock import Clock
-from kwire.replication.outbox import Close as CloseEffect
-from kwire.replication.outbox import Outbox, Reply, Send
+from kwire.replication.core.clock import Clock
+from kwire.replication.core.outbox import Close as CloseEffect
+from kwire.replication.core.outbox import Outbox, Reply, Send
 from kwire.sim.schedule import MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from kwire.replication.outbox import Buffer
+    from kwire.replication.core.outbox import Buffer
     from kwire.sim.network import Connection, Network
     from kwire.sim.schedule import Schedule
 

@@ -19,9 +19,9 @@ from kwire.protocol.schemas.topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from kwire.replication.cluster_member import ClusterSettings
-from kwire.replication.config import BrokerConfig
-from kwire.replication.metadata import Endpoint
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.core.metadata import Endpoint
+from kwire.replication.member.cluster_member import ClusterSettings
 from kwire.sim.clients import Administrator, Client, Consumer, Producer
 from kwire.sim.convergence import not_without_broken_disks, unconverged, verify_end
 from kwire.sim.decisions import Decisions
@@ -37,10 +37,10 @@ from kwire.sim.schedule import MS, Schedule
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kwire.replication.clock import Clock
-    from kwire.replication.controller import Controller
-    from kwire.replication.controller_state import Record
-    from kwire.replication.outbox import Outbox
+    from kwire.replication.controller.controller import Controller
+    from kwire.replication.controller.state import Record
+    from kwire.replication.core.clock import Clock
+    from kwire.replication.core.outbox import Outbox
     from kwire.sim.network import Connection
     from kwire.sim.plan import TopicPlan
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kwire.protocol.schema import (
+from kwire.protocol.language.schema import (
     BOOLEAN,
     INT8,
     INT16,

@@ -4,7 +4,7 @@ An int16 version stands before each of them."""
 
 from __future__ import annotations
 
-from kwire.protocol.schema import (
+from kwire.protocol.language.schema import (
     BYTES,
     INT32,
     STRING,

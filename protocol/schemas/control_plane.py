@@ -5,7 +5,7 @@ the last release that has them."""
 
 from __future__ import annotations
 
-from kwire.protocol.schema import (
+from kwire.protocol.language.schema import (
     BOOLEAN,
     BYTES,
     INT8,

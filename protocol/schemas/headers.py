@@ -4,7 +4,7 @@ In request header version 2 `client_id` keeps the old form: an int16 length, nev
 
 from __future__ import annotations
 
-from kwire.protocol.schema import (
+from kwire.protocol.language.schema import (
     INT16,
     INT32,
     STRING,

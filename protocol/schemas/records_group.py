@@ -5,7 +5,7 @@ Kafka 3.9 calls the version of a key is the record type."""
 
 from __future__ import annotations
 
-from kwire.protocol.schema import (
+from kwire.protocol.language.schema import (
     BYTES,
     INT8,
     INT16,

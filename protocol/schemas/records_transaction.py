@@ -4,7 +4,7 @@ Before the key stands its record type, before the value its version, each an int
 
 from __future__ import annotations
 
-from kwire.protocol.schema import (
+from kwire.protocol.language.schema import (
     INT8,
     INT16,
     INT32,

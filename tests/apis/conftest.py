@@ -27,14 +27,14 @@ from kwire.protocol.schemas.control_plane import (
     UpdateMetadataTopicState,
 )
 from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kwire.replication.clock import Clock, Timers
-from kwire.replication.config import BrokerConfig
-from kwire.replication.fetch_session import FetchSessionCache
-from kwire.replication.log_manager import LogManager
-from kwire.replication.log_store import MemoryLogStore
-from kwire.replication.metadata import TOPIC_RESOURCE, MetadataCache
-from kwire.replication.producer_ids import ProducerIdBlocks, ProducerIds
-from kwire.replication.replica_manager import ReplicaManager
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.controller.producer_ids import ProducerIdBlocks, ProducerIds
+from kwire.replication.core.clock import Clock, Timers
+from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.metadata import TOPIC_RESOURCE, MetadataCache
+from kwire.replication.log_dirs.manager import LogManager
+from kwire.replication.replica.fetch_session import FetchSessionCache
+from kwire.replication.replica.manager import ReplicaManager
 
 sys.path.insert(0, str(Path(__file__).parent))  # for kafka_dialogue, which compat_tests records
 

@@ -13,11 +13,11 @@ from kafka_dialogue import speak
 
 from kwire.broker import Broker
 from kwire.protocol import api
-from kwire.replication.clock import Clock
-from kwire.replication.config import BrokerConfig
-from kwire.replication.log_store import MemoryLogStore
-from kwire.replication.metadata import Endpoint
-from kwire.replication.outbox import Close, Outbox, Reply
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.core.clock import Clock
+from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.metadata import Endpoint
+from kwire.replication.core.outbox import Close, Outbox, Reply
 
 ANSWERS = Path(__file__).parent.parent / "data" / "kafka-3.9-dialogue.json.gz"
 

@@ -37,13 +37,13 @@ from kwire.protocol.schemas.control_plane import (
 )
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
-from kwire.replication.clock import Clock
-from kwire.replication.cluster_member import ClusterSettings
-from kwire.replication.config import BrokerConfig
-from kwire.replication.controller_channels import controller_principal
-from kwire.replication.log_store import MemoryLogStore
-from kwire.replication.metadata import BROKER_RESOURCE, TOPIC_RESOURCE, Endpoint
-from kwire.replication.outbox import Close, Outbox, Reply
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.controller.channels import controller_principal
+from kwire.replication.core.clock import Clock
+from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.metadata import BROKER_RESOURCE, TOPIC_RESOURCE, Endpoint
+from kwire.replication.core.outbox import Close, Outbox, Reply
+from kwire.replication.member.cluster_member import ClusterSettings
 
 RECORDED = Path(__file__).parent.parent / "data" / "control-plane-3.9.jsonl"
 BROKER_EPOCH = 33

@@ -25,11 +25,11 @@ from kwire.protocol.schemas.nodes import (
     UnregisterBrokerRequest,
 )
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
-from kwire.replication.clock import Clock
-from kwire.replication.config import BrokerConfig
-from kwire.replication.log_store import MemoryLogStore
-from kwire.replication.metadata import Endpoint
-from kwire.replication.outbox import Close, Outbox, Reply, Send
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.core.clock import Clock
+from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.metadata import Endpoint
+from kwire.replication.core.outbox import Close, Outbox, Reply, Send
 
 
 class Rig:

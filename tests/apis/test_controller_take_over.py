@@ -12,9 +12,9 @@ from kwire.protocol.schemas.cluster import DescribeClusterRequest
 from kwire.protocol.schemas.control_plane import AlterPartitionRequest, EnvelopeRequest
 from kwire.protocol.schemas.nodes import BrokerHeartbeatRequest
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
-from kwire.replication.clock import Clock
-from kwire.replication.controller_claim import generation_file
-from kwire.replication.log_store import MemoryLogStore
+from kwire.replication.controller.claim import generation_file
+from kwire.replication.core.clock import Clock
+from kwire.replication.core.log_store import MemoryLogStore
 from tests.apis.test_controller_plane import Rig
 
 PATIENCE_MS = 2000  # controller.quorum.fetch.timeout.ms

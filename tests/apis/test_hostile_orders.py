@@ -25,8 +25,8 @@ from kwire.protocol.schemas.nodes import (
     UnregisterBrokerRequest,
 )
 from kwire.protocol.schemas.topics import DeleteTopicsRequest, DeleteTopicState
-from kwire.replication.controller_channels import controller_principal
-from kwire.replication.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
+from kwire.replication.controller.channels import controller_principal
+from kwire.replication.core.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
 
 ROUNDS = 1500
 

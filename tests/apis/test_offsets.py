@@ -142,7 +142,7 @@ def test_S58_a_new_leader_with_an_old_high_watermark_does_not_guess(node, list_o
 
 
 def test_S59_isolation_decides_what_is_latest(node, list_offset):
-    from kwire.replication.log import AppendOrigin
+    from kwire.replication.log.log import AppendOrigin
 
     node.create(replicas=(1, 2))
     batch = build_batch(

@@ -209,7 +209,7 @@ def test_S68_orders_for_an_earlier_incarnation_are_refused(node):
 
 
 def test_S69_who_is_not_in_the_broker_list_leads_nothing(node):
-    from kwire.replication.metadata import LEADER_DURING_DELETE
+    from kwire.replication.core.metadata import LEADER_DURING_DELETE
 
     node.alive.append(3)
     node.update_metadata("t", {0: 3})
@@ -258,7 +258,7 @@ def test_S86_who_listens_to_roles_hears_that_a_stray_is_led_no_more(node):
 
 
 def test_logs_obey_a_changed_configuration(node, make_batch):
-    from kwire.replication.metadata import TOPIC_RESOURCE
+    from kwire.replication.core.metadata import TOPIC_RESOURCE
 
     node.create()
     node.metadata.set_config(TOPIC_RESOURCE, "t", {"max.message.bytes": "10"})

@@ -11,7 +11,7 @@ from kwire import Cluster, errors
 from kwire import aio as aio_module
 from kwire import cluster as cluster_module
 from kwire.aio import Cluster as AsyncCluster
-from kwire.waiting import source_of
+from kwire.backends.waiting import source_of
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -16,8 +16,8 @@ from cluster_clients import consume, produce
 
 import kwire
 from kwire import Cluster, errors
+from kwire.client.connection import ask
 from kwire.protocol.schemas import configs
-from kwire.server.wire_client import ask
 
 pytestmark = pytest.mark.timeout(60)
 BOTH = pytest.mark.parametrize("isolation", ["thread", "process"])

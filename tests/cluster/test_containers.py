@@ -11,7 +11,7 @@ import pytest
 from plugin_run import run_pytest
 
 from kwire import Cluster, errors
-from kwire.containers import _variables
+from kwire.backends.containers import _variables
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire import Cluster, aio, errors, loop_thread
+from kwire import Cluster, aio, errors
+from kwire.backends import loop_thread
 
 CLUSTERS = 200
 

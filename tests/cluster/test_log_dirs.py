@@ -10,9 +10,9 @@ import pytest
 from cluster_clients import produce
 
 from kwire import Cluster, errors
+from kwire.client.connection import ask
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.schemas.cluster import DescribeLogDirsRequest
-from kwire.server.wire_client import ask
 
 pytestmark = pytest.mark.timeout(60)
 BOTH = pytest.mark.parametrize("isolation", ["thread", "process"])

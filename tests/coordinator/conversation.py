@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from kwire.protocol.schema import Struct
+from kwire.protocol.language.schema import Struct
 from kwire.protocol.schemas.consumer_protocol import ConsumerProtocolSubscription
 from kwire.protocol.schemas.groups import (
     DeleteGroupsRequest,

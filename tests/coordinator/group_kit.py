@@ -8,11 +8,11 @@ from typing import Any
 from kwire.broker import Broker
 from kwire.protocol import api
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
-from kwire.replication.clock import Clock
-from kwire.replication.config import BrokerConfig
-from kwire.replication.log_store import MemoryLogStore
-from kwire.replication.metadata import Endpoint
-from kwire.replication.outbox import Outbox, Reply
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.core.clock import Clock
+from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.metadata import Endpoint
+from kwire.replication.core.outbox import Outbox, Reply
 
 
 class GroupBroker:

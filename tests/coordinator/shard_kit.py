@@ -28,7 +28,7 @@ from kwire.protocol.schemas.offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kwire.replication.clock import Clock, Timers
+from kwire.replication.core.clock import Clock, Timers
 
 
 def subscription(*topics: str) -> bytes:

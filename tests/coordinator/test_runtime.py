@@ -24,7 +24,7 @@ from kwire.protocol.records import (
     iter_batches,
     stamp,
 )
-from kwire.replication.clock import Clock, Timers
+from kwire.replication.core.clock import Clock, Timers
 
 KEY = ("__consumer_offsets", 2)
 

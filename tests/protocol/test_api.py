@@ -137,8 +137,8 @@ def test_a_version_that_is_not_there_cannot_be_sent() -> None:
 def test_importing_the_keys_imports_no_definitions() -> None:
     code = (
         "import sys, kwire.protocol.api\n"
-        "heavy = [m for m in sys.modules if m.startswith(('kwire.protocol.schema', 'construct',"
-        " 'dataclasses', 'inspect', 'json', 'kwire.protocol.compiler'))]\n"
+        "heavy = [m for m in sys.modules if m.startswith(('kwire.protocol.language.schema', 'construct',"
+        " 'dataclasses', 'inspect', 'json', 'kwire.protocol.language.compiler'))]\n"
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
@@ -148,7 +148,7 @@ def test_importing_definitions_compiles_nothing() -> None:
     code = (
         "import sys\n"
         "from kwire.protocol.schemas import produce, fetch, metadata\n"
-        "assert 'kwire.protocol.compiler' not in sys.modules\n"
+        "assert 'kwire.protocol.language.compiler' not in sys.modules\n"
         "assert not produce.ProduceRequest._decoders"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)

@@ -17,8 +17,8 @@ from kwire.protocol import api
 from kwire.protocol.catalog import all_messages, classes_by_name
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.json_form import json_name, uuid_text
-from kwire.protocol.primitives import ArrayKind, Kind, covers, parse_versions
-from kwire.protocol.schema import Field, Message, StructType
+from kwire.protocol.language.primitives import ArrayKind, Kind, covers, parse_versions
+from kwire.protocol.language.schema import Field, Message, StructType
 
 DATA = Path(__file__).parents[1] / "data"
 RELEASES = ("3.9", "4.4")

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from kwire.protocol.catalog import classes_by_name
 from kwire.protocol.errors import MalformedMessage
 from kwire.protocol.fuzz import fuzz_message, fuzz_one, targets
-from kwire.protocol.primitives import ArrayKind, Kind, covers, parse_versions
-from kwire.protocol.schema import Field, Message, Struct, StructType
+from kwire.protocol.language.primitives import ArrayKind, Kind, covers, parse_versions
+from kwire.protocol.language.schema import Field, Message, Struct, StructType
 from kwire.protocol.schemas.fetch import FetchRequest
 from kwire.protocol.schemas.metadata import MetadataRequest
 

@@ -14,7 +14,7 @@ from kwire.protocol.catalog import classes_by_name
 from kwire.protocol.check import check_lines
 from kwire.protocol.errors import MalformedMessage
 from kwire.protocol.json_form import to_json
-from kwire.protocol.schema import Message
+from kwire.protocol.language.schema import Message
 
 DATA = Path(__file__).parents[1] / "data"
 FILES = {

@@ -12,9 +12,9 @@ import pytest
 
 from kwire.protocol.catalog import all_messages, classes_by_name
 from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from kwire.protocol.primitives import covers, parse_versions
-from kwire.protocol.reference import plain
-from kwire.protocol.schema import ZERO_UUID, Message, construct_for
+from kwire.protocol.language.primitives import covers, parse_versions
+from kwire.protocol.language.reference import plain
+from kwire.protocol.language.schema import ZERO_UUID, Message, construct_for
 from kwire.protocol.schemas.fetch import EpochEndOffset, FetchResponse, PartitionData
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.offsets import OffsetCommitRequest

@@ -1,6 +1,7 @@
-"""Makes `log_harness` importable (pytest runs with --import-mode=importlib)."""
+"""Makes the harnesses of this folder importable (pytest runs with --import-mode=importlib)."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE / "log_dirs")]

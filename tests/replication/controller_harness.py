@@ -36,10 +36,10 @@ from kwire.protocol.schemas.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from kwire.replication.clock import Clock, Timers
-from kwire.replication.config import BrokerConfig
-from kwire.replication.controller import Controller
-from kwire.replication.controller_state import DeposedError, PartitionState
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.controller.controller import Controller
+from kwire.replication.controller.state import DeposedError, PartitionState
+from kwire.replication.core.clock import Clock, Timers
 
 
 class ListJournal:

@@ -30,17 +30,17 @@ from kwire.protocol.schemas.control_plane import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from kwire.replication.clock import Clock, Timers
-from kwire.replication.config import BrokerConfig
-from kwire.replication.fetch_session import FetchSessionCache
-from kwire.replication.fetcher_manager import ReplicaFetcherManager
-from kwire.replication.log import AppendOrigin, Log
-from kwire.replication.log_manager import LogDirStore, LogManager
-from kwire.replication.log_store import LogStore, MemoryLogStore
-from kwire.replication.metadata import MetadataCache
-from kwire.replication.outbox import Close, HangUp, Outbox, Reply, Send
-from kwire.replication.peers import Peers
-from kwire.replication.replica_manager import ReplicaManager
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.core.clock import Clock, Timers
+from kwire.replication.core.log_store import LogStore, MemoryLogStore
+from kwire.replication.core.metadata import MetadataCache
+from kwire.replication.core.outbox import Close, HangUp, Outbox, Reply, Send
+from kwire.replication.core.peers import Peers
+from kwire.replication.fetcher.manager import ReplicaFetcherManager
+from kwire.replication.log.log import AppendOrigin, Log
+from kwire.replication.log_dirs.manager import LogDirStore, LogManager
+from kwire.replication.replica.fetch_session import FetchSessionCache
+from kwire.replication.replica.manager import ReplicaManager
 from kwire.session import Sessions
 
 

@@ -13,8 +13,8 @@ from kwire.protocol.schemas.control_plane import (
     AlterPartitionResponsePartitionData,
     AlterPartitionResponseTopicData,
 )
-from kwire.replication.alter_partition import AlterPartitionManager
-from kwire.replication.fetch_data import FetchParams, FetchPartition, FetchPartitionData
+from kwire.replication.replica.alter_partition import AlterPartitionManager
+from kwire.replication.replica.fetch_data import FetchParams, FetchPartition, FetchPartitionData
 
 CONTROLLER = 1000
 

@@ -15,12 +15,12 @@ from kwire.protocol.records import (
     iter_records,
     stamp,
 )
-from kwire.replication.clock import Clock, Timers
-from kwire.replication.config import BrokerConfig
-from kwire.replication.log import AppendOrigin, Log, LogAppendInfo
-from kwire.replication.log_config import LogConfig
-from kwire.replication.log_manager import LogManager
-from kwire.replication.log_store import LogStore, MemoryLogStore
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.core.clock import Clock, Timers
+from kwire.replication.core.log_config import LogConfig
+from kwire.replication.core.log_store import LogStore, MemoryLogStore
+from kwire.replication.log.log import AppendOrigin, Log, LogAppendInfo
+from kwire.replication.log_dirs.manager import LogManager
 
 TOPIC_ID = bytes(range(16))
 NOW_MS = 1_700_000_000_000

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kwire.protocol.errors import ErrorCode, KafkaError
-from kwire.replication.config import (
+from kwire.replication.config.broker_config import (
     BrokerConfig,
     ConfigError,
     broker_key,
@@ -11,11 +11,11 @@ from kwire.replication.config import (
     parse_value,
     topic_log_config,
 )
-from kwire.replication.config_docs import _BROKER as BROKER_DOCS
-from kwire.replication.config_docs import documentation
-from kwire.replication.config_table import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS
-from kwire.replication.log_config import LogConfig
-from kwire.replication.metadata import TOPIC_RESOURCE
+from kwire.replication.config.docs import _BROKER as BROKER_DOCS
+from kwire.replication.config.docs import documentation
+from kwire.replication.config.table import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS
+from kwire.replication.core.log_config import LogConfig
+from kwire.replication.core.metadata import TOPIC_RESOURCE
 
 HOUR_MS = 3_600_000
 
@@ -216,7 +216,7 @@ def test_wrong_overrides_are_invalid_config(overrides: dict[str, str]) -> None:
 def test_throttles_of_reassignments_are_shown_as_they_were_set_other_unknown_keys_are_hidden() -> (
     None
 ):
-    from kwire.replication.config_entries import broker_entries, cluster_default_entries
+    from kwire.replication.config.entries import broker_entries, cluster_default_entries
 
     config = BrokerConfig({})
     throttle = "leader.replication.throttled.rate"

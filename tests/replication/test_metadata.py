@@ -9,7 +9,7 @@ from kwire.protocol.schemas.control_plane import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from kwire.replication.metadata import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataCache
+from kwire.replication.core.metadata import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataCache
 
 ID = b"1234567890123456"
 OTHER_ID = b"6543210987654321"

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kwire.protocol.schema import Message
+from kwire.client.connection import ask
+from kwire.launch.supervisor import Supervisor, ThreadHandle
+from kwire.protocol.language.schema import Message
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.server.node import new_event_loop
-from kwire.server.supervisor import Supervisor, ThreadHandle
-from kwire.server.wire_client import ask
 
 METADATA_VERSION = 12
 

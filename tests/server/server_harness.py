@@ -16,8 +16,8 @@ from kwire.apis import BY_KEY, served_ranges
 from kwire.apis.context import Services
 from kwire.broker import Broker
 from kwire.protocol import api
-from kwire.replication.clock import Timers
-from kwire.replication.config import BrokerConfig
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.core.clock import Timers
 from kwire.server.node import Node, new_event_loop
 from kwire.session import Sessions
 

@@ -17,10 +17,10 @@ import pytest
 from cluster_harness import RunningCluster, running_cluster, until
 from server_harness import kwire_up
 
-from kwire.control import control_of
-from kwire.docker import node_control
-from kwire.server.control_socket import ControlSocket
-from kwire.server.http import MAX_BODY_BYTES, HttpError
+from kwire.control import node_api as node_control
+from kwire.control.cluster_api import control_of
+from kwire.control.http import MAX_BODY_BYTES, HttpError
+from kwire.control.socket import ControlSocket
 
 pytestmark = pytest.mark.timeout(60)
 

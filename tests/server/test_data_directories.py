@@ -13,8 +13,8 @@ import pytest
 from server_harness import kwire_up
 
 from kwire import Cluster, errors
-from kwire.server.settings import NodeError
-from kwire.server.shape import ClusterLock, check_alone, check_node
+from kwire.launch.shape import ClusterLock, check_alone, check_node
+from kwire.server.errors import NodeError
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kwire.client.connection import ask
+from kwire.launch.supervisor import THREAD, Supervisor
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
-from kwire.server.supervisor import THREAD, Supervisor
-from kwire.server.wire_client import ask
 
 pytestmark = pytest.mark.timeout(60)
 

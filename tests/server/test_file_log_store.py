@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kwire.replication.log_store import LogStore, MemoryLogStore
+from kwire.replication.core.log_store import LogStore, MemoryLogStore
 from kwire.server.file_log_store import FileLogStore
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kwire.replication.config import BrokerConfig, ConfigError
+from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.server.listeners import Listener, inter_broker_listener, parse_listeners
 
 

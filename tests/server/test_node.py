@@ -18,8 +18,8 @@ from kwire.protocol import api
 from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataResponse
 from kwire.server.connection import READ_AHEAD
+from kwire.server.errors import NodeError
 from kwire.server.node import Node
-from kwire.server.settings import NodeError
 
 API_VERSIONS, METADATA, PRODUCE = 18, 3, 0
 

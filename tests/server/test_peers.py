@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kwire.replication.outbox import Send
+from kwire.replication.core.outbox import Send
 from kwire.server.peers import PeerConnections
 
 

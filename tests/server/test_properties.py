@@ -1,6 +1,6 @@
 import pytest
 
-from kwire.server.properties import load_properties, parse_properties
+from kwire.launch.properties import load_properties, parse_properties
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 # Each costs milliseconds and none is needed before somebody asks for it.
 LATE = {
     "construct", "cramjam", "json", "tempfile", "importlib.metadata", "click", "uvloop",
-    "kwire.protocol.compiler", "kwire.protocol.message_set", "kwire.apis.releases",
+    "kwire.protocol.language.compiler", "kwire.protocol.message_set", "kwire.apis.releases",
 }  # fmt: skip
 
 
@@ -32,10 +32,10 @@ def test_importing_the_node_loads_no_schema_no_handler_and_nothing_heavy() -> No
     assert not schemas
 
 
-@pytest.mark.parametrize("module", ["kwire.server.up", "kwire.broker"])
+@pytest.mark.parametrize("module", ["kwire.launch.up", "kwire.broker"])
 def test_the_rest_of_the_server_loads_no_codec_and_no_definition_language(module: str) -> None:
     loaded = loaded_by(f"import {module}")
-    assert not loaded & (LATE - {"kwire.protocol.compiler"})
+    assert not loaded & (LATE - {"kwire.protocol.language.compiler"})
 
 
 def test_a_started_broker_that_answered_metadata_has_not_loaded_construct() -> None:
@@ -45,11 +45,11 @@ sys.path.insert(0, "tests/server")
 from kwire.broker import Broker
 from kwire.protocol.api import encode_request
 from kwire.protocol.schemas.metadata import MetadataRequest
-from kwire.replication.clock import Clock
-from kwire.replication.config import BrokerConfig
-from kwire.replication.log_store import MemoryLogStore
-from kwire.replication.metadata import Endpoint
-from kwire.replication.outbox import Outbox
+from kwire.replication.core.clock import Clock
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.metadata import Endpoint
+from kwire.replication.core.outbox import Outbox
 outbox, clock = Outbox(), Clock(1, 1)
 store = MemoryLogStore(lambda: 1)
 broker = Broker(BrokerConfig({"node.id": "1"}), store, clock, outbox, random.Random(1))

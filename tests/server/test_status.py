@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from server_harness import kwire_up
 
+from kwire.control.status import lines, tell
 from kwire.server import logs
-from kwire.server.status import lines, tell
 
 
 @contextmanager

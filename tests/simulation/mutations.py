@@ -13,22 +13,23 @@ import pytest
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import iter_batches
-from kwire.replication import replica_control, replica_fetcher
-from kwire.replication.alter_partition import AlterPartitionManager
-from kwire.replication.cleaner import OffsetMap
-from kwire.replication.cluster_member import ClusterMember
-from kwire.replication.controller_brokers import BrokerRegistry
-from kwire.replication.controller_claim import ClaimedJournal
-from kwire.replication.controller_journal import StoreJournal
-from kwire.replication.controller_link import ControllerLink
-from kwire.replication.controller_partitions import PartitionControl
-from kwire.replication.isr import CommittedIsr, PendingExpandIsr, PendingShrinkIsr
-from kwire.replication.leader_epochs import LeaderEpochCache
-from kwire.replication.local_log import LocalLog
-from kwire.replication.metadata import MetadataCache
-from kwire.replication.partition import Partition
-from kwire.replication.producer_state import ProducerStateManager
-from kwire.replication.replica_manager import ReplicaManager
+from kwire.replication.controller.brokers import BrokerRegistry
+from kwire.replication.controller.claim import ClaimedJournal
+from kwire.replication.controller.journal import StoreJournal
+from kwire.replication.controller.partitions import PartitionControl
+from kwire.replication.core.metadata import MetadataCache
+from kwire.replication.fetcher import fetcher as replica_fetcher
+from kwire.replication.log.leader_epochs import LeaderEpochCache
+from kwire.replication.log.local_log import LocalLog
+from kwire.replication.log.producer_state import ProducerStateManager
+from kwire.replication.log_dirs.cleaner import OffsetMap
+from kwire.replication.member.cluster_member import ClusterMember
+from kwire.replication.member.controller_link import ControllerLink
+from kwire.replication.replica import control as replica_control
+from kwire.replication.replica.alter_partition import AlterPartitionManager
+from kwire.replication.replica.isr import CommittedIsr, PendingExpandIsr, PendingShrinkIsr
+from kwire.replication.replica.manager import ReplicaManager
+from kwire.replication.replica.partition import Partition
 from kwire.sim.plan import Plan
 
 Patch = Callable[[pytest.MonkeyPatch], None]

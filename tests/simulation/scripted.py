@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kwire.protocol.schemas.topics import ElectLeadersRequest
-from kwire.replication.controller_state import PartitionState
-from kwire.replication.isr import PendingExpandIsr
-from kwire.replication.partition import Partition
+from kwire.replication.controller.state import PartitionState
+from kwire.replication.replica.isr import PendingExpandIsr
+from kwire.replication.replica.partition import Partition
 from kwire.sim.network import Weather
 from kwire.sim.plan import Plan, TopicPlan
 from kwire.sim.schedule import MS

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kwire.cli import cli
-from kwire.replication.partition import Partition
+from kwire.replication.replica.partition import Partition
 from kwire.sim.command import parse_seeds, run_seeds
 
 

@@ -13,11 +13,11 @@ from kwire.apis.context import RequestContext
 from kwire.broker import Broker
 from kwire.protocol import api
 from kwire.protocol.schemas.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kwire.replication.clock import Clock
-from kwire.replication.config import BrokerConfig
-from kwire.replication.log_store import MemoryLogStore
-from kwire.replication.metadata import Endpoint
-from kwire.replication.outbox import Outbox
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.core.clock import Clock
+from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.metadata import Endpoint
+from kwire.replication.core.outbox import Outbox
 
 ENDPOINTS = [Endpoint("PLAINTEXT", "inside", 9092), Endpoint("OUTSIDE", "outside", 19092)]
 

@@ -1,0 +1,118 @@
+"""The container of one node of a cluster of `containers.py`: stopped, started again, asked through its control API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire import errors
+from kwire.control.client import ControlError, call
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kwire.backends.containers import Containers
+    from kwire.client.admin import Address
+
+ENDED = ("exited", "dead")
+_STOP_SECONDS = 15
+_ASK_SECONDS = 10.0
+
+
+class ContainerHandle:
+    """The container of one broker, or of one controller."""
+
+    def __init__(
+        self, owner: Containers, node_id: int, advertised: str, control: str, kind: str = "broker"
+    ) -> None:
+        """`control`: the URL of its control API."""
+        self._owner = owner
+        self.node_id = node_id
+        self.advertised = advertised
+        self.kind = kind
+        self._control = control
+        self._commands: dict[str, str] = {}  # of the network, by the other node's id
+        self.paused = False
+        self.running = False
+        self.container: Any = None
+
+    @property
+    def address(self) -> Address:
+        """Where it is reached."""
+        host, _, port = self.advertised.rpartition(":")
+        return host, int(port)
+
+    @property
+    def answers(self) -> bool:
+        """Whether it can be asked: it runs, and does not stand still."""
+        return self.running and not self.paused
+
+    @property
+    def log_dir(self) -> str:
+        raise errors.NotSupportedError(f"broker {self.node_id}: its logs are in its container")
+
+    async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Its control API. BrokerNotAvailableError, RequestError."""
+
+        def work() -> Any:
+            return call(self._control, method, path, body, _ASK_SECONDS)
+
+        try:
+            return await self._owner.call(work)
+        except ControlError as error:
+            text = f"{self.kind} {self.node_id}: {error}"
+            if error.status:
+                raise errors.RequestError(text, error.kafka_error) from None
+            raise errors.BrokerNotAvailableError(text) from None
+
+    def expect(self, commands: list[str]) -> None:
+        """Commands of the network that hold when it starts the next time."""
+        self._commands = {command.split()[1]: command for command in commands}
+
+    async def network(self, command: str) -> None:
+        """NodeRunner.network."""
+        word, other, *_ = command.split()
+        self._commands.pop(other, None)
+        if word != "heal":
+            self._commands[other] = command
+        await self._tell_network()
+
+    async def _tell_network(self) -> None:
+        commands = [self._owner.as_inside(command) for command in self._commands.values()]
+        await self.ask("PUT", "/v1/network", {"commands": commands})
+
+    async def notice_end(self) -> None:
+        """Takes note of a container that somebody else has ended."""
+        if self.running:
+            await self._owner.call(self.container.reload)
+            if self.container.status in ENDED:
+                self.running = self.paused = False
+
+    async def start(self) -> None:
+        """Returns when it is a member of the cluster again."""
+        await self._owner.call(self.container.start)
+        self.running = True
+        if self._owner.has_network:
+            await self._owner.wait_for_control(self)
+            await self._tell_network()  # what it remembers may have been healed since
+        if self.kind == "broker":
+            await self._owner.wait_for_members({self.node_id})
+
+    async def stop(self) -> None:
+        """SIGTERM; killed when it does not stop in time."""
+        if self.running:
+            await self._owner.call(lambda: self.container.stop(timeout=_STOP_SECONDS))
+            self.running = False
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        if self.running:
+            await self._owner.call(self.container.kill)
+            self.running = self.paused = False
+
+    async def pause(self) -> None:
+        await self._owner.call(self.container.pause)
+        self.paused = True
+
+    async def resume(self) -> None:
+        await self._owner.call(self.container.unpause)
+        self.paused = False

@@ -1,0 +1,493 @@
+"""A cluster of containers: kwire's image in a Docker engine, for `Cluster(isolation="docker")` and the plugin's mode.
+
+One broker is one container, with its controller in it, as `docker run` starts it. Several are a container each and one
+for each controller, on a network of their own, as in examples/compose/three-brokers.yml. `kill` is `docker kill`,
+`stop` is `docker stop`, `pause` is `docker pause`. What they have is asked from outside, over Kafka's protocol; cuts,
+the last requests and who is active, of the control API of each container (`kwire.control.node_api`).
+
+The image is `kwire`, or what KWIRE_IMAGE says. The Docker SDK (the extra `kwire[docker]`) is imported when the first
+cluster starts. Nothing of the cluster is left in the engine after `stop`; what a process that was killed has left, the
+next start removes: the lock on a temporary directory is the proof that its owner lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING
+
+from kwire import errors
+from kwire.backends.container import ENDED, ContainerHandle
+from kwire.backends.engine import (
+    IMAGE_VARIABLE,
+    LABEL_HOST,
+    LABEL_OWNER,
+    connected,
+    explained,
+    reachable_from_here,
+    remove_quietly,
+    sweep_engine,
+    this_host,
+)
+from kwire.backends.options import DOCKER, check_config, checked_controllers, translated
+from kwire.backends.outside import SeenFromOutside
+from kwire.client.admin import NoBrokerError
+from kwire.protocol.errors import KafkaError
+from kwire.server.temporary import TemporaryDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from kwire.client.admin import Address
+
+    T = TypeVar("T")
+
+CONTROLLER_ID = 1000
+CONTROLLER_IDS_FROM = 100_000  # as kwire.docker.environment has it
+_CONTROL_PORT = 9099  # in each container
+_DATA_DIR = "/var/lib/kafka/data"
+START_SECONDS = 60.0
+_POLL_SECONDS = 0.02
+_PORT_TRIES = 5
+_OWN_KEYS = ("listeners", "advertised.listeners", "node.id", "broker.id", "log.dirs", "log.dir")
+_OWN_PREFIXES = ("listener.", "inter.broker.", "controller.listener.", "controller.quorum.voters")
+_INTERNAL_ERROR = "internal error; please report it"  # as kwire.server.node logs it
+
+
+class Containers(SeenFromOutside):
+    """A cluster in a Docker engine."""
+
+    external = False
+
+    def __init__(
+        self,
+        brokers: int,
+        config: dict[str, str],
+        data_dir: str | os.PathLike[str] | None,
+        recent_requests: bool = False,
+        controllers: int = 1,
+    ) -> None:
+        """ConfigurationError. No engine is asked yet."""
+        super().__init__()
+        check_config(brokers, config)
+        count = checked_controllers(controllers)
+        self._controller_ids = list(range(CONTROLLER_ID, CONTROLLER_ID + count))
+        self._recent_requests = recent_requests
+        self._kept_requests: dict[int, tuple[float, list[list[Any]]]] = {}
+        self.controllers: dict[int, ContainerHandle] = {}
+        """Those in containers of their own."""
+        if data_dir is not None:
+            raise errors.ConfigurationError('data_dir: not possible with isolation "docker"')
+        for key in config:
+            if key in _OWN_KEYS or key.startswith(_OWN_PREFIXES):
+                raise errors.ConfigurationError(f'{key}: not possible with isolation "docker"')
+        self._brokers = brokers
+        self._config = config
+        self.image = os.environ.get(IMAGE_VARIABLE) or "kwire"
+        self.handles: dict[int, ContainerHandle] = {}
+        self._client: Any = None
+        self._volume: Any = None  # which several controllers share
+        self._made: list[Any] = []  # containers, and then what else is to be removed
+        self._network: Any = None
+        self._owner: TemporaryDirectory | None = None
+        self._threads: ThreadPoolExecutor | None = None
+
+    @property
+    def started(self) -> bool:
+        """Between `start` and `stop`."""
+        return self._client is not None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers."""
+        self._require_started()
+        return ",".join(handle.advertised for handle in self.handles.values())
+
+    @property
+    def controller_id(self) -> int:
+        """The controller's node id; of several, the first one's. NotSupportedError for one in a broker's container."""
+        self._require_controllers()
+        return CONTROLLER_ID
+
+    def _require_controllers(self) -> None:
+        if not self.has_network:
+            raise errors.NotSupportedError(
+                f'the controller: with isolation "{DOCKER}" that of a single broker is in its container'
+            )
+
+    @property
+    def has_network(self) -> bool:
+        """Whether there is more than one container."""
+        return self._brokers > 1 or len(self._controller_ids) > 1
+
+    def node(self, node_id: int) -> ContainerHandle:
+        """A broker or a controller. KeyError."""
+        self._require_started()
+        return self.controllers.get(node_id) or self.handles[node_id]
+
+    def as_inside(self, command: str) -> str:
+        """A command of the network with the other node's id as the image has it."""
+        word, other, *rest = command.split()
+        if int(other) in self.controllers:
+            other = str(int(other) + CONTROLLER_IDS_FROM)
+        return " ".join((word, other, *rest))
+
+    async def active_controller(self) -> int:
+        """The id of the controller that is active now. BrokerNotAvailableError when there is none."""
+        self._require_started()
+        self._require_controllers()
+        found: list[tuple[int, int]] = []
+        for node_id, handle in self.controllers.items():
+            if handle.answers:
+                with suppress(errors.KwireError):
+                    for each in (await handle.ask("GET", "/v1/cluster"))["controllers"]:
+                        if each["active"]:
+                            found.append((each["epoch"], node_id))
+        if not found:
+            raise errors.BrokerNotAvailableError(
+                f"none of the controllers {self._controller_ids} is active", "NOT_CONTROLLER"
+            )
+        return max(found)[1]
+
+    def addresses(self) -> list[Address]:
+        self._require_started()
+        return [h.address for h in self.handles.values() if h.running and not h.paused]
+
+    def _require_started(self) -> None:
+        if self._client is None:
+            raise errors.ClusterStateError(
+                "the cluster does not run: start it, or use it as a context"
+            )
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Something of the SDK's, which blocks, in a thread. StartError for what the engine refuses."""
+        assert self._threads is not None
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: explained(work, self.image))
+
+    # -- start and stop ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Returns when every broker is a member. StartError: nothing is left in the engine."""
+        self._kept_requests.clear()
+        workers = self._brokers + len(self._controller_ids)
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="kwire-docker")
+        try:
+            self._client = await self.call(connected)
+            await self.call(lambda: sweep_engine(self._client))
+            await self.call(lambda: self._client.images.get(self.image))
+            self._owner = TemporaryDirectory()
+            if self.has_network:
+                await self.call(self._start_controllers)
+            works = [
+                self.call(lambda node_id=node_id: self._run_broker(node_id))  # type: ignore[misc]
+                for node_id in range(1, self._brokers + 1)
+            ]
+            results = await asyncio.gather(*works, return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+            self.handles = dict(sorted(self.handles.items()))
+            await self.wait_for_members(set(self.handles))
+        except BaseException:
+            await self.abandon()
+            raise
+
+    def _labels(self) -> dict[str, str]:
+        assert self._owner is not None
+        return {LABEL_OWNER: self._owner.path, LABEL_HOST: this_host()}
+
+    def _name(self) -> str:
+        return self._labels()[LABEL_OWNER].rpartition("/")[2]
+
+    def _start_controllers(self) -> None:
+        labels = self._labels()
+        self._network = self._client.networks.create(self._name(), labels=labels)
+        if len(self._controller_ids) > 1:
+            self._volume = self._client.volumes.create(self._name(), labels=labels)
+        for node_id in self._controller_ids:
+            self._run_controller(node_id)
+
+    def _membership(self) -> dict[str, str]:
+        voters = ",".join(f"{each}@{_alias(each)}:9093" for each in self._controller_ids)
+        return {
+            "CLUSTER_ID": self._cluster_id(),
+            "KAFKA_CONTROLLER_QUORUM_VOTERS": voters,
+            "KWIRE_CONTROLLERS": str(len(self._controller_ids)),
+        }
+
+    def _cluster_id(self) -> str:
+        import hashlib
+        from base64 import urlsafe_b64encode
+
+        digest = hashlib.sha256(self._labels()[LABEL_OWNER].encode()).digest()[:16]
+        return "K" + urlsafe_b64encode(digest).decode()[1:22]
+
+    def _run_controller(self, node_id: int) -> None:
+        variables = {
+            **_CONTROLLER,
+            **_variables(self._config),
+            **self._membership(),
+            "KAFKA_NODE_ID": str(node_id),
+        }
+
+        def made(host: str, port: int) -> tuple[ContainerHandle, dict[str, str]]:
+            control = f"http://{host}:{port}"
+            handle = ContainerHandle(
+                self, node_id, f"{_alias(node_id)}:9093", control, "controller"
+            )
+            return handle, variables
+
+        self.controllers[node_id] = self._run_with_ports(made, [_CONTROL_PORT])
+
+    def _run_broker(self, node_id: int) -> None:
+        def made(host: str, port: int, control: int) -> tuple[ContainerHandle, dict[str, str]]:
+            handle = ContainerHandle(self, node_id, f"{host}:{port}", f"http://{host}:{control}")
+            return handle, self._broker_variables(node_id, handle.advertised)
+
+        self.handles[node_id] = self._run_with_ports(made, [9092, _CONTROL_PORT])
+
+    def _run_with_ports(
+        self, made: Callable[..., tuple[ContainerHandle, dict[str, str]]], inner: list[int]
+    ) -> ContainerHandle:
+        """A container whose ports are told to clients, so they are chosen first; another may be faster than the engine.
+
+        `made(host, *ports)`: the handle and the variables. `inner`: which ports of the container they are."""
+        host, bound = reachable_from_here(self._client)
+        for tries_left in reversed(range(_PORT_TRIES)):
+            with ExitStack() as stack:
+                chosen = [stack.enter_context(socket.create_server((bound, 0))) for _ in inner]
+                ports = [each.getsockname()[1] for each in chosen]
+            handle, variables = made(host, *ports)
+            published = {
+                f"{port}/tcp": (bound, outer) for port, outer in zip(inner, ports, strict=True)
+            }
+            variables = {**variables, "KWIRE_CONTROL_PORT": str(_CONTROL_PORT)}
+            try:
+                handle.container = self._run(variables, handle, published)
+            except Exception as error:
+                if tries_left and "already" in str(error):  # allocated, in use
+                    continue
+                raise
+            handle.running = True
+            return handle
+        raise AssertionError
+
+    def _broker_variables(self, node_id: int, advertised: str) -> dict[str, str]:
+        variables = _variables(self._config)
+        factor = str(min(3, self._brokers))
+        variables.setdefault("KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR", factor)
+        variables.setdefault("KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR", factor)
+        if self._recent_requests:
+            variables["KWIRE_RECENT_REQUESTS"] = "true"
+        if not self.has_network:
+            variables["KAFKA_LISTENERS"] = "PLAINTEXT://0.0.0.0:9092"
+            variables["KAFKA_ADVERTISED_LISTENERS"] = f"PLAINTEXT://{advertised}"
+            return variables
+        inside = f"INSIDE://{_alias(node_id)}:19092"
+        return {
+            **variables,
+            **_BROKER,
+            **self._membership(),
+            "KAFKA_NODE_ID": str(node_id),
+            "KAFKA_ADVERTISED_LISTENERS": f"HOST://{advertised},{inside}",
+        }
+
+    def _run(
+        self, variables: dict[str, str], handle: ContainerHandle, ports: dict[str, Any]
+    ) -> Any:
+        node_id, volumes = handle.node_id, {}
+        if self._volume is not None and handle.kind == "controller":
+            volumes[self._volume.name] = {"bind": _DATA_DIR, "mode": "rw"}
+        container = self._client.containers.create(
+            self.image,
+            detach=True,
+            environment=variables,
+            ports=ports,
+            volumes=volumes,
+            labels=self._labels(),
+            name=f"{self._name()}-{node_id}-{os.urandom(2).hex()}",
+        )
+        self._made.append(container)
+        if self._network is not None:
+            self._network.connect(container, aliases=[_alias(node_id)])
+        container.start()
+        return container
+
+    async def wait_for_members(self, wanted: set[int]) -> None:
+        """Returns when a broker's metadata lists all of these. StartError when one has ended, or does not come."""
+        deadline = asyncio.get_running_loop().time() + START_SECONDS
+        while not wanted <= await self._members():
+            await self.call(self._require_alive)
+            if asyncio.get_running_loop().time() > deadline:
+                raise errors.StartError(f"brokers {sorted(wanted)} were not ready in time")
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def wait_for_control(self, handle: ContainerHandle) -> None:
+        """Returns when its control API answers. StartError when it has ended, or does not come."""
+        deadline = asyncio.get_running_loop().time() + START_SECONDS
+        while True:
+            try:
+                await handle.ask("GET", "/healthz")
+                return
+            except errors.BrokerNotAvailableError as error:
+                await self.call(self._require_alive)
+                if asyncio.get_running_loop().time() > deadline:
+                    raise errors.StartError(f"not ready in time: {error}") from None
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _members(self) -> set[int]:
+        try:
+            metadata = await self.admin.metadata()
+        except (KafkaError, NoBrokerError):
+            return set()
+        return {broker.node_id for broker in metadata.brokers}
+
+    def _require_alive(self) -> None:
+        for handle in (*self.controllers.values(), *self.handles.values()):
+            if handle.running:
+                handle.container.reload()
+                if handle.container.status in ENDED:
+                    handle.running = False
+                    lines = handle.container.logs(stdout=False).decode(errors="replace").split("\n")
+                    last = next((line for line in reversed(lines) if line.strip()), "no reason")
+                    what = f"{handle.kind} {handle.node_id}"
+                    raise errors.StartError(f"{what}: its container ended: {last}")
+
+    async def abandon(self) -> None:
+        """The end of a start that was not finished; and of everything else."""
+        client, self._client = self._client, None
+        threads, self._threads = self._threads, None
+        if threads is None:
+            return
+        loop = asyncio.get_running_loop()
+        with suppress(errors.KwireError):
+            await loop.run_in_executor(threads, lambda: explained(self._remove, self.image))
+        if client is not None:
+            client.close()
+        threads.shutdown()
+        if self._owner is not None:
+            self._owner.remove()
+        self._owner = self._network = self._volume = None
+        for handle in (*self.controllers.values(), *self.handles.values()):
+            handle.running = handle.paused = False
+        self.handles, self.controllers = {}, {}
+
+    def _remove(self) -> None:
+        made, self._made = self._made, []
+        for container in made:
+            remove_quietly(lambda c=container: c.remove(force=True, v=True))  # type: ignore[misc]
+        if self._network is not None:
+            remove_quietly(self._network.remove)
+        if self._volume is not None:
+            remove_quietly(self._volume.remove)
+
+    async def stop(self) -> None:
+        """InternalError when a broker has met an error of kwire's own; nothing is left in the engine in any case."""
+        try:
+            found = await self.failures()
+        finally:
+            await self.abandon()
+        if found:
+            raise errors.InternalError(
+                f"kwire has met an internal error in image {self.image} (please report it):\n{found[0]}",
+                found,
+            )
+
+    # -- errors of kwire's own -------------------------------------------------------------------------------------
+
+    async def keep_failures(self, node_id: int) -> None:
+        """Its last requests, before it ends; its log outlives its process."""
+        self._require_started()
+        handle = self.handles.get(node_id)
+        if self._recent_requests and handle is not None and handle.answers:
+            with suppress(errors.KwireError):
+                now = asyncio.get_running_loop().time()
+                self._kept_requests[node_id] = now, await self._requests_of(handle)
+
+    async def failures(self) -> list[str]:
+        """What brokers have logged about errors of kwire's own."""
+        self._require_started()
+        return await self.call(self._logged_failures)
+
+    def _logged_failures(self) -> list[str]:
+        found = []
+        for container in self._made:
+            text = container.logs(stdout=False).decode(errors="replace")
+            at = text.find(_INTERNAL_ERROR)
+            if at >= 0:
+                found.append(text[text.rfind("\n", 0, at) + 1 :][:6000])
+        return found
+
+    # -- questions -------------------------------------------------------------------------------------------------
+
+    async def made_whole(self) -> None:
+        """After all brokers were started: all are known again, none has dynamic configurations; no request is kept."""
+        await self.wait_for_members(set(self.handles))
+        if self._recent_requests:
+            await self.forget_requests()
+        addresses = {str(node_id): handle.address for node_id, handle in self.handles.items()}
+        with translated():
+            await self.admin.reset_broker_configs({"": addresses["1"], **addresses})
+
+    async def _requests_of(self, handle: ContainerHandle) -> list[list[Any]]:
+        from kwire.recent import from_objects
+
+        return from_objects(await handle.ask("GET", "/v1/requests"))
+
+    async def requests_kept(self) -> dict[int, list[list[Any]]]:
+        """The last requests of clients, by broker (kwire.recent); none where they are not kept."""
+        if not self._recent_requests:
+            return {}
+        from kwire.recent import aged
+
+        found: dict[int, list[list[Any]]] = {}
+        now = asyncio.get_running_loop().time()
+        for node_id, handle in self.handles.items():
+            ended, kept = self._kept_requests.get(node_id, (now, []))
+            found[node_id] = aged(kept, round((now - ended) * 1000))
+            if handle.answers:
+                with suppress(errors.KwireError):
+                    found[node_id] += await self._requests_of(handle)
+        return found
+
+    async def forget_requests(self) -> None:
+        """Of all brokers that answer."""
+        self._kept_requests.clear()
+        for handle in self.handles.values():
+            if handle.answers:
+                with suppress(errors.KwireError):
+                    await handle.ask("DELETE", "/v1/requests")
+
+
+_CONTROLLER = {
+    "KAFKA_PROCESS_ROLES": "controller",
+    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+    "KAFKA_LISTENERS": "CONTROLLER://0.0.0.0:9093",
+}
+_BROKER = {
+    "KAFKA_PROCESS_ROLES": "broker",
+    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+    "KAFKA_INTER_BROKER_LISTENER_NAME": "INSIDE",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,HOST:PLAINTEXT,INSIDE:PLAINTEXT",
+    "KAFKA_LISTENERS": "HOST://0.0.0.0:9092,INSIDE://0.0.0.0:19092",
+}
+
+
+def _alias(node_id: int) -> str:
+    if node_id == CONTROLLER_ID:
+        return "controller"
+    return f"controller-{node_id}" if node_id > CONTROLLER_ID else f"kafka-{node_id}"
+
+
+def _variables(config: dict[str, str]) -> dict[str, str]:
+    """Configuration keys as the image's variables (docs/docker.md)."""
+    found = {}
+    for key, value in config.items():
+        name = key.replace("_", "__").replace("-", "___").replace(".", "_")
+        found["KAFKA_" + name.upper()] = value
+    return found

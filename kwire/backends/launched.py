@@ -1,0 +1,324 @@
+"""A cluster that was started here, as threads or processes: started, stopped, and asked where only its inside knows.
+
+Questions go to the nodes themselves (`kwire.control.inside`), not over the network, so that a test sees what a broker
+that is cut off has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kwire import errors
+from kwire.backends.options import NodeLauncher, translated
+from kwire.backends.views import Partition, Replica
+from kwire.client.admin import REQUEST_SECONDS, Admin
+from kwire.server.errors import NodeError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kwire.backends.views import NodeHandle
+    from kwire.client.admin import Address
+    from kwire.launch.handles import Handle
+    from kwire.launch.supervisor import Supervisor
+
+_POLL_SECONDS = 0.002
+_SIGNALS_OF_USERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT}  # whoever sends them means it
+
+
+class Launched:
+    """The nodes of a cluster, while it runs and between its runs."""
+
+    external = False
+
+    def __init__(self, launcher: NodeLauncher | None, recent_requests: bool = False) -> None:
+        """`recent_requests`: whether they are kept, where no launcher says so."""
+        self._launcher = launcher
+        self.recent_requests = recent_requests if launcher is None else launcher.recent_requests
+        self.admin = Admin(self.addresses)
+        self._supervisor: Supervisor | None = None
+        self._failures: list[str] = []
+        self._kept_requests: dict[int, tuple[float, list[list[Any]]]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def launcher(self) -> NodeLauncher:
+        """What it is started from; an adopted cluster has none."""
+        assert self._launcher is not None
+        return self._launcher
+
+    @classmethod
+    def adopt(cls, supervisor: Supervisor, recent_requests: bool) -> Launched:
+        """What somebody else has started on this loop, and will stop."""
+        launched = cls(None, recent_requests)
+        launched._supervisor = supervisor
+        launched._loop = asyncio.get_running_loop()
+        return launched
+
+    @property
+    def started(self) -> bool:
+        """Between `start` and `stop`."""
+        return self._supervisor is not None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers."""
+        return self._running().bootstrap_servers
+
+    @property
+    def controller_id(self) -> int:
+        """The controller's node id; of several, the first one's."""
+        return self._running().controller_id
+
+    @property
+    def controllers(self) -> dict[int, Handle]:
+        """One or several; never brokers. ClusterStateError when the cluster is stopped."""
+        return self._running().controllers
+
+    @property
+    def handles(self) -> dict[int, Handle]:
+        """The brokers. ClusterStateError when the cluster is stopped."""
+        return self._running().brokers
+
+    def node(self, node_id: int) -> Handle:
+        """A broker or a controller. KeyError."""
+        supervisor = self._running()
+        return supervisor.controllers.get(node_id) or supervisor.brokers[node_id]
+
+    def addresses(self) -> list[Address]:
+        """Of all brokers that would answer."""
+        self._require_own_loop()
+        handles = self.handles.values()
+        return [handle.address for handle in handles if handle.answers]
+
+    def _require_own_loop(self) -> None:
+        if self._supervisor is not None and asyncio.get_running_loop() is not self._loop:
+            raise errors.ClusterStateError(
+                "the cluster was started on another event loop, and is used on that one only"
+            )
+
+    def _running(self) -> Supervisor:
+        if self._supervisor is None:
+            raise errors.ClusterStateError(
+                "the cluster does not run: start it, or use it as a context"
+            )
+        return self._supervisor
+
+    # -- start and stop ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """StartError, ConfigurationError: nothing runs."""
+        self._kept_requests.clear()
+        supervisor = self.launcher.prepare()
+        try:
+            with translated():
+                await supervisor.start()
+        except BaseException:
+            await supervisor.kill()
+            self.launcher.clean_up()
+            raise
+        self._supervisor = supervisor
+        self._loop = asyncio.get_running_loop()
+
+    async def abandon(self) -> None:
+        """The end of a start that was not finished."""
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is not None:
+            await supervisor.kill()
+            self.launcher.clean_up()
+
+    async def stop(self) -> None:
+        """InternalError, StartError: nothing runs any more in any case."""
+        self._require_own_loop()
+        supervisor = self._running()
+        for handle in (*supervisor.brokers.values(), *supervisor.controllers.values()):
+            handle.resume()
+            await self._keep_failures(handle)
+        self._failures += [
+            f"the process of {what} has ended by itself: {how}"
+            for what, how, status in supervisor.deaths
+            if -status not in _SIGNALS_OF_USERS
+        ]
+        self._supervisor = None
+        try:
+            with translated():
+                await supervisor.stop()
+        finally:
+            await supervisor.kill()
+            self.launcher.clean_up()
+        self._raise_failures()
+
+    # -- errors of kwire's own -------------------------------------------------------------------------------------
+
+    async def keep_failures(self, node_id: int) -> None:
+        """Takes what a node met, before it ends, so that `stop` can tell."""
+        self._require_own_loop()
+        await self._keep_failures(self.node(node_id))
+        if self.recent_requests and node_id in self.handles:
+            with suppress(errors.KwireError):
+                now = asyncio.get_running_loop().time()
+                self._kept_requests[node_id] = now, await self.ask(node_id, "requests")
+
+    async def _keep_failures(self, handle: Handle) -> None:
+        if handle.answers:
+            with suppress(NodeError):
+                self._failures += await handle.ask("failures")
+
+    async def failures(self) -> list[str]:
+        """Tracebacks, so far."""
+        found = list(self._failures)
+        if self._supervisor is not None:
+            supervisor = self._supervisor
+            for handle in (*supervisor.brokers.values(), *supervisor.controllers.values()):
+                if handle.answers:
+                    found += await _ask(handle, "failures")
+        return found
+
+    def _raise_failures(self) -> None:
+        failures, self._failures = self._failures, []
+        if failures:
+            from kwire import __version__
+
+            raise errors.InternalError(
+                f"kwire {__version__} has met an internal error ({len(failures)} in all; please"
+                f" report the first).\n{failures[0].rstrip()}\n"
+                f"To reproduce: the same calls on {self.launcher.call}.",
+                failures,
+            )
+
+    # -- questions -------------------------------------------------------------------------------------------------
+
+    async def topics(self) -> dict[str, int]:
+        """Every topic and how many partitions it has."""
+        found: dict[str, int] = await self._ask_controller("topics")
+        return found
+
+    async def partition(self, topic: str, index: int) -> Partition:
+        """A partition as the controller and each of its replicas have it."""
+        state = await self._ask_controller("partition", topic, index)
+        found: dict[int, Replica] = {}
+        missing: dict[int, str] = {}
+        for broker_id in state["replicas"]:
+            try:
+                copy = await self.ask(broker_id, "replica", topic, index)
+            except errors.KwireError as error:
+                missing[broker_id] = str(error)
+                continue
+            found[broker_id] = Replica(
+                broker_id,
+                copy["log_start_offset"],
+                copy["log_end_offset"],
+                copy["high_watermark"],
+                tuple((epoch, start) for epoch, start in copy["epochs"]),
+            )
+        return Partition(
+            topic,
+            index,
+            state["leader"],
+            state["leader_epoch"],
+            frozenset(state["isr"]),
+            tuple(state["replicas"]),
+            None,
+            found,
+            missing,
+        )
+
+    async def appoint(self, topic: str, index: int, leader: int, unclean: bool) -> None:
+        """An election whose winner is given."""
+        await self._ask_controller("appoint", topic, index, leader, unclean)
+
+    async def is_led(self, now: Partition) -> bool:
+        """Whether the leader itself knows that it is."""
+        with suppress(errors.KwireError):
+            copy = await self.ask(now.leader, "replica", now.topic, now.partition)
+            return bool(copy["leads"] and copy["leader_epoch"] >= now.leader_epoch)
+        return False
+
+    async def made_whole(self) -> None:
+        """After all brokers were started: all are known again, none has dynamic configurations; no request is kept."""
+        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+        while not await self._all_are_known():
+            if asyncio.get_running_loop().time() > deadline:
+                raise errors.WaitTimeoutError("the controller does not take up all brokers")
+            await asyncio.sleep(_POLL_SECONDS)
+        handles = self.handles
+        if self.recent_requests:
+            await self.forget_requests()
+        first = next(iter(handles.values()))
+        overridden = [name for _, name in await self._ask_controller("overridden")]
+        with translated():
+            await self.admin.reset_broker_configs(
+                {name: (handles[int(name)] if name else first).address for name in overridden}
+            )
+
+    async def _all_are_known(self) -> bool:
+        with suppress(errors.BrokerNotAvailableError):  # no controller is active yet
+            return bool(await self._ask_controller("brokers") == sorted(self.handles))
+        return False
+
+    async def forget_requests(self) -> None:
+        """Of all brokers that answer."""
+        self._kept_requests.clear()
+        for broker_id in self.handles:
+            with suppress(errors.KwireError):
+                await self.ask(broker_id, "requests", True)
+
+    async def requests_kept(self) -> dict[int, list[list[Any]]]:
+        """The last requests of clients, by broker (kwire.recent); none where they are not kept."""
+        if not self.recent_requests:
+            return {}
+        from kwire.recent import aged
+
+        found: dict[int, list[list[Any]]] = {}
+        now = asyncio.get_running_loop().time()
+        for broker_id in self.handles:
+            ended, kept = self._kept_requests.get(broker_id, (now, []))
+            found[broker_id] = aged(kept, round((now - ended) * 1000))
+            with suppress(errors.KwireError):
+                found[broker_id] += await self.ask(broker_id, "requests")
+        return found
+
+    async def ask(self, broker_id: int, *question: object) -> Any:
+        """A question to a broker. BrokerNotAvailableError when it would not answer."""
+        self._require_own_loop()
+        handle = self.handles.get(broker_id)
+        if handle is None:  # a replica's, of a run with more brokers
+            raise errors.BrokerNotAvailableError(f"broker {broker_id} is not started in this run")
+        require_answering(handle)
+        return await _ask(handle, *question)
+
+    async def _ask_controller(self, *question: object) -> Any:
+        return await _ask(await self._active(), *question)
+
+    async def _active(self) -> Handle:
+        supervisor = self._running()
+        self._require_own_loop()
+        if len(supervisor.controllers) == 1:
+            require_answering(supervisor.controller, "controller")
+            return supervisor.controller
+        active = await supervisor.active_controller()
+        if active is None:
+            raise errors.BrokerNotAvailableError(
+                f"none of the controllers {list(supervisor.controllers)} is active",
+                "NOT_CONTROLLER",
+            )
+        return active
+
+    async def active_controller(self) -> int:
+        """The id of the controller that is active now. BrokerNotAvailableError when there is none."""
+        return (await self._active()).node_id
+
+
+def require_answering(handle: NodeHandle, kind: str = "broker") -> None:
+    """BrokerNotAvailableError when a node does not run or is paused."""
+    if not handle.running or handle.paused:
+        state = "is paused" if handle.running else "does not run"
+        raise errors.BrokerNotAvailableError(f"{kind} {handle.node_id} {state}")
+
+
+async def _ask(handle: Handle, *question: object) -> Any:
+    with translated():
+        return await handle.ask(*question)

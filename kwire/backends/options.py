@@ -1,0 +1,225 @@
+"""From the arguments of `Cluster` to nodes that can be started, and from the errors of below to kwire.errors."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kwire import errors
+from kwire.client.admin import NoBrokerError
+from kwire.launch.supervisor import PROCESS, THREAD, Supervisor
+from kwire.protocol.errors import KafkaError
+from kwire.replication.config.broker_config import BrokerConfig, ConfigError
+from kwire.server.errors import NodeError, SettingsError
+from kwire.server.log_dirs import join_dirs, split_dirs
+from kwire.server.temporary import TemporaryDirectory
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping
+    from types import TracebackType
+
+DOCKER = "docker"
+_MAX_BROKERS = 100
+_MAX_CONTROLLERS = 9
+_LISTENERS = "PLAINTEXT://127.0.0.1:0"
+
+
+class NodeLauncher:
+    """What a cluster is started from: its options, checked, and its directory."""
+
+    def __init__(
+        self,
+        brokers: int,
+        config: dict[str, str],
+        isolation: str,
+        data_dir: str | os.PathLike[str] | None,
+        recent_requests: bool = False,
+        controllers: int = 1,
+    ) -> None:
+        """ConfigurationError for what is refused."""
+        if isolation not in (THREAD, PROCESS):
+            raise errors.ConfigurationError(
+                f'isolation: expected "thread", "process" or "docker", not {isolation!r}'
+            )
+        self._brokers = brokers
+        self._controllers = checked_controllers(controllers)
+        self._isolation = isolation
+        self.recent_requests = recent_requests
+        if not isinstance(data_dir, str | PathLike | None):
+            raise errors.ConfigurationError(f"data_dir: expected a path, not {data_dir!r}")
+        self._values = {"listeners": _LISTENERS, **config}
+        self._data_dir: str | None = None if data_dir is None else str(Path(data_dir).absolute())
+        given = config.get("log.dirs") or config.get("log.dir")
+        if data_dir is not None and given:
+            raise errors.ConfigurationError(
+                f"data_dir={str(data_dir)!r} and log.dirs {given!r} in config: give one of them"
+            )
+        if given:
+            with translated():
+                self._data_dir = join_dirs(split_dirs(given))
+        self._temporary: TemporaryDirectory | None = None
+        more = f", controllers={controllers}" if controllers != 1 else ""
+        self.call = f"Cluster(brokers={brokers}, config={config}, isolation={isolation!r}{more})"
+        check_config(brokers, self._values)
+
+    def prepare(self) -> Supervisor:
+        """The nodes, not yet started, and their directory. StartError."""
+        directory = self._data_dir
+        if directory is None:
+            try:
+                self._temporary = TemporaryDirectory()
+            except OSError as error:
+                text = f"temporary directory: {error.filename}: {error.strerror}"
+                raise errors.StartError(text) from None
+            directory = self._temporary.path
+        return Supervisor(
+            dict(self._values),
+            directory,
+            brokers=self._brokers,
+            controllers=self._controllers,
+            isolation=self._isolation,
+            temporary=self._temporary is not None,
+            log_options=["--log-level", "warning"],
+            recent_requests=self.recent_requests,
+        )
+
+    def clean_up(self) -> None:
+        """Removes the temporary directory, if there is one."""
+        temporary, self._temporary = self._temporary, None
+        if temporary is not None:
+            temporary.remove()
+
+
+def checked_controllers(controllers: object) -> int:
+    """ConfigurationError for what is no number of controllers."""
+    if isinstance(controllers, bool) or not isinstance(controllers, int) or controllers < 1:
+        raise errors.ConfigurationError(
+            f"controllers: expected a number from 1, not {controllers!r}"
+        )
+    if controllers > _MAX_CONTROLLERS:
+        raise errors.ConfigurationError(
+            f"controllers: at most {_MAX_CONTROLLERS}, not {controllers}"
+        )
+    return controllers
+
+
+def check_config(brokers: int, values: dict[str, str]) -> None:
+    """ConfigurationError for what is refused; a warning for keys that Kafka does not know."""
+    if isinstance(brokers, bool) or not isinstance(brokers, int) or brokers < 1:
+        raise errors.ConfigurationError(f"brokers: expected a number from 1, not {brokers!r}")
+    if brokers > _MAX_BROKERS:
+        raise errors.ConfigurationError(f"brokers: at most {_MAX_BROKERS}, not {brokers}")
+    try:
+        config = BrokerConfig({**values, "node.id": "1"}, brokers=brokers)
+    except ConfigError as error:
+        raise errors.ConfigurationError(str(error)) from None
+    unknown = config.unknown_keys()
+    if unknown:
+        import warnings
+
+        meant = {key: config.similar_key(key) for key in unknown}
+        named = ", ".join(
+            key if meant[key] is None else f"{key} (did you mean {meant[key]}?)" for key in unknown
+        )
+        text = f"Kafka does not know these configuration keys, they are ignored: {named}"
+        warnings.warn(text, stacklevel=5)
+
+
+def config_texts(config: Mapping[str, object] | None) -> dict[str, str]:
+    """Configuration values as Kafka writes them. ConfigurationError for what is no mapping."""
+    if config is None:
+        return {}
+    if not hasattr(config, "items"):
+        raise errors.ConfigurationError(f"config: expected keys and values, not {config!r}")
+    texts = {}
+    for key, value in config.items():
+        checked_name("config: a key", key)
+        if isinstance(value, bool):
+            texts[key] = str(value).lower()
+        elif isinstance(value, list | tuple):
+            texts[key] = ",".join(map(str, value))
+        else:
+            texts[key] = str(value)
+    return texts
+
+
+def parse_topics(topics: Iterable[str] | Mapping[str, int]) -> list[tuple[str, int, int]]:
+    """Name, partitions, replication factor of each; -1 where none is given. ConfigurationError."""
+    if isinstance(topics, str):
+        topics = [topics]
+    if not hasattr(topics, "__iter__"):
+        raise errors.ConfigurationError(f"topics: expected names, not {topics!r}")
+    parsed = []
+    items = (
+        [f"{name}:{count}" for name, count in topics.items()]
+        if hasattr(topics, "items")
+        else topics
+    )
+    for item in items:
+        name, *numbers = item.split(":") if isinstance(item, str) else [""]
+        counts = [int(number) for number in numbers if number.isascii() and number.isdigit()]
+        if not name or len(numbers) > 2 or len(counts) < len(numbers) or 0 in counts:
+            raise errors.ConfigurationError(
+                f"topics: expected NAME[:PARTITIONS[:REPLICATION]], not {item!r}"
+            )
+        partitions, replication = [*counts, -1, -1][:2]
+        parsed.append((name, partitions, replication))
+    return parsed
+
+
+def checked_name(what: str, value: object) -> None:
+    """ConfigurationError for what is no text."""
+    if not isinstance(value, str):
+        raise errors.ConfigurationError(f"{what}: expected a text, not {value!r}")
+
+
+def checked_number(what: str, value: object) -> None:
+    """ConfigurationError for what is no whole number."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise errors.ConfigurationError(f"{what}: expected a whole number, not {value!r}")
+
+
+def checked_assignment(assignment: object) -> None:
+    """ConfigurationError for what are no replicas of partitions."""
+    if (
+        not assignment
+        or not isinstance(assignment, list | tuple)
+        or not all(
+            isinstance(replicas, list | tuple)
+            and all(isinstance(broker, int) for broker in replicas)
+            for replicas in assignment
+        )
+    ):
+        raise errors.ConfigurationError(
+            f"assignment: expected the brokers of each partition, [[1, 2], …], not {assignment!r}"
+        )
+
+
+class translated:
+    """A context in which errors from below become kwire.errors; `about` comes first in their texts."""
+
+    __slots__ = ("_prefix",)
+
+    def __init__(self, about: str = "") -> None:
+        self._prefix = about + ": " if about else ""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, KafkaError):
+            text = self._prefix + (error.message or "refused")
+            raise errors.refused(error.code.name, text) from None
+        if isinstance(error, SettingsError):
+            raise errors.ConfigurationError(f"{self._prefix}{error}") from None
+        if isinstance(error, NodeError):
+            raise errors.StartError(f"{self._prefix}{error}") from None
+        if isinstance(error, NoBrokerError):
+            raise errors.BrokerNotAvailableError(f"{self._prefix}{error}") from None

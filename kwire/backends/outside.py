@@ -1,0 +1,140 @@
+"""A cluster by its addresses alone: what of `Cluster` can be done over Kafka's protocol, with any Kafka from 2.8 on.
+
+What a replica has is asked of that replica, as a debugging consumer. Its epochs, and the high watermark that a follower
+knows, nobody tells from outside.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kwire import errors
+from kwire.backends.options import translated
+from kwire.backends.views import Partition, Replica
+from kwire.client.admin import (
+    CONSUMER,
+    DEBUGGING_CONSUMER,
+    EARLIEST,
+    LATEST,
+    PREFERRED,
+    REQUEST_SECONDS,
+    UNCLEAN,
+    Admin,
+    NoBrokerError,
+)
+from kwire.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kwire.client.admin import Address
+
+
+class SeenFromOutside:
+    """What can be asked of a cluster's addresses."""
+
+    def __init__(self) -> None:
+        self.admin = Admin(self.addresses)
+
+    def addresses(self) -> list[Address]:
+        """Where to ask, best first."""
+        raise NotImplementedError
+
+    async def topics(self) -> dict[str, int]:
+        """Every topic and how many partitions it has."""
+        with translated():
+            metadata = await self.admin.metadata(None)
+        return {topic.name: len(topic.partitions) for topic in metadata.topics}
+
+    async def partition(self, topic: str, index: int) -> Partition:
+        """A partition as a broker's metadata and each of its replicas tell it."""
+        admin = self.admin
+        with translated(f"{topic}-{index}"):
+            metadata = await admin.metadata([topic])
+        addresses = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
+        of_index = [p for p in metadata.topics[0].partitions if p.partition_index == index]
+        if not of_index:
+            raise errors.UnknownTopicOrPartitionError(f"there is no partition {topic}-{index}")
+        (state,) = of_index
+        found: dict[int, Replica] = {}
+        missing: dict[int, str] = {}
+        for broker_id in state.replica_nodes:
+            if broker_id not in addresses:
+                missing[broker_id] = "the broker does not run"
+                continue
+            at = addresses[broker_id]
+            try:
+                start = await admin.offset(at, topic, index, EARLIEST, DEBUGGING_CONSUMER)
+                end = await admin.offset(at, topic, index, LATEST, DEBUGGING_CONSUMER)
+                found[broker_id] = Replica(broker_id, start, end)
+            except (KafkaError, NoBrokerError) as error:
+                missing[broker_id] = str(error)
+        return Partition(
+            topic,
+            index,
+            state.leader_id,
+            state.leader_epoch,
+            frozenset(state.isr_nodes),
+            tuple(state.replica_nodes),
+            await self._high_watermark(state, addresses.get(state.leader_id), topic),
+            found,
+            missing,
+        )
+
+    async def _high_watermark(self, state: Any, at: Address | None, topic: str) -> int | None:
+        if at is not None:
+            with suppress(KafkaError, NoBrokerError):
+                return await self.admin.offset(at, topic, state.partition_index, LATEST, CONSUMER)
+        return None
+
+    async def appoint(self, topic: str, index: int, leader: int, unclean: bool) -> None:
+        """An election whose winner is given: made the preferred one first, for Kafka has no other way."""
+        now = await self.partition(topic, index)
+        if now.leader == leader:
+            return
+        if leader not in now.replicas:
+            raise errors.RequestError(
+                f"broker {leader} cannot lead {topic}-{index}: the replicas are {now.replicas}",
+                "ELIGIBLE_LEADERS_NOT_AVAILABLE",
+            )
+        others = [broker for broker in now.replicas if broker != leader]
+        await self.admin.reassign(topic, index, [leader, *others], REQUEST_SECONDS)
+        kind = UNCLEAN if unclean and leader not in now.isr else PREFERRED
+        await self.admin.elect(topic, index, kind, REQUEST_SECONDS)
+
+    async def is_led(self, now: Partition) -> bool:
+        """Whether the leader itself knows that it is: cannot be asked from outside."""
+        return True
+
+
+class Outside(SeenFromOutside):
+    """A cluster that somebody else has started."""
+
+    external = True
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        """ConfigurationError for what are no addresses."""
+        super().__init__()
+        self.bootstrap_servers = bootstrap_servers
+        self._addresses = _parsed(bootstrap_servers)
+
+    def addresses(self) -> list[Address]:
+        return self._addresses
+
+    async def connect(self) -> None:
+        """BrokerNotAvailableError when nobody answers."""
+        with translated():
+            await self.admin.metadata()
+
+
+def _parsed(bootstrap_servers: str) -> list[Address]:
+    addresses = []
+    for item in str(bootstrap_servers).split(","):
+        host, _, port = item.strip().rpartition(":")
+        if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+            raise errors.ConfigurationError(
+                f"bootstrap servers: expected HOST:PORT[,HOST:PORT…], not {bootstrap_servers!r}"
+            )
+        addresses.append((host.strip("[]"), int(port)))
+    return addresses

@@ -1,0 +1,61 @@
+"""`kwire ctl`: what a person at a shell asks of a running `kwire up`, by its control API."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from kwire.control.client import ControlError, call
+from kwire.server.errors import NodeError, SettingsError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+ADDRESS_VARIABLE = "KWIRE_CONTROL"
+
+
+def control_url(given: str | None, ready_file: str | None) -> str:
+    """Where the control API is: given, or in the file that `kwire up --ready-file` has written."""
+    if given is not None:
+        return given
+    if ready_file is None:
+        raise SettingsError(
+            f"--control URL, --ready-file FILE or the variable {ADDRESS_VARIABLE} is needed;"
+            " `kwire up --brokers N` prints control=URL when it is ready"
+        )
+    try:
+        with open(ready_file, encoding="utf-8") as file:
+            url = json.load(file)["control"]
+    except OSError as error:
+        raise NodeError(f"{ready_file}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise NodeError(f"{ready_file} is no ready file of kwire up") from None
+    if url is None:
+        raise NodeError(
+            f"{ready_file}: this kwire up has no control API: start it with --control-port"
+        )
+    return str(url)
+
+
+def turn(url: str, kind: str, node_id: int, verb: str) -> str:
+    """`kind`: "broker" or "controller"; `verb`: start, stop, kill, pause or resume. A line about the node then."""
+    return _line(kind, _call(url, "POST", f"/v1/{kind}s/{node_id}/{verb}"))
+
+
+def status(url: str) -> str:
+    """A line for each node."""
+    found = _call(url, "GET", "/v1/cluster")
+    lines = [_line("controller", each) for each in found["controllers"]]
+    return "\n".join(lines + [_line("broker", each) for each in found["brokers"]])
+
+
+def _line(kind: str, node: dict[str, Any]) -> str:
+    state = "paused" if node["paused"] else "running" if node["running"] else "down"
+    return f"{kind} {node['id']} {node['address']} {state}{' active' if node.get('active') else ''}"
+
+
+def _call(url: str, method: str, path: str) -> Any:
+    try:
+        return call(url, method, path)
+    except ControlError as error:
+        raise NodeError(str(error)) from None

@@ -1,0 +1,73 @@
+"""The socket of the control API: bound with the cluster, and nothing more until somebody connects.
+
+`kwire.control.http` and what answers are loaded with the first connection, for most clusters are never asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kwire.server.errors import NodeError
+from kwire.server.listeners import format_address
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kwire.control.http import Handler, HttpError
+
+    MakeHandler = Callable[[], tuple[Handler, Callable[[Exception], HttpError]]]
+
+_BUFFER_BYTES = (
+    16 << 10
+)  # of what a connection has sent and nobody has read; http.py bounds a request
+
+
+class ControlSocket:
+    """`await open()`, … `await close()`."""
+
+    def __init__(self, make_handler: MakeHandler) -> None:
+        """`make_handler()`: who answers requests and who judges errors, called with the first connection."""
+        self._make_handler = make_handler
+        self._handler: tuple[Handler, Callable[[Exception], HttpError]] | None = None
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self.url = ""
+
+    async def open(self, host: str, port: int) -> None:
+        """Listens. NodeError for a port that is taken."""
+        try:
+            self._server = await asyncio.start_server(self._serve, host, port, limit=_BUFFER_BYTES)
+        except OSError as error:
+            at = format_address(host, port)
+            raise NodeError(f"control API: cannot listen on {at}: {error.strerror}") from None
+        bound = self._server.sockets[0].getsockname()
+        self.url = f"http://{format_address(bound[0], bound[1])}"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from kwire.control.http import serve_connection
+
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            if self._handler is None:
+                self._handler = self._make_handler()
+            await serve_connection(reader, writer, *self._handler)
+        except (
+            asyncio.CancelledError
+        ):  # by `close`: asyncio would take it for an error of the server's
+            writer.close()
+        finally:
+            self._connections.discard(task)
+
+    async def close(self) -> None:
+        """Ends it, and requests that are not answered yet."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.close()
+        tasks = list(self._connections)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,142 @@
+"""What a person wants to see of running nodes: SIGUSR1 to `kwire up` writes it into the log, node by node.
+
+Answers to what Kafka shows by JMX of its ReplicaManager, Partition, ReplicaFetcherManager and KafkaController; counts
+have Kafka's names. `snapshot` runs in the node (the question "status" of `inside.py`), `lines` anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+_log = logging.getLogger(__name__)
+
+_EVENTS_TOLD = 10
+
+
+def snapshot_of_broker(broker: Any) -> dict[str, Any]:
+    """Plain values: counts, every hosted partition, every fetcher, the last truncations."""
+    from dataclasses import asdict
+
+    from kwire.replication.replica.status import describe
+
+    manager = broker.services.replica_manager
+    status = describe(manager)
+    found: dict[str, Any] = {
+        "counts": {
+            "PartitionCount": status.partition_count,
+            "LeaderCount": status.leader_count,
+            "OfflineReplicaCount": status.offline_replica_count,
+            "OfflineLogDirectoryCount": status.offline_log_directory_count,
+            "UnderReplicatedPartitions": status.under_replicated_partitions,
+            "UnderMinIsrPartitionCount": status.under_min_isr_partition_count,
+            "AtMinIsrPartitionCount": status.at_min_isr_partition_count,
+            "IsrShrinks": status.isr_shrinks,
+            "IsrExpands": status.isr_expands,
+            "FailedIsrUpdates": status.failed_isr_updates,
+            "WaitingProduces": status.waiting_produces,
+            "WaitingFetches": status.waiting_fetches,
+        },
+        "partitions": [{**asdict(p), "topic_id": p.topic_id.hex()} for p in status.partitions],
+        "fetchers": [],
+        "truncations": [],
+    }
+    if manager.fetchers is not None:
+        metrics = manager.fetchers.metrics()
+        found["counts"] |= {
+            "MaxLag": metrics.max_lag,
+            "FetchErrors": metrics.fetch_errors,
+            "FailedPartitionsCount": metrics.failed_partitions_count,
+        }
+        found["fetchers"] = [
+            {
+                "leader": leader,
+                "id": fetcher_id,
+                "partitions": len(fetcher.states),
+                "requests_per_second": metrics.requests_per_second[leader, fetcher_id],
+                "bytes_per_second": metrics.bytes_per_second[leader, fetcher_id],
+            }
+            for (leader, fetcher_id), fetcher in manager.fetchers.fetchers.items()
+        ]
+        found["failed"] = [f"{topic}-{index}" for topic, index in sorted(manager.fetchers.failed)]
+        found["truncations"] = [
+            f"{cut.topic}-{cut.partition} cut from {cut.from_offset} to {cut.to_offset}: {cut.why}"
+            for cut in metrics.truncations[-_EVENTS_TOLD:]
+        ]
+    return found
+
+
+def snapshot_of_controller(core: Any) -> dict[str, Any]:
+    """Whether it is the active one, counts, and the last elections and changes of in-sync replicas."""
+    controller, active_id = core.controller, core.services.active_id
+    role = f"controller {controller.node_id} "
+    if controller.active:
+        role += f"is active with epoch {controller.epoch}"
+    else:
+        role += "stands by" if active_id == controller.node_id else f"stands by for {active_id}"
+    last = list(controller.events)[-_EVENTS_TOLD:]
+    return {
+        "role": role,
+        "counts": controller.metrics(),
+        "events": [str(each) for each in last],
+    }
+
+
+def lines(status: dict[str, Any]) -> list[str]:
+    """A snapshot as text."""
+    return [text for text, _ in _entries(status)]
+
+
+def _entries(status: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Each line, and what it tells as values."""
+    counts = status["counts"]
+    found: list[tuple[str, dict[str, Any]]] = []
+    if "role" in status:
+        found.append((status["role"], {}))
+    found.append(
+        (" ".join(f"{name}={value}" for name, value in counts.items()), {"counts": counts})
+    )
+    found += [(_partition_line(each), {"partition": each}) for each in status.get("partitions", ())]
+    found += [(_fetcher_line(each), {"fetcher": each}) for each in status.get("fetchers", ())]
+    failed = status.get("failed")
+    if failed:
+        found.append((f"not followed any more: {', '.join(failed)}", {"failed": failed}))
+    found += [(text, {}) for text in status.get("truncations", ())]
+    found += [(f"earlier: {text}", {}) for text in status.get("events", ())]
+    return found
+
+
+def _fetcher_line(fetcher: dict[str, Any]) -> str:
+    return (
+        f"fetches from {fetcher['leader']} (fetcher {fetcher['id']}): {fetcher['partitions']} partitions, "
+        f"{fetcher['requests_per_second']:.1f} requests/s, {fetcher['bytes_per_second']:.0f} bytes/s"
+    )
+
+
+def _partition_line(partition: dict[str, Any]) -> str:
+    name = f"{partition['topic']}-{partition['partition']}"
+    log = (
+        f"offsets {partition['log_start_offset']} to {partition['log_end_offset']}, "
+        f"high watermark {partition['high_watermark']}, {partition['size_bytes']} bytes"
+    )
+    epoch = f"leader epoch {partition['leader_epoch']}"
+    if not partition["leads"]:
+        return f"{name} follows {partition['leader_id']}, {epoch}: {log}"
+    isr = ",".join(map(str, partition["isr"]))
+    if partition["pending_isr"] is not None:
+        isr += f" (proposed: {','.join(map(str, partition['pending_isr']))})"
+    line = f"{name} leads, {epoch}, ISR {isr}: {log}"
+    for follower in partition["followers"]:
+        lag = "not known" if follower["lag"] < 0 else follower["lag"]
+        late = "" if follower["in_isr"] else ", not in sync"
+        line += f"; lag of {follower['broker_id']}: {lag}{late}"
+    return line
+
+
+def tell(node_id: int, status: dict[str, Any]) -> None:
+    """Writes a snapshot into the log; as JSON each line has its values, too."""
+    for text, values in _entries(status):
+        _log.info("%s", text, extra={"fields": {"node_id": node_id}, "values": values})

@@ -1,0 +1,16 @@
+"""From settings to running nodes: `kwire up`, `kwire node`, the supervisor of a cluster.
+
+`__all__` names the modules that other rooms may import.
+"""
+
+__all__ = [
+    "handles",
+    "initial_topics",
+    "node_command",
+    "node_runner",
+    "properties",
+    "settings",
+    "shape",
+    "supervisor",
+    "up",
+]

@@ -1,0 +1,340 @@
+"""One node of a cluster, to be started, stopped, killed, paused and asked: on this event loop, or in a process.
+
+Answers to no class of Kafka's. A node keeps its ports and its directory from one run to the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from contextlib import ExitStack, suppress
+
+from kwire.launch.node_runner import NodeRunner, NodeSettings, reachable
+from kwire.server.errors import NodeError, SettingsError
+from kwire.server.listeners import format_address
+from kwire.server.logs import event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_log = logging.getLogger(__name__)
+
+START_SECONDS = 30.0
+STOP_SECONDS = 15.0
+_MAX_ANSWER_BYTES = 16 << 20  # of a process to a question
+
+
+class NodeHandle:
+    """What is known of a node without asking it."""
+
+    def __init__(self, node_id: int, settings: NodeSettings) -> None:
+        self.node_id = node_id
+        self.settings = settings
+        self.address = ("", 0)  # to connect to from this machine
+        self.advertised = ""
+        self.paused = False
+
+    @property
+    def running(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def answers(self) -> bool:
+        """Whether it can be asked: it runs, and does not stand still."""
+        return self.running and not self.paused
+
+    @property
+    def log_dir(self) -> str:
+        """The directory of its logs, of several with commas between."""
+        return self.settings.data_dir
+
+    def expect(self, commands: list[str]) -> None:
+        """Commands of the network (NodeRunner.network) that hold when it starts the next time."""
+        self.settings.network = commands
+
+
+class ThreadHandle(NodeHandle):
+    """A node on this event loop."""
+
+    def __init__(
+        self, node_id: int, settings: NodeSettings, on_death: Callable[[int, int, str], None]
+    ) -> None:
+        """`on_death(node id, 1, why)`: the node has ended itself."""
+        super().__init__(node_id, settings)
+        self.runner: NodeRunner | None = None
+        self._on_death = on_death
+
+    @property
+    def running(self) -> bool:
+        return self.runner is not None
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    async def start(self) -> None:
+        runner = NodeRunner(self.settings)
+        await runner.start(wait_seconds=START_SECONDS)
+        self.runner = runner
+        runner.on_halted = self._halted
+        self.address, self.advertised = runner.address, runner.advertised
+        self.settings.values["listeners"] = runner.listeners
+        self.settings.again = True
+
+    def _halted(self, why: str) -> None:
+        self.paused = False
+        self.runner = None
+        self._on_death(self.node_id, 1, why)
+
+    async def stop(self, *, controlled: bool = True) -> None:
+        self.resume()
+        runner, self.runner = self.runner, None
+        if runner is not None:
+            await runner.stop(controlled=controlled)
+
+    async def notice_end(self) -> None:
+        """There is nothing that could end without being noticed."""
+
+    async def kill(self) -> None:
+        self.paused = False
+        runner, self.runner = self.runner, None
+        if runner is not None:
+            runner.kill()
+            await asyncio.sleep(0)
+
+    def pause(self) -> None:
+        """Stands still until `resume`."""
+        if self.runner is not None and not self.paused:
+            self.paused = True
+            self.runner.node.pause()
+
+    def resume(self) -> None:
+        """Undoes `pause`."""
+        if self.runner is not None and self.paused:
+            self.paused = False
+            self.runner.node.resume()
+
+    async def network(self, command: str) -> None:
+        """NodeRunner.network. ValueError for a command that makes no sense; NodeError when the node does not run."""
+        if self.runner is None:
+            raise NodeError(f"node {self.node_id} does not run")
+        _network_answered(self.runner.network(command))
+
+    async def ask(self, *question: object) -> Any:
+        """What a question of `inside.py` is answered with. KafkaError for what is refused; NodeError."""
+        if self.runner is None:
+            raise NodeError(f"node {self.node_id} does not run")
+        return _answered(self.runner.answer(json.dumps(question)))
+
+
+class ProcessHandle(NodeHandle):
+    """A node in a process of its own: `python -m kwire node …`."""
+
+    def __init__(
+        self,
+        node_id: int,
+        settings: NodeSettings,
+        log_options: list[str],
+        on_death: Callable[[int, int], None],
+    ) -> None:
+        """`on_death(node id, return code)`: the process has ended, and nobody here asked for that."""
+        super().__init__(node_id, settings)
+        self._log_options = log_options
+        self._on_death = on_death
+        self._process: asyncio.subprocess.Process | None = None
+        self._ending = False
+        self._asking = asyncio.Lock()
+        self._exchanges: set[asyncio.Task[str]] = set()
+        self.log_path: str | None = None  # for what it logs, instead of this process's stderr
+        self._watcher: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
+    @property
+    def pid(self) -> int:
+        return -1 if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        self._ending = self.paused = False
+        with ExitStack() as files:
+            log = None
+            if self.log_path is not None:
+                log = files.enter_context(open(self.log_path, "ab"))
+            self._process = process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "kwire",
+                *_arguments(self.node_id, self.settings),
+                *self._log_options,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                limit=_MAX_ANSWER_BYTES,
+                start_new_session=True,  # Ctrl-C is for the supervisor, who stops the nodes in order
+            )
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                line = (await process.stdout.readline()).decode().strip()
+        except BaseException as error:
+            await self.kill()
+            if isinstance(error, TimeoutError):
+                raise NodeError("it was not ready in time") from None
+            raise
+        word, _, rest = line.partition(" ")
+        if word != "ready":
+            await process.wait()
+            self._process = None
+            if word == "failed":
+                status, _, text = rest.partition(" ")
+                raise (SettingsError if status == "2" else NodeError)(text)
+            raise NodeError(f"its process ended with status {process.returncode}")
+        found = dict(item.split("=", 1) for item in rest.split(" "))
+        first = found["listeners"].split(",")[0].partition("://")[2]
+        self.address = reachable(first)
+        self.advertised = found["bootstrap"]
+        self.settings.values["listeners"] = found["listeners"]
+        self.settings.again = True
+        self._watcher = asyncio.get_running_loop().create_task(self._watch(process))
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        await process.wait()
+        if self._process is process:
+            self._process = None
+        if not self._ending:
+            self._on_death(self.node_id, process.returncode or 0)
+
+    async def notice_end(self) -> None:
+        """Takes note of a process that somebody has killed a moment ago, before the kernel's word has come here."""
+        process, watcher = self._process, self._watcher
+        if process is None or watcher is None:
+            return
+        with suppress(ChildProcessError):  # reaped, but not told yet
+            ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            if os.waitid(os.P_PID, process.pid, ended) is None:
+                return
+        await asyncio.shield(watcher)
+
+    async def stop(self, *, controlled: bool = True) -> None:
+        process = self._process
+        if process is None:
+            return
+        self.resume()
+        self._ending = True
+        if controlled:
+            process.send_signal(signal.SIGTERM)
+        else:
+            assert process.stdin is not None
+            process.stdin.close()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            event(_log, logging.WARNING, "node does not stop, killed", node_id=self.node_id)
+            await self.kill()
+        self._process = None
+        if process.returncode:
+            raise NodeError(f"node {self.node_id} stopped with status {process.returncode}")
+
+    async def kill(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        self._ending, self.paused = True, False
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        self._process = None
+
+    async def network(self, command: str) -> None:
+        """NodeRunner.network. ValueError for a command that makes no sense; NodeError when the node does not run."""
+        _network_answered(await self._ask(command))
+
+    async def ask(self, *question: object) -> Any:
+        """What a question of `inside.py` is answered with. KafkaError for what is refused; NodeError."""
+        return _answered(await self._ask(json.dumps(question)))
+
+    async def _ask(self, line: str) -> str:
+        # Answers come in the order of the questions: who gives up waiting must not leave his to the next.
+        exchange = asyncio.get_running_loop().create_task(self._exchange(line))
+        self._exchanges.add(exchange)
+        exchange.add_done_callback(self._exchanges.discard)
+        answer = await asyncio.shield(exchange)
+        if not answer:
+            raise NodeError(f"node {self.node_id} does not run")
+        return answer
+
+    async def _exchange(self, line: str) -> str:
+        """The answer to a line; "" when there is none."""
+        async with self._asking:
+            process = self._process
+            if process is None:
+                return ""
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(line.encode() + b"\n")
+            return (await process.stdout.readline()).decode().strip()
+
+    def pause(self) -> None:
+        """Stands still until `resume`."""
+        self.paused = self.running
+        self.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Undoes `pause`."""
+        self.paused = False
+        self.send_signal(signal.SIGCONT)
+
+    def send_signal(self, number: int) -> None:
+        """Any signal, if it runs."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
+
+Handle = ThreadHandle | ProcessHandle
+
+
+def _answered(answer: str) -> Any:
+    found = json.loads(answer)
+    if "error" in found:
+        from kwire.protocol.errors import ErrorCode, KafkaError
+
+        raise KafkaError(ErrorCode[found["error"]], found["message"])
+    return found["ok"]
+
+
+def _network_answered(answer: str) -> None:
+    if answer != "done":
+        raise ValueError(answer)
+
+
+def _arguments(node_id: int, settings: NodeSettings) -> list[str]:
+    arguments = ["node", "--supervised", "--id", str(node_id), "--roles", settings.role]
+    arguments += ["--brokers", str(settings.brokers), "--data-dir", settings.data_dir]
+    if settings.cluster_id is not None:
+        arguments += ["--cluster-id", settings.cluster_id]
+    if settings.controller is not None:
+        for controller_id, host, port in (settings.controller, *settings.more_controllers):
+            arguments += ["--controller", f"{controller_id}@{format_address(host, port)}"]
+    if settings.standby:
+        arguments.append("--standby")
+    if settings.as_version is not None:
+        arguments += ["--as-version", settings.as_version]
+    if settings.temporary:
+        arguments.append("--temporary")
+    if settings.again:
+        arguments.append("--again")
+    if settings.recent_requests:
+        arguments.append("--recent-requests")
+    for command in settings.network:
+        arguments += ["--network", command]
+    for key, value in settings.values.items():
+        arguments += ["-c", f"{key}={value}"]
+    return arguments

@@ -1,0 +1,117 @@
+"""`kwire dump-log`: the batches and records of log segments, in the spirit of kafka.tools.DumpLogSegments.
+What is beside them is in `dump_index`.
+
+Reads a file from start to end in pieces, never as a whole; a batch that is not what it claims to be ends the file's
+listing with a line that says where and why, and makes the exit status 1.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from kwire.protocol import records
+from kwire.protocol.errors import KafkaError
+
+_LOG_OVERHEAD = 12
+_BATCH_MAX = 1 << 30
+
+
+def dump_file(path: str, with_records: bool) -> int:
+    """Prints one file of a log; returns 1 when it is damaged or none. OSError when it cannot be read."""
+    name = os.path.basename(path)
+    for suffix in (".deleted", ".cleaned", ".swap"):
+        name = name.removesuffix(suffix)
+    if name.endswith(".log"):
+        print(f"{path}:")  # noqa: T201
+        return _dump_segment(path, with_records)
+    from kwire.tools.dump_index import dumper
+
+    dump = dumper(name)
+    if dump is None:
+        os.stat(path)
+        sys.stdout.flush()
+        print(f"kwire dump-log: not a file of a log: {path}", file=sys.stderr)  # noqa: T201
+        return 1
+    print(f"{path}:")  # noqa: T201
+    return dump(path)
+
+
+def _dump_segment(path: str, with_records: bool) -> int:
+    position = 0
+    with open(path, "rb") as file:
+        while prefix := file.read(_LOG_OVERHEAD + 5):
+            if not any(prefix):
+                print(f"{position}: zeros from here on (preallocated)")  # noqa: T201
+                return 0
+            size = int.from_bytes(prefix[8:12], "big", signed=True) + _LOG_OVERHEAD
+            if len(prefix) < 17 or not 17 <= size <= _BATCH_MAX:
+                return _damaged(position, "not the start of a batch")
+            data = prefix + file.read(size - len(prefix))
+            if len(data) < size:
+                return _damaged(position, f"{len(data)} bytes of a batch of {size}: cut off")
+            if data[16] < 2:
+                print(f"{position}: message set of magic {data[16]}, {size} bytes")  # noqa: T201
+            elif not _dump_batch(position, data, with_records):
+                return 1
+            position += size
+    return 0
+
+
+def _dump_batch(position: int, data: bytes, with_records: bool) -> bool:
+    try:
+        header = records.parse_header(data)
+        flags = [
+            word
+            for word, is_set in (
+                ("transactional", header.is_transactional),
+                ("control", header.is_control),
+                ("delete-horizon", header.has_delete_horizon),
+            )
+            if is_set
+        ]
+        producer = ""
+        if header.producer_id >= 0:
+            producer = f" producer={header.producer_id}/{header.producer_epoch} sequence={header.base_sequence}"
+        right = records.check_crc(data, header)
+        print(  # noqa: T201
+            f"{position}: offsets {header.base_offset}-{header.last_offset} count={header.count} size={header.size}"
+            f" epoch={header.partition_leader_epoch} {header.timestamp_type}={header.max_timestamp}"
+            f" codec={header.compression}{producer} {' '.join(flags)}{'' if right else ' CRC WRONG'}".rstrip()
+        )
+        if with_records and right:
+            for record in records.iter_records(data, header):
+                _dump_record(record, header.is_control)
+    except KafkaError as error:
+        _damaged(position, str(error))
+        return False
+    return right
+
+
+def _dump_record(record: records.Record, is_control: bool) -> None:
+    if is_control:
+        marker = records.parse_control_record(record)
+        name = {0: "ABORT", 1: "COMMIT"}.get(marker.type, str(marker.type))
+        print(f"  {record.offset} end of transaction: {name}")  # noqa: T201
+        return
+    headers = "".join(f" {key}={_text(value)}" for key, value in record.headers)
+    print(  # noqa: T201
+        f"  {record.offset} at={record.timestamp} key={_text(record.key)} value={_text(record.value)}"
+        + (f" headers:{headers}" if headers else "")
+    )
+
+
+def _text(data: bytes | None) -> str:
+    """Text where it is text, else Python's bytes literal."""
+    if data is None:
+        return "null"
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return repr(data)
+    return text if text.isprintable() else repr(data)
+
+
+def _damaged(position: int, reason: str) -> int:
+    print(f"{position}: DAMAGED: {reason}")  # noqa: T201
+    return 1

@@ -1,0 +1,33 @@
+"""`kwire config`: the broker's keys and values, and the keys that are accepted without effect."""
+
+from __future__ import annotations
+
+from kwire.launch.settings import UpSettings, config_values
+from kwire.replication.config.broker_config import BrokerConfig, ConfigError, is_used
+from kwire.replication.config.table import BROKER_KEYS
+from kwire.server.errors import SettingsError
+
+
+def show_config(config_path: str | None, overrides: dict[str, str], unused: bool) -> int:
+    """Prints key=value lines, those that somebody set first. With `unused`, keys that kwire does not act on."""
+    values = config_values(UpSettings(config_path=config_path, overrides=overrides))
+    try:
+        config = BrokerConfig(values)
+    except ConfigError as error:
+        raise SettingsError(str(error)) from None
+    lines: list[str] = []
+    if unused:
+        given = config_path is not None or bool(overrides)
+        keys = (
+            config.unused_keys() if given else [k for k in BROKER_KEYS if not is_used("broker", k)]
+        )
+        lines += keys
+        lines += [f"{key}  # not a key of Kafka's" for key in config.unknown_keys()]
+    else:
+        used = sorted(key for key in BROKER_KEYS if is_used("broker", key))
+        for key in sorted(used, key=lambda key: not config.is_set(key)):
+            text = config.text(key)
+            lines.append(f"{key}={'' if text is None else text}")
+    if lines:
+        print("\n".join(lines))  # noqa: T201
+    return 0

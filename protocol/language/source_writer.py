@@ -1,0 +1,92 @@
+"""What the writers of decoders and encoders share: lines, names, and the run of fixed-size items (see `compiler`)."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from kwire.protocol.errors import MalformedMessage
+from kwire.protocol.language.primitives import covers, parse_versions
+
+if TYPE_CHECKING:
+    from kwire.protocol.language.schema import Field, Message
+
+SMALL = 16
+"""Arrays of up to this many numbers use a layout made beforehand."""
+
+_layouts: dict[str, struct.Struct] = {}
+_small_arrays: dict[tuple[str, str], tuple[Any, ...]] = {}
+
+
+def layout(format: str) -> struct.Struct:
+    found = _layouts.get(format)
+    if found is None:
+        found = _layouts[format] = struct.Struct(">" + format)
+    return found
+
+
+def small_array(format: str, method: str) -> tuple[Any, ...]:
+    """Bound methods for arrays of 0 to SMALL numbers."""
+    key = format, method
+    if key not in _small_arrays:
+        _small_arrays[key] = tuple(
+            getattr(layout(f"{count}{format}"), method) for count in range(SMALL + 1)
+        )
+    return _small_arrays[key]
+
+
+class Writer:
+    """The source being written, the names it uses, and the run of fixed-size items not yet written."""
+
+    def __init__(self, cls: type[Message], version: int) -> None:
+        self.cls = cls
+        self.version = version
+        self.flexible = covers(cls.flexible, version)
+        self.lines: list[str] = []
+        self.indent = 2
+        self.names: dict[str, Any] = {}
+        self.run: list[tuple[str, str]] = []
+        self.count = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.indent + text)
+
+    def fresh(self, prefix: str) -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def constant(self, prefix: str, value: Any) -> str:
+        """A global name for the value; the same one for the same object."""
+        for name, known in self.names.items():
+            if known is value and name.startswith(prefix):
+                return name
+        name = self.fresh(prefix)
+        self.names[name] = value
+        return name
+
+    def function(self, head: str, tail: list[str]) -> Any:
+        what = f"{self.cls.__name__} v{self.version}"
+        source = "\n".join([head, "    try:", *self.lines, *tail])
+        self.names.update(error=struct.error, MalformedMessage=MalformedMessage, WHAT=what)
+        exec(compile(source, f"<{head[4:10]} of {what}>", "exec"), self.names)
+        return self.names[head[4:10]]
+
+    def present(self, field: Field) -> bool:
+        return field.versions is None or covers(parse_versions(field.versions), self.version)
+
+    def nullable(self, field: Field) -> bool:
+        return covers(parse_versions(field.nullable), self.version)
+
+    def compact(self, field: Field) -> bool:
+        return self.flexible and field.compact
+
+    def default(self, field: Field) -> str:
+        """An expression for the field's default."""
+        if field.default_is_fresh:
+            if field.struct is field.kind:
+                return self.constant("Default", field.kind) + "()"
+            return "[]"
+        value = field.default
+        if value is None or isinstance(value, (int, float, str)):
+            return repr(value)
+        return self.constant("default", value)

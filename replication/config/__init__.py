@@ -1,0 +1,6 @@
+"""Configuration: Kafka's table of keys, typed broker settings, what DescribeConfigs shows.
+
+`__all__` names the modules that other rooms may import.
+"""
+
+__all__ = ["auto_topics", "broker_config", "docs", "entries", "table"]

@@ -1,0 +1,460 @@
+"""Partitions at the controller: elections, changes of the ISR, preferred leaders.
+
+Answers to kafka.controller.ZkPartitionStateMachine and to KafkaController's alterPartitions,
+processReplicaLeaderElection and checkAndTriggerAutoLeaderRebalance. AlterPartition 0-3: v1 recovery state, v2 topic ids
+and new errors, v3 broker epochs of ISR members (KIP-903). ElectLeaders 0-2: v1 election types.
+
+Deliberate differences: AlterPartition also obeys KRaft's stricter rules (the sender leads, the ISR is part of the
+assignment and holds the leader). Invariant: an election raises the leader epoch, an accepted AlterPartition only the
+partition epoch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.controller import election
+from kwire.replication.controller.batch import RequestBatch
+from kwire.replication.controller.changes import Changes
+from kwire.replication.core.metadata import NO_LEADER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kwire.protocol.schemas.control_plane import (
+        AlterPartitionRequest,
+        AlterPartitionResponse,
+        AlterPartitionResponsePartitionData,
+        PartitionData,
+    )
+    from kwire.protocol.schemas.metadata import (
+        DescribeTopicPartitionsRequest,
+        DescribeTopicPartitionsResponse,
+    )
+    from kwire.protocol.schemas.topics import ElectLeadersRequest, ElectLeadersResponse
+    from kwire.replication.controller.controller import Controller
+    from kwire.replication.controller.state import PartitionState, TopicState
+
+_PREFERRED, _UNCLEAN = 0, 1  # ElectLeaders' types
+_FIRST_BALANCING_MS = 5000
+_NO_PARTITION = "This server does not host this topic-partition."
+
+
+class PartitionControl:
+    """Elections and ISR changes, on the controller's state."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    # --- what happens by itself -----------------------------------------------------------------------------------
+
+    def all(self) -> Iterator[tuple[TopicState, int, PartitionState]]:
+        """Every partition."""
+        for topic in self._controller.state.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                yield topic, index, partition
+
+    def without(self, topic: TopicState, index: int, broker_id: int, changes: Changes) -> None:
+        """A replica cannot be reached any more, or its disk failed: out of the ISR; if it led, somebody else does.
+
+        The controller must not count it among the living any more."""
+        partition = changes.current(topic, index)
+        if broker_id not in partition.isr:
+            return
+        if partition.leader == broker_id and self.elect(topic, index, changes):
+            # Kafka's controller takes the dead out of the ISR in the same election.
+            return
+        isr = [b for b in partition.isr if b != broker_id]
+        if not isr and not self._controller.config.eligible_leader_replicas_enable:
+            isr = partition.isr
+        if partition.leader != broker_id and isr == partition.isr:
+            return
+        leader = NO_LEADER if partition.leader == broker_id else partition.leader
+        bump = leader == NO_LEADER or self._controller.config.leader_epoch_bump_on_isr_shrink
+        state = partition.moved(leader=leader, isr=isr, leader_epoch=partition.leader_epoch + bump)
+        changes.move(topic, index, state, "leader lost" if leader == NO_LEADER else "replica lost")
+
+    def elect(
+        self, topic: TopicState, index: int, changes: Changes, *, force_unclean: bool = False
+    ) -> bool:
+        """An offline election (an unclean one where that is allowed or forced); False when nobody can lead."""
+        controller = self._controller
+        partition = changes.current(topic, index)
+        alive = controller.alive(topic.name, index)
+        if partition.leader_epoch == 0 and not partition.isr:
+            # Never had a leader: the first live replicas make it, as at its creation.
+            isr = [broker for broker in partition.replicas if broker in alive]
+            if isr:
+                state = partition.moved(leader=isr[0], isr=isr, leader_epoch=0)
+                changes.move(topic, index, state, "new")
+            return bool(isr)
+        why = election.OFFLINE
+        elected = election.offline(partition.replicas, partition.isr, alive, partition.recovering)
+        if elected is None and controller.config.eligible_leader_replicas_enable:
+            from kwire.replication.controller import eligible_leaders
+
+            found = eligible_leaders.elected(partition, alive)
+            if found is not None:
+                elected, why = found
+        if elected is None and (force_unclean or self._unclean_allowed(topic.name)):
+            why = election.UNCLEAN
+            elected = election.unclean(partition.replicas, alive)
+        return self.take_office(topic, index, elected, why, changes)
+
+    def take_office(
+        self,
+        topic: TopicState,
+        index: int,
+        elected: election.Elected | None,
+        why: str,
+        changes: Changes,
+    ) -> bool:
+        """What an election costs: both epochs. False without a winner: nothing changes."""
+        if elected is None:
+            return False
+        partition = changes.current(topic, index)
+        leader, isr, recovering = elected
+        state = partition.moved(
+            leader=leader,
+            isr=isr,
+            leader_epoch=partition.leader_epoch + 1,
+            recovering=recovering,
+        )
+        changes.move(topic, index, state, why)
+        return True
+
+    def _unclean_allowed(self, topic: str) -> bool:
+        return self._controller.configs.topic_log_config(topic).unclean_leader_election_enable
+
+    def elect_offline(self) -> Changes:
+        """Gives leaders to partitions without one, as far as possible. Journaled, not announced."""
+        changes = Changes(self._controller)
+        for topic, index, partition in self.all():
+            if partition.leader == NO_LEADER:
+                self.elect(topic, index, changes)
+        changes.commit()
+        return changes
+
+    def elect_where_allowed_now(self) -> None:
+        """A changed configuration may allow what was refused: looks again at partitions without a leader."""
+        self._announce(self.elect_offline())
+
+    # --- eligible leaders (KIP-966) ---------------------------------------------------------------------------------
+
+    def forget_eligible(self, broker_id: int) -> None:
+        """The broker has stopped uncleanly: whatever it had may be lost. Journaled; nobody need be told."""
+        changes = Changes(self._controller)
+        for topic, index, partition in self.all():
+            if broker_id in partition.elr:
+                changes.move(topic, index, partition, "unclean shutdown", unclean=(broker_id,))
+        changes.commit()
+
+    def review_eligible(self) -> None:
+        """min.insync.replicas may have changed: where enough are in sync now, the high watermark moves without those
+        that are not."""
+        if not self._controller.config.eligible_leader_replicas_enable:
+            return
+        changes = Changes(self._controller)
+        for topic, index, partition in self.all():
+            if partition.elr:
+                changes.move(topic, index, partition, "min.insync.replicas")
+        changes.commit()
+
+    def describe_eligible(
+        self, request: DescribeTopicPartitionsRequest, version: int
+    ) -> DescribeTopicPartitionsResponse:
+        """DescribeTopicPartitions v0 as far as brokers cannot answer it: the eligible leaders, where there are any."""
+        from kwire.protocol.schemas.metadata import (
+            DescribeTopicPartitionsResponse,
+            DescribeTopicPartitionsResponsePartition,
+            DescribeTopicPartitionsResponseTopic,
+        )
+
+        response = DescribeTopicPartitionsResponse()
+        names = {topic.name for topic in request.topics}
+        for topic in self._controller.state.topics.values():
+            if names and topic.name not in names:
+                continue
+            partitions = [
+                DescribeTopicPartitionsResponsePartition(
+                    partition_index=index,
+                    eligible_leader_replicas=partition.elr,
+                    last_known_elr=partition.last_known_elr,
+                )
+                for index, partition in enumerate(topic.partitions)
+                if partition.elr or partition.last_known_elr
+            ]
+            if partitions:
+                response.topics.append(
+                    DescribeTopicPartitionsResponseTopic(
+                        name=topic.name, topic_id=topic.topic_id, partitions=partitions
+                    )
+                )
+        return response
+
+    def _announce(self, changes: Changes) -> None:
+        if changes:
+            batch = RequestBatch(self._controller)
+            changes.add_to(batch)
+            batch.send()
+
+    # --- AlterPartition ---------------------------------------------------------------------------------------------
+
+    def alter_partition(
+        self, request: AlterPartitionRequest, version: int
+    ) -> AlterPartitionResponse:
+        """AlterPartition v0-3."""
+        from kwire.protocol.schemas.control_plane import (
+            AlterPartitionResponse,
+            AlterPartitionResponsePartitionData,
+            AlterPartitionResponseTopicData,
+        )
+
+        controller = self._controller
+        broker = controller.brokers.get(request.broker_id)
+        if broker is None or broker.epoch != request.broker_epoch:
+            return AlterPartitionResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
+        controller.registry.heard(broker)
+        response = AlterPartitionResponse()
+        changes = Changes(controller)
+        answers: list[tuple[TopicState, int, AlterPartitionResponsePartitionData]] = []
+        for data in request.topics:
+            name = (
+                controller.state.names_by_id.get(data.topic_id) if version >= 2 else data.topic_name
+            )
+            topic = controller.state.topics.get(name or "")
+            answered = AlterPartitionResponseTopicData(
+                topic_name=data.topic_name, topic_id=data.topic_id
+            )
+            response.topics.append(answered)
+            for wanted in data.partitions:
+                answer = AlterPartitionResponsePartitionData(partition_index=wanted.partition_index)
+                answered.partitions.append(answer)
+                try:
+                    if topic is None or not 0 <= wanted.partition_index < len(topic.partitions):
+                        raise KafkaError(
+                            ErrorCode.UNKNOWN_TOPIC_ID
+                            if version >= 2 and topic is None
+                            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        )
+                    self._alter_one(request.broker_id, topic, wanted, version, changes)
+                    answers.append((topic, wanted.partition_index, answer))
+                except KafkaError as error:
+                    answer.error_code = int(error.code)
+        changes.commit()
+        for topic, index, answer in answers:
+            state = topic.partitions[index]
+            answer.leader_id, answer.leader_epoch = state.leader, state.leader_epoch
+            answer.isr, answer.partition_epoch = state.isr, state.partition_epoch
+            answer.leader_recovery_state = int(state.recovering)
+        if changes:
+            batch = RequestBatch(controller)
+            for topic, index, _ in answers:
+                batch.news(topic, index)
+            batch.send()
+            for topic, index, _ in answers:
+                if topic.partitions[index].reassigning:
+                    controller.reassignments.check(topic, index)
+        return response
+
+    def _alter_one(
+        self, sender: int, topic: TopicState, wanted: PartitionData, version: int, changes: Changes
+    ) -> None:
+        index = wanted.partition_index
+        partition = changes.current(topic, index)
+        if version >= 3:
+            members = {state.broker_id: state.broker_epoch for state in wanted.new_isr_with_epochs}
+            isr = [state.broker_id for state in wanted.new_isr_with_epochs]
+        else:
+            isr = list(wanted.new_isr)
+            members = dict.fromkeys(isr, -1)
+        recovering = wanted.leader_recovery_state == 1
+        if (
+            wanted.leader_epoch > partition.leader_epoch
+            or wanted.partition_epoch > partition.partition_epoch
+        ):
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)  # this one knows less than the sender
+        if wanted.leader_epoch < partition.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        if sender != partition.leader:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if isr == partition.isr and recovering == partition.recovering:
+            return  # a request whose answer was lost
+        if wanted.partition_epoch < partition.partition_epoch:
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
+        if (
+            (recovering and (len(isr) > 1 or not partition.recovering))
+            or len(members) != len(isr)
+            or not members.keys() <= set(partition.replicas)
+            or sender not in members
+        ):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        for member, epoch in members.items():
+            broker = self._controller.brokers.get(member)
+            if (
+                broker is None
+                or not self._controller.is_online(member, topic.name, index)
+                or epoch not in (-1, broker.epoch)
+            ):
+                raise KafkaError(
+                    ErrorCode.INELIGIBLE_REPLICA
+                    if version >= 2
+                    else ErrorCode.OPERATION_NOT_ATTEMPTED
+                )
+        state = partition.moved(
+            leader=partition.leader,
+            isr=isr,
+            leader_epoch=partition.leader_epoch,
+            recovering=recovering,
+        )
+        changes.move(topic, index, state, "asked by the leader")
+
+    # --- ElectLeaders -----------------------------------------------------------------------------------------------
+
+    def elect_leaders(self, request: ElectLeadersRequest, version: int) -> ElectLeadersResponse:
+        """ElectLeaders v0-2."""
+        from kwire.protocol.schemas.topics import (
+            ElectLeadersResponse,
+            PartitionResult,
+            ReplicaElectionResult,
+        )
+
+        kind = request.election_type if version >= 1 else _PREFERRED
+        if kind not in (_PREFERRED, _UNCLEAN):
+            from kwire.replication.controller.answers import refusal
+
+            message = f"Unknown election type {kind}"
+            return refusal(request, version, ErrorCode.INVALID_REQUEST, message)  # type: ignore[return-value]  # an ElectLeadersResponse
+        wanted: Iterable[tuple[str, int]]
+        if request.topic_partitions is None:
+            wanted = ((topic.name, index) for topic, index, _ in self.all())
+        else:
+            wanted = dict.fromkeys(
+                (named.topic, index)
+                for named in request.topic_partitions
+                for index in named.partitions
+            )
+        changes = Changes(self._controller)
+        results: dict[str, ReplicaElectionResult] = {}
+        for name, index in wanted:
+            result = PartitionResult(partition_id=index, error_message=None)
+            try:
+                self._elect_asked(name, index, kind, changes)
+            except KafkaError as error:
+                if request.topic_partitions is None and error.code is ErrorCode.ELECTION_NOT_NEEDED:
+                    continue  # who asks for all hears of what was done or failed
+                result.error_code, result.error_message = int(error.code), error.message
+            of_topic = results.setdefault(name, ReplicaElectionResult(topic=name))
+            of_topic.partition_result.append(result)
+        changes.commit()
+        self._announce(changes)
+        return ElectLeadersResponse(replica_election_results=list(results.values()))
+
+    def _elect_asked(self, name: str, index: int, kind: int, changes: Changes) -> None:
+        controller = self._controller
+        topic = controller.state.topics.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+        partition = changes.current(topic, index)
+        alive = controller.alive(name, index)
+        if kind == _PREFERRED:
+            needed = partition.leader != partition.replicas[0]
+        else:
+            needed = partition.leader == NO_LEADER
+        if not needed:
+            raise KafkaError(
+                ErrorCode.ELECTION_NOT_NEEDED,
+                f"Leader election not needed for topic partition {name}-{index}.",
+            )
+        if kind == _UNCLEAN:
+            if not self.elect(topic, index, changes, force_unclean=True):
+                raise KafkaError(
+                    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+                    f"No living replica of {name}-{index} could be elected.",
+                )
+            return
+        elected = election.preferred(partition.replicas, partition.isr, alive, partition.recovering)
+        if not self.take_office(topic, index, elected, election.PREFERRED, changes):
+            raise KafkaError(
+                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+                f"The preferred leader of {name}-{index} is not alive and in sync.",
+            )
+
+    def appoint(self, name: str, index: int, leader: int, unclean: bool) -> None:
+        """Makes a given replica the leader, for tests that script who leads; nothing happens when it does already.
+
+        Kafka has no request for that. A living member of the ISR takes over as in a preferred election; a living
+        replica outside it only with `unclean`, and then it is the ISR. ELIGIBLE_LEADERS_NOT_AVAILABLE otherwise."""
+        controller = self._controller
+        topic = controller.state.topics.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}"
+            )
+        changes = Changes(controller)
+        partition = changes.current(topic, index)
+        if partition.leader == leader:
+            return
+        alive = controller.alive(name, index)
+        if leader not in partition.replicas or leader not in alive:
+            why = "is not alive" if leader in partition.replicas else "is no replica"
+            raise KafkaError(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+                f"broker {leader} cannot lead {name}-{index}, it {why}: the replicas are"
+                f" {partition.replicas}, alive {sorted(set(partition.replicas) & set(alive))}",
+            )
+        if leader in partition.isr:
+            elected = leader, list(partition.isr), partition.recovering
+            why = election.PREFERRED
+        elif unclean:
+            elected, why = (leader, [leader], True), election.UNCLEAN
+        else:
+            raise KafkaError(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+                f"broker {leader} cannot lead {name}-{index} without loss: the ISR is {partition.isr}",
+            )
+        self.take_office(topic, index, elected, why, changes)
+        changes.commit()
+        self._announce(changes)
+
+    # --- balance ------------------------------------------------------------------------------------------------------
+
+    def schedule_balancing(self) -> None:
+        """leader.imbalance.check.interval.seconds, the first time after five seconds."""
+        if self._controller.config.auto_leader_rebalance_enable:
+            self._schedule_balancing(_FIRST_BALANCING_MS)
+
+    def _schedule_balancing(self, delay_ms: int) -> None:
+        controller = self._controller
+        if controller.timers is not None and controller.active:
+            controller.timers.schedule(
+                ("controller", "balance"), controller.now_ms + delay_ms, self._balance_again
+            )
+
+    def _balance_again(self) -> None:
+        self._controller.step_alone(self.balance)
+        seconds = self._controller.config.leader_imbalance_check_interval_seconds
+        self._schedule_balancing(seconds * 1000)
+
+    def balance(self) -> None:
+        """Preferred elections for brokers that lead too little of what they should."""
+        controller = self._controller
+        should_lead: dict[int, list[tuple[TopicState, int]]] = {}
+        for topic, index, partition in self.all():
+            should_lead.setdefault(partition.replicas[0], []).append((topic, index))
+        changes = Changes(controller)
+        limit = controller.config.leader_imbalance_per_broker_percentage
+        for broker_id, partitions in should_lead.items():
+            if broker_id not in controller.registry.eligible:
+                continue
+            others = [(t, i) for t, i in partitions if t.partitions[i].leader != broker_id]
+            if 100 * len(others) <= limit * len(partitions):
+                continue
+            for topic, index in others:
+                state = topic.partitions[index]
+                alive = controller.alive(topic.name, index)
+                elected = election.preferred(state.replicas, state.isr, alive, state.recovering)
+                self.take_office(topic, index, elected, election.PREFERRED, changes)
+        changes.commit()
+        self._announce(changes)

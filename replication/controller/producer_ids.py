@@ -1,0 +1,79 @@
+"""Producer ids: a broker takes them in blocks, so that no id is ever given twice, across restarts and brokers.
+
+Answers to RPCProducerIdManager (the taking side) and ProducerIdControlManager (the giving side; AllocateProducerIds).
+The giver writes the end of a block to disk before it hands the block out; what a killed broker had left of one is lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kwire.replication.core.log_store import LogStore
+
+BLOCK_SIZE: Final = 1000
+MAX_PRODUCER_ID: Final = (1 << 63) - 1
+FILE_NAME: Final = "producer-id-block"
+
+
+class ProducerIdBlocks:
+    """Gives out blocks of ids; its only state is where the next block begins, in one small file of the log store."""
+
+    __slots__ = ("_next_id", "_store")
+
+    def __init__(self, store: LogStore) -> None:
+        """The file is read with the first block: most runs need no producer id at start."""
+        self._store = store
+        self._next_id: int | None = None
+
+    def __call__(self) -> tuple[int, int]:
+        """(first id, count) of a new block. Raises KAFKA_STORAGE_ERROR, and UNKNOWN_SERVER_ERROR at the end of all."""
+        first = self._read() if self._next_id is None else self._next_id
+        if first > MAX_PRODUCER_ID - BLOCK_SIZE:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids are used up")
+        try:
+            self._store.write_file(FILE_NAME, b"0\n%d\n" % (first + BLOCK_SIZE))
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self._next_id = first + BLOCK_SIZE
+        return first, BLOCK_SIZE
+
+    def _read(self) -> int:
+        try:
+            if not self._store.exists(FILE_NAME):
+                return 0
+            version, next_id = self._store.read_file(FILE_NAME).split()
+            if version != b"0" or int(next_id) < 0:
+                raise ValueError
+            return int(next_id)
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        except ValueError:
+            # To begin again at 0 would give ids twice.
+            message = f"{FILE_NAME} is malformed"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from None
+
+
+class ProducerIds:
+    """The ids of one broker, taken from `next_block` as needed."""
+
+    __slots__ = ("_end", "_next", "_next_block")
+
+    def __init__(self, next_block: Callable[[], tuple[int, int]]) -> None:
+        """`next_block`: → (first id, count); ProducerIdBlocks, or later the controller's answer."""
+        self._next_block = next_block
+        self._next = 0
+        self._end = 0
+
+    def generate(self) -> int:
+        """An id that was never given before."""
+        if self._next >= self._end:
+            first, count = self._next_block()
+            self._next, self._end = first, first + count
+        producer_id = self._next
+        self._next += 1
+        return producer_id

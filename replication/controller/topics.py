@@ -1,0 +1,454 @@
+"""Topics at the controller: creation, deletion, more partitions.
+
+Answers to KRaft's ReplicationControlManager (3.9: its checks, their order and their texts), with the replica placement
+of `placement.py`. What a request refuses for one topic does not keep the others from being done.
+
+Left out: create.topic.policy.class.name, quotas on controller mutations. A time-out of the request has no meaning here:
+the controller is done when this is (`Controller.submit` waits for the brokers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.config.entries import effective_topic_config
+from kwire.replication.controller import deletion as controller_deletion
+from kwire.replication.controller.placement import assign_replicas, check_manual_assignment
+from kwire.replication.controller.state import (
+    PartitionState,
+    Record,
+    TopicState,
+    config_record,
+    partition_record,
+    topic_record,
+)
+from kwire.replication.core.metadata import (
+    TOPIC_RESOURCE,
+    ZERO_UUID,
+)
+
+if TYPE_CHECKING:
+    from kwire.protocol.schemas.topics import (
+        CreatableTopic,
+        CreatableTopicConfigs,
+        CreatableTopicResult,
+        CreatePartitionsRequest,
+        CreatePartitionsResponse,
+        CreatePartitionsTopic,
+        CreateTopicsRequest,
+        CreateTopicsResponse,
+        DeletableTopicResult,
+        DeleteTopicsRequest,
+        DeleteTopicsResponse,
+    )
+    from kwire.replication.controller.controller import Controller
+
+_MAX_NAME_LENGTH = 249
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_CLUSTER_METADATA = "__cluster_metadata"  # the log of KRaft's controllers, which is no topic
+_MAX_PARTITIONS_PER_BATCH = 10_000  # KRaft's limit of one controller operation
+
+_NameAndId = tuple["str | None", bytes]
+_Item = TypeVar("_Item", bound=Hashable)
+
+UNKNOWN_TOPIC = "This server does not host this topic-partition."
+UNKNOWN_ID = "This server does not host this topic ID."
+
+
+def topic_name_problem(name: str) -> str | None:
+    """Why a topic cannot have this name, in the words of org.apache.kafka.common.internals.Topic; None when it can."""
+    if not name:
+        return "Topic name is invalid: the empty string is not allowed"
+    if name in (".", ".."):
+        return f"Topic name is invalid: '{name}' is not allowed"
+    if len(name) > _MAX_NAME_LENGTH:
+        return (
+            f"Topic name is invalid: the length of '{name}' is longer than "
+            f"the max allowed length {_MAX_NAME_LENGTH}"
+        )
+    if not _NAME_CHARACTERS.issuperset(name):
+        return (
+            f"Topic name is invalid: '{name}' contains one or more characters other than "
+            "ASCII alphanumerics, '.', '_' and '-'"
+        )
+    return None
+
+
+class TopicControl:
+    """Handles what clients ask of topics, on the controller's state."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._default_configs: tuple[object, list[CreatableTopicConfigs]] | None = None
+
+    # --- create -------------------------------------------------------------------------------------------------
+
+    def create_topics(self, request: CreateTopicsRequest, version: int) -> CreateTopicsResponse:
+        """CreateTopics v0-7."""
+        from kwire.protocol.schemas.topics import CreatableTopicResult, CreateTopicsResponse
+
+        repeated = _repeated(topic.name for topic in request.topics)
+        refused: set[str] = set()
+        results: list[CreatableTopicResult] = []
+        created: list[TopicState] = []
+        for topic in request.topics:
+            if topic.name in refused:
+                continue
+            try:
+                if topic.name in repeated:
+                    refused.add(topic.name)
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                if topic.name == _CLUSTER_METADATA:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST,
+                        f"Creation of internal topic {_CLUSTER_METADATA} is prohibited.",
+                    )
+                state, overrides = self._plan(topic)
+                if not request.validate_only:
+                    self._create(state, overrides)
+                    created.append(state)
+            except KafkaError as error:
+                code, message = int(error.code), error.message
+                results.append(
+                    CreatableTopicResult(name=topic.name, error_code=code, error_message=message)
+                )
+            else:
+                results.append(
+                    CreatableTopicResult(
+                        name=topic.name,
+                        topic_id=state.topic_id,
+                        error_message=None,
+                        num_partitions=len(state.partitions),
+                        replication_factor=len(state.partitions[0].replicas),
+                        configs=self._result_configs(overrides) if version >= 5 else [],
+                    )
+                )
+        self._controller.announce_new(created)
+        return CreateTopicsResponse(topics=results)
+
+    def create_auto(self, name: str) -> TopicState:
+        """Creates a topic that a client (or a coordinator) needs: defaults, or an internal topic's own settings.
+
+        Returns the topic that is there already, too. KafkaError says why it cannot be."""
+        from kwire.protocol.schemas.topics import CreatableTopic
+        from kwire.replication.config.auto_topics import auto_topic_settings
+
+        existing = self._controller.state.topics.get(name)
+        if existing is not None:
+            return existing
+        partitions, replication_factor, overrides = auto_topic_settings(
+            self._controller.config, name
+        )
+        topic = CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=replication_factor
+        )
+        state, _ = self._plan(topic)
+        self._create(state, overrides)
+        self._controller.announce_new([state])
+        return state
+
+    def _plan(self, topic: CreatableTopic) -> tuple[TopicState, dict[str, str]]:
+        """Checks everything about a new topic and decides its shape; nothing is changed yet."""
+        controller = self._controller
+        name = topic.name
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if name in controller.state.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        shape = name.replace(".", "_")
+        other = controller.state.collision_names.get(shape)
+        if other is not None:
+            message = f"Topic '{name}' collides with existing topic: {other}"
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+        overrides = controller.configs.checked_topic_config(
+            {config.name: config.value for config in topic.configs}
+        )
+        if topic.assignments:
+            partitions = self._manual_partitions(topic)
+        else:
+            partitions = self._placed_partitions(topic)
+        return TopicState(name, self._new_topic_id(), partitions), overrides
+
+    def _manual_partitions(self, topic: CreatableTopic) -> list[PartitionState]:
+        prefix = "A manual partition assignment was specified, but"
+        if topic.replication_factor != -1:
+            message = f"{prefix} replication factor was not set to -1."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        if topic.num_partitions != -1:
+            message = f"{prefix} numPartitions was not set to -1."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        registered = sorted(self._controller.state.broker_epochs)  # alive or not
+        replicas_of: dict[int, list[int]] = {}
+        replication_factor = None
+        for assignment in topic.assignments:
+            index = assignment.partition_index
+            if index in replicas_of:
+                message = f"Found multiple manual partition assignments for partition {index}"
+                raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+            check_manual_assignment(assignment.broker_ids, registered, replication_factor)
+            replication_factor = len(assignment.broker_ids)
+            replicas_of[index] = assignment.broker_ids
+        if sorted(replicas_of) != list(range(len(replicas_of))):
+            message = "partitions should be a consecutive 0-based integer sequence"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        return [
+            self._controller.new_partition(replicas_of[index]) for index in range(len(replicas_of))
+        ]
+
+    def _placed_partitions(self, topic: CreatableTopic) -> list[PartitionState]:
+        controller = self._controller
+        count, factor = topic.num_partitions, topic.replication_factor
+        if factor < -1 or factor == 0:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "Replication factor must be larger than 0, or -1 to use the default value.",
+            )
+        if count < -1 or count == 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                "Number of partitions was set to an invalid non-positive value.",
+            )
+        count = controller.config.num_partitions if count == -1 else count
+        factor = controller.config.default_replication_factor if factor == -1 else factor
+        _check_batch_size(count)
+        replicas = assign_replicas(
+            controller.racks(), count, factor, controller.random, down=self._down()
+        )
+        return [controller.new_partition(r) for r in replicas]
+
+    def _new_topic_id(self) -> bytes:
+        """A random UUID as Kafka's: never one of the reserved, never one that starts with "-" in base64url."""
+        while True:
+            number = self._controller.random.getrandbits(128)
+            topic_id = bytearray(number.to_bytes(16, "big"))
+            topic_id[6] = topic_id[6] & 0x0F | 0x40
+            topic_id[8] = topic_id[8] & 0x3F | 0x80
+            if topic_id[0] >> 2 != 62:  # the sextet that base64url writes as "-"
+                return bytes(topic_id)
+
+    def _create(self, topic: TopicState, overrides: Mapping[str, str]) -> None:
+        records: list[Record] = [topic_record(topic.name, topic.topic_id, topic.partitions)]
+        if overrides:
+            records.append(config_record(TOPIC_RESOURCE, topic.name, overrides))
+        controller = self._controller
+        controller.commit(records)
+        if controller.report is not None:
+            replicas = len(topic.partitions[0].replicas)
+            controller.say(
+                f"{topic.name} has been created: {len(topic.partitions)} partitions, replication factor {replicas}"
+            )
+        if overrides:
+            controller.config_changed(TOPIC_RESOURCE, topic.name, overrides)
+
+    def _result_configs(self, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        """What the new topic's configuration is (KIP-525). The list without overrides is made once."""
+        default = self._controller.config.log_config()  # another object after each dynamic change
+        if not overrides and self._default_configs and self._default_configs[0] is default:
+            return self._default_configs[1]
+        from kwire.protocol.schemas.topics import CreatableTopicConfigs
+
+        result = [
+            CreatableTopicConfigs(name=name, value=value, config_source=source)
+            for name, value, source in effective_topic_config(overrides, self._controller.config)
+        ]
+        if not overrides:
+            self._default_configs = default, result
+        return result
+
+    # --- delete -------------------------------------------------------------------------------------------------
+
+    def delete_topics(self, request: DeleteTopicsRequest, version: int) -> DeleteTopicsResponse:
+        """DeleteTopics v0-6."""
+        from kwire.protocol.schemas.topics import DeleteTopicsResponse
+
+        if version >= 6:
+            wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+        else:
+            wanted = [(name, ZERO_UUID) for name in request.topic_names]
+        if not self._controller.config.delete_topic_enable:
+            code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
+            message = "Topic deletion is disabled."
+            return DeleteTopicsResponse(
+                responses=[_deleted(name, i, KafkaError(code, message)) for name, i in wanted]
+            )
+        # What is named twice is refused and answered once.
+        distinct = dict.fromkeys(wanted)
+        repeated = _repeated(wanted)
+        deleted: list[TopicState] = []
+        configured = {
+            name for kind, name in self._controller.state.configs if kind == TOPIC_RESOURCE
+        }
+        responses = [
+            self._delete_one(name, topic_id, distinct, repeated, deleted)
+            for name, topic_id in distinct
+            if not self._is_named_too(name, topic_id, distinct)
+        ]
+        controller_deletion.announce(self._controller, deleted, configured)
+        return DeleteTopicsResponse(responses=responses)
+
+    def _is_named_too(
+        self, name: str | None, topic_id: bytes, wanted: Mapping[_NameAndId, None]
+    ) -> bool:
+        """The topic behind this id is in the request by its name as well."""
+        known = self._controller.state.names_by_id.get(topic_id) if name is None else None
+        return known is not None and (known, ZERO_UUID) in wanted
+
+    def _delete_one(
+        self,
+        name: str | None,
+        topic_id: bytes,
+        wanted: Mapping[_NameAndId, None],
+        repeated: set[_NameAndId],
+        deleted: list[TopicState],
+    ) -> DeletableTopicResult:
+        state = self._controller.state
+        try:
+            if name is None and topic_id == ZERO_UUID:
+                message = "Neither topic name nor id were specified."
+                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+            if name is not None and topic_id != ZERO_UUID:
+                message = "You may not specify both topic name and topic id."
+                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+            if (name, topic_id) in repeated:
+                word = "name" if name is not None else "id"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {word}.")
+            if name is None:
+                found = state.names_by_id.get(topic_id)
+                if found is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, UNKNOWN_ID)
+                name = found
+            topic = self._controller.topic(name)
+            if (None, topic.topic_id) in wanted and topic_id == ZERO_UUID:
+                topic_id = topic.topic_id
+                message = "The provided topic name maps to an ID that was already supplied."
+                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+            controller_deletion.forget(self._controller, topic)
+            deleted.append(topic)
+        except KafkaError as error:
+            return _deleted(name, topic_id, error)
+        return _deleted(name, topic.topic_id, None)
+
+    # --- more partitions ----------------------------------------------------------------------------------------
+
+    def create_partitions(
+        self, request: CreatePartitionsRequest, version: int
+    ) -> CreatePartitionsResponse:
+        """CreatePartitions v0-3."""
+        from kwire.protocol.schemas.topics import (
+            CreatePartitionsResponse,
+            CreatePartitionsTopicResult,
+        )
+
+        repeated = _repeated(topic.name for topic in request.topics)
+        refused: set[str] = set()
+        results: list[CreatePartitionsTopicResult] = []
+        for topic in request.topics:
+            if topic.name in refused:
+                continue
+            result = CreatePartitionsTopicResult(name=topic.name)
+            try:
+                if topic.name in repeated:
+                    refused.add(topic.name)
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                self._add_partitions(topic, request.validate_only)
+            except KafkaError as error:
+                result.error_code, result.error_message = int(error.code), error.message
+            results.append(result)
+        return CreatePartitionsResponse(results=results)
+
+    def _add_partitions(self, request: CreatePartitionsTopic, validate_only: bool) -> None:
+        controller = self._controller
+        topic = controller.state.topics.get(request.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # without a text, as Kafka here
+        current = len(topic.partitions)
+        if request.count == current:
+            message = f"Topic already has {current} partition(s)."
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+        if request.count < current:
+            message = (
+                f"The topic {topic.name} currently has {current} partition(s); "
+                f"{request.count} would not be an increase."
+            )
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+        added = request.count - current
+        factor = len(topic.partitions[0].original)
+        if request.assignments is not None:
+            replicas = self._manual_additions(request, added, factor)
+        else:
+            _check_batch_size(added)
+            replicas = assign_replicas(
+                controller.racks(),
+                added,
+                factor,
+                controller.random,
+                first_partition=current,
+                start_index=self._start_index(topic),
+                down=self._down(),
+            )
+        if validate_only:
+            return
+        controller.commit(
+            [
+                partition_record(topic, index, controller.new_partition(r))
+                for index, r in enumerate(replicas, current)
+            ]
+        )
+        controller.announce_new([topic], current)
+
+    def _manual_additions(
+        self, request: CreatePartitionsTopic, added: int, factor: int
+    ) -> list[list[int]]:
+        assignments = request.assignments or []
+        if len(assignments) != added:
+            message = (
+                f"Attempted to add {added} additional partition(s), but only "
+                f"{len(assignments)} assignment(s) were specified."
+            )
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        registered = sorted(self._controller.state.broker_epochs)
+        for assignment in assignments:
+            check_manual_assignment(assignment.broker_ids, registered, factor)
+        return [assignment.broker_ids for assignment in assignments]
+
+    def _down(self) -> list[int]:
+        """Registered brokers that do not live, or are about to stop."""
+        controller = self._controller
+        return sorted(controller.state.broker_epochs.keys() - controller.registry.eligible)
+
+    def _start_index(self, topic: TopicState) -> int:
+        """AdminUtils: the walk goes on from the broker that partition 0 began with, or the next one that lives."""
+        first = topic.partitions[0].replicas[0]
+        ids = sorted(broker_id for broker_id, _ in self._controller.racks())
+        return next((index for index, broker_id in enumerate(ids) if broker_id >= first), 0)
+
+
+def _repeated(items: Iterable[_Item]) -> set[_Item]:
+    """What occurs more than once."""
+    seen: set[_Item] = set()
+    result: set[_Item] = set()
+    for item in items:
+        (result if item in seen else seen).add(item)
+    return result
+
+
+def _check_batch_size(partitions: int) -> None:
+    if partitions > _MAX_PARTITIONS_PER_BATCH:
+        message = (
+            "Excessively large number of partitions per request. "
+            f"At most {_MAX_PARTITIONS_PER_BATCH} can be created at once."
+        )
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+
+
+def _deleted(name: str | None, topic_id: bytes, error: KafkaError | None) -> DeletableTopicResult:
+    from kwire.protocol.schemas.topics import DeletableTopicResult
+
+    if error is None:
+        return DeletableTopicResult(name=name, topic_id=topic_id)
+    return DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=int(error.code), error_message=error.message
+    )

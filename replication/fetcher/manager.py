@@ -1,0 +1,258 @@
+"""All fetchers of a broker: which leader's which fetcher follows which partition; what failed; what was cut.
+
+Answers to kafka.server.{AbstractFetcherManager,ReplicaFetcherManager,FailedPartitions}. A fetcher is made for a leader
+and a number (a stable hash of the partition, modulo num.replica.fetchers), and serves all partitions of both.
+
+Invariants (I27): a followed partition is with exactly one fetcher or in `failed`; one that is led is with none, if the
+ReplicaManager says so by `remove`; after `close_idle` no fetcher is without partitions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from kwire.replication.fetcher.fetcher import DIVERGING_EPOCH_VERSION, ReplicaFetcher
+from kwire.replication.log.truncation import TruncationEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kwire.replication.config.broker_config import BrokerConfig
+    from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.peers import Peers
+    from kwire.replication.fetcher.state import PartitionFetchState
+    from kwire.replication.log.log import Log
+    from kwire.replication.replica.manager import ReplicaManager
+    from kwire.replication.replica.partition import Partition
+
+TopicPartition = tuple[str, int]
+
+FETCH_VERSION = 17
+_EVENTS_KEPT = 64
+
+
+class FetcherMetrics:
+    """Kafka's names in snake_case. Lags in records; a partition that was not answered yet has none."""
+
+    __slots__ = (
+        "bytes_per_second",
+        "consumer_lag",
+        "dead_thread_count",
+        "failed_partitions_count",
+        "fetch_errors",
+        "max_lag",
+        "min_fetch_rate",
+        "requests_per_second",
+        "truncations",
+    )
+
+    def __init__(self) -> None:
+        self.max_lag = 0
+        self.min_fetch_rate = 0.0
+        self.failed_partitions_count = 0
+        self.fetch_errors = 0
+        self.dead_thread_count = 0
+        self.consumer_lag: dict[TopicPartition, int] = {}
+        self.requests_per_second: dict[tuple[int, int], float] = {}
+        self.bytes_per_second: dict[tuple[int, int], float] = {}
+        self.truncations: list[TruncationEvent] = []
+        """The last ones, the oldest first."""
+
+
+class ReplicaFetcherManager:
+    """See the module. Attributes are read by fetchers; `fetchers` by (leader, fetcher id)."""
+
+    def __init__(
+        self,
+        host: ReplicaManager,
+        peers: Peers,
+        clock: Clock,
+        timers: Timers,
+        config: BrokerConfig,
+        *,
+        log_truncated: Callable[[Log, int], None] | None = None,
+        report: Callable[[str], None] | None = None,
+        fetch_version: int = FETCH_VERSION,
+    ) -> None:
+        """`log_truncated(log, offset)`: a log was cut (for LogCleaner.log_truncated). `report` is told what an operator
+        wants to know. `fetch_version` below 12: leaders of before KIP-595, which are asked by OffsetForLeaderEpoch."""
+        self.host = host
+        self.peers = peers
+        self.clock = clock
+        self.timers = timers
+        self.config = config
+        self.report = report
+        self.log_truncated = log_truncated
+        self.fetch_version = fetch_version
+        self.truncates_on_fetch = fetch_version >= DIVERGING_EPOCH_VERSION
+        self.failed: set[TopicPartition] = set()
+        """Followed in vain: until the controller names a leader again."""
+        self.fetch_errors = 0
+        """Since the start: answers that a partition could not go on with, a lost connection once a partition."""
+        self.fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
+        self.truncations: deque[TruncationEvent] = deque(maxlen=_EVENTS_KEPT)
+        self._by_partition: dict[TopicPartition, ReplicaFetcher] = {}
+        self._session_ids: dict[tuple[int, int], int] = {}
+        self._closed = False
+        config.listeners_of_change.append(self._config_changed)
+
+    # What the ReplicaManager says
+
+    def add_follower(self, partition: Partition) -> None:
+        """The partition follows `partition.leader_id` in `partition.leader_epoch` from now on.
+
+        From its log end on when its log has epochs, so that the leader can tell where it left; else from its high
+        watermark on. Known in this epoch already: nothing changes. The leader is asked by `close_idle` at the latest,
+        which ends every LeaderAndIsr, or with the next tick.
+        """
+        if self._closed:
+            return
+        log = partition.log
+        has_epochs = self.truncates_on_fetch and log.leader_epochs.latest_epoch >= 0
+        self.failed.discard(partition.key)
+        fetcher = self._fetcher(partition.leader_id, partition.key)
+        self._leave_other(partition.key, fetcher)
+        fetcher.add(partition, log.log_end_offset if has_epochs else log.high_watermark)
+
+    def remove(self, keys: Iterable[TopicPartition]) -> None:
+        """These are led here, stopped, or gone. No error when they are not followed."""
+        for key in keys:
+            self.failed.discard(key)
+            fetcher = self._by_partition.pop(key, None)
+            if fetcher is not None:
+                fetcher.remove(key)
+
+    def close_idle(self) -> None:
+        """The end of a LeaderAndIsr or StopReplica: what was added is asked for, fetchers without partitions go."""
+        for where, fetcher in list(self.fetchers.items()):
+            if fetcher.states:
+                fetcher.flush()
+            else:
+                self._close(where, fetcher)
+
+    def shut_down(self) -> None:
+        """Nothing is followed any more; `add_follower` does nothing from now on."""
+        self._closed = True
+        for where, fetcher in list(self.fetchers.items()):
+            self._close(where, fetcher)
+        self._by_partition.clear()
+
+    def state(self, key: TopicPartition) -> PartitionFetchState | None:
+        """How far the following of a partition is; None when it is not followed (or failed)."""
+        fetcher = self._by_partition.get(key)
+        return None if fetcher is None else fetcher.states.get(key)
+
+    def metrics(self) -> FetcherMetrics:
+        """What Kafka's ReplicaFetcherManager and its fetchers measure, now."""
+        metrics, now_ms = FetcherMetrics(), self.clock.now_ms
+        for where, fetcher in self.fetchers.items():
+            metrics.requests_per_second[where] = fetcher.requests.per_second(now_ms)
+            metrics.bytes_per_second[where] = fetcher.bytes.per_second(now_ms)
+            for key, state in fetcher.states.items():
+                if state.lag >= 0:
+                    metrics.consumer_lag[key] = state.lag
+        metrics.max_lag = max(metrics.consumer_lag.values(), default=0)
+        metrics.min_fetch_rate = min(metrics.requests_per_second.values(), default=0.0)
+        metrics.failed_partitions_count = len(self.failed)
+        metrics.fetch_errors = self.fetch_errors
+        metrics.truncations = list(self.truncations)
+        return metrics
+
+    # What fetchers say
+
+    def tell(self, message: str) -> None:
+        if self.report is not None:
+            self.report(message)
+
+    def partition_failed(self, key: TopicPartition, leader_id: int, why: str) -> None:
+        """Its fetcher has given it up."""
+        self._by_partition.pop(key, None)
+        self.failed.add(key)
+        self.fetch_errors += 1
+        self.tell(f"{key[0]}-{key[1]} is not followed any more (leader {leader_id}): {why}")
+
+    def truncated(
+        self,
+        partition: Partition,
+        from_offset: int,
+        to_offset: int,
+        high_watermark: int,
+        why: str,
+        cut_flushed: bool,
+    ) -> None:
+        """A log ended at `from_offset` and ends at `to_offset` now. `cut_flushed`: the recovery point came down."""
+        event = TruncationEvent(
+            self.clock.now_ms,
+            partition.topic,
+            partition.index,
+            from_offset,
+            to_offset,
+            high_watermark,
+            why,
+        )
+        self.truncations.append(event)
+        below = f", below its high watermark {high_watermark}" if to_offset < high_watermark else ""
+        self.tell(
+            f"{partition.topic}-{partition.index} cut from {from_offset} to {to_offset}{below}: {why}"
+        )
+        if self.log_truncated is not None:
+            try:
+                self.log_truncated(partition.log, to_offset)
+            except OSError as error:
+                self.tell(f"cannot note the cut for the cleaner: {error}")
+        if cut_flushed:
+            self.checkpoint_recovery_points()
+        self.host.complete_waiting(partition.key)
+
+    def checkpoint_recovery_points(self) -> None:
+        """A recovery point on disk that is above the log end would hide what is appended next from a recovery."""
+        self.host.log_manager.checkpoint_recovery_points(flush=True)
+
+    # Which fetcher
+
+    def _fetcher(self, leader_id: int, key: TopicPartition) -> ReplicaFetcher:
+        fetcher_id = fetcher_id_of(key, max(self.config.num_replica_fetchers, 1))
+        where = (leader_id, fetcher_id)
+        fetcher = self.fetchers.get(where)
+        if fetcher is None:
+            session_id = self._session_ids.pop(where, 0)
+            fetcher = ReplicaFetcher(self, leader_id, fetcher_id, session_id)
+            self.fetchers[where] = fetcher
+        return fetcher
+
+    def _leave_other(
+        self, key: TopicPartition, fetcher: ReplicaFetcher
+    ) -> PartitionFetchState | None:
+        """Takes a partition from the fetcher it is with, if that is another one."""
+        other = self._by_partition.get(key)
+        self._by_partition[key] = fetcher
+        return None if other is None or other is fetcher else other.remove(key)
+
+    def _close(self, where: tuple[int, int], fetcher: ReplicaFetcher) -> None:
+        del self.fetchers[where]
+        if fetcher.session.id:
+            self._session_ids[where] = fetcher.session.id
+        fetcher.close()
+
+    def _config_changed(self, keys: set[str]) -> None:
+        """Another num.replica.fetchers: partitions go where they now belong, as they are."""
+        if "num.replica.fetchers" not in keys or self._closed:
+            return
+        for key, old in list(self._by_partition.items()):
+            new = self._fetcher(old.leader_id, key)
+            state = self._leave_other(key, new)
+            if state is not None:
+                new.take(state)
+        self.close_idle()
+
+
+def fetcher_id_of(key: TopicPartition, fetchers: int) -> int:
+    """Which of a leader's fetchers a partition belongs to (AbstractFetcherManager.getFetcherId)."""
+    topic_hash = 0
+    for char in key[0]:
+        topic_hash = 31 * topic_hash + ord(char) & 0xFFFFFFFF  # String.hashCode
+    mixed = 31 * topic_hash + key[1] & 0xFFFFFFFF
+    if mixed >= 0x80000000:
+        mixed = 0x100000000 - mixed & 0x7FFFFFFF  # Utils.abs: of the smallest number it is 0
+    return mixed % fetchers

@@ -1,0 +1,218 @@
+"""Fetch sessions, the asking side: a follower tells its leader only what changed since its last fetch (KIP-227).
+
+Answers to org.apache.kafka.clients.FetchSessionHandler, as RemoteLeaderEndPoint uses it. The serving side is
+fetch_session.py. One object per fetcher; it knows what the leader has been told, not why.
+
+Protocol: (id 0, epoch 0) is a full request that asks for a session; (id, epoch 0) one that ends the old session first;
+(id, 1 …) are incremental, 2^31-1 is followed by 1. An error of the whole answer, an answer
+that does not fit, and a lost connection lead to a full request; after FETCH_SESSION_ID_NOT_FOUND without the old id.
+
+Topics go by id where every partition has one (Fetch v13), else all of them by name in version 12. Kafka lets the leader
+find out that this changed (FETCH_SESSION_TOPIC_ID_ERROR, a backoff for all partitions); here the session begins anew
+before. Kafka compares all partitions with each request; here who knows that one changed says so (`want`, `forget`), so
+that a fetch of one busy partition among a thousand costs no more than one of one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kwire.protocol.errors import ErrorCode
+from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from kwire.replication.replica.fetch_data import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kwire.protocol.schemas.fetch import FetchResponse, PartitionData
+
+TopicPartition = tuple[str, int]
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+_MAX_EPOCH: Final = 0x7FFFFFFF
+_VERSION_WITH_IDS: Final = 13
+_VERSION_WITH_NAMES: Final = 12
+
+
+class AskedPartition:
+    """What the leader was last asked of one partition: `wire` goes into requests."""
+
+    __slots__ = ("key", "topic_id", "wire")
+
+    def __init__(self, key: TopicPartition, topic_id: bytes, wire: FetchPartition) -> None:
+        self.key = key
+        self.topic_id = topic_id
+        self.wire = wire
+
+
+class FetchSessionAsking:
+    """See the module. `partitions` is what the leader is asked for by the request made last."""
+
+    __slots__ = (
+        "_changed",
+        "_forgotten",
+        "_topic_names",
+        "_uses_ids",
+        "_without_id",
+        "epoch",
+        "id",
+        "partitions",
+    )
+
+    def __init__(self, session_id: int = NO_SESSION) -> None:
+        """`session_id`: of a session that nobody uses any more; the first request ends it."""
+        self.id = session_id
+        self.epoch = INITIAL_EPOCH
+        self.partitions: dict[TopicPartition, AskedPartition] = {}
+        self._changed: dict[TopicPartition, None] = {}
+        self._forgotten: list[tuple[TopicPartition, bytes]] = []
+        self._topic_names: dict[bytes, str] = {}
+        self._uses_ids = False
+        self._without_id = 0
+
+    # What is to be asked
+
+    def want(
+        self,
+        key: TopicPartition,
+        topic_id: bytes,
+        fetch_offset: int,
+        log_start_offset: int,
+        max_bytes: int,
+        current_leader_epoch: int,
+        last_fetched_epoch: int,
+    ) -> None:
+        """The next request asks for this partition so; it is not mentioned when that is no news."""
+        asked = self.partitions.get(key)
+        if asked is not None and asked.topic_id != topic_id:
+            self.forget(key)
+            asked = None
+        if asked is None:
+            wire = FetchPartition(partition=key[1])
+            asked = self.partitions[key] = AskedPartition(key, topic_id, wire)
+            self._topic_names[topic_id] = key[0]
+            self._without_id += topic_id == ZERO_UUID
+        else:
+            wire = asked.wire
+            if (
+                wire.fetch_offset == fetch_offset
+                and wire.log_start_offset == log_start_offset
+                and wire.current_leader_epoch == current_leader_epoch
+                and wire.last_fetched_epoch == last_fetched_epoch
+                and wire.partition_max_bytes == max_bytes
+            ):
+                return
+            # To the end: what has just given records is served last when requests are full ones.
+            self.partitions[key] = self.partitions.pop(key)
+        wire.fetch_offset = fetch_offset
+        wire.log_start_offset = log_start_offset
+        wire.partition_max_bytes = max_bytes
+        wire.current_leader_epoch = current_leader_epoch
+        wire.last_fetched_epoch = last_fetched_epoch
+        self._changed[key] = None
+
+    def forget(self, key: TopicPartition) -> None:
+        """The next request does not ask for this partition. No error when the last one did not either."""
+        asked = self.partitions.pop(key, None)
+        if asked is not None:
+            self._changed.pop(key, None)
+            self._forgotten.append((key, asked.topic_id))
+            self._without_id -= asked.topic_id == ZERO_UUID
+
+    # Requests
+
+    def next_request(self, version: int) -> tuple[FetchRequest, int]:
+        """A Fetch request with topics, forgotten topics, session id and epoch, and the version to send it in.
+
+        `version` is the highest allowed."""
+        if self._without_id:
+            version = min(version, _VERSION_WITH_NAMES)
+        uses_ids = version >= _VERSION_WITH_IDS
+        if uses_ids is not self._uses_ids:
+            self.epoch = INITIAL_EPOCH
+        if self.epoch == INITIAL_EPOCH:
+            self._uses_ids = uses_ids
+            self._topic_names = {a.topic_id: key[0] for key, a in self.partitions.items()}
+            topics = _topics(self.partitions.values())
+            forgotten: list[ForgottenTopic] = []
+        else:
+            topics = _topics(self.partitions[key] for key in self._changed)
+            forgotten = self._forgotten_topics() if self._forgotten else []
+        self._changed.clear()
+        self._forgotten.clear()
+        request = FetchRequest(
+            session_id=self.id,
+            session_epoch=self.epoch,
+            topics=topics,
+            forgotten_topics_data=forgotten,
+        )
+        return request, version
+
+    def _forgotten_topics(self) -> list[ForgottenTopic]:
+        """Without those that are wanted again under the same id: they are told as changed."""
+        topics: list[ForgottenTopic] = []
+        for key, topic_id in self._forgotten:
+            asked = self.partitions.get(key)
+            if asked is not None and asked.topic_id == topic_id:
+                continue
+            last = topics[-1] if topics else None
+            if last is None or last.topic != key[0] or last.topic_id != topic_id:
+                last = ForgottenTopic(topic=key[0], topic_id=topic_id)
+                topics.append(last)
+            last.partitions.append(key[1])
+        return topics
+
+    # Answers
+
+    def accept(
+        self, response: FetchResponse, version: int
+    ) -> list[tuple[AskedPartition, PartitionData]] | None:
+        """The partitions of an answer, each with what it was asked; None when the answer is of no use.
+
+        `response.error_code` then tells whether the leader refused (else the answer did not fit what was asked), and
+        the next request is a full one.
+        """
+        if response.error_code:
+            if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+                self.id = NO_SESSION
+            self.epoch = INITIAL_EPOCH
+            return None
+        answered: list[tuple[AskedPartition, PartitionData]] = []
+        partitions, names = self.partitions, self._topic_names
+        for topic in response.responses:
+            name = names.get(topic.topic_id) if version >= _VERSION_WITH_IDS else topic.topic
+            for data in topic.partitions:
+                asked = partitions.get((name or "", data.partition_index))
+                if asked is None or (
+                    version >= _VERSION_WITH_IDS and asked.topic_id != topic.topic_id
+                ):
+                    self.begin_anew()
+                    return None
+                answered.append((asked, data))
+        if self.epoch == INITIAL_EPOCH and len(answered) != len(partitions):
+            self.begin_anew()
+            return None
+        self.id = response.session_id
+        if self.id == NO_SESSION:
+            self.epoch = INITIAL_EPOCH
+        else:
+            self.epoch = self.epoch + 1 if self.epoch < _MAX_EPOCH else 1
+        return answered
+
+    def begin_anew(self) -> None:
+        """An answer was lost or is not to be trusted: the next request is full and ends the session there is."""
+        self.epoch = INITIAL_EPOCH
+
+
+def _topics(partitions: Iterable[AskedPartition]) -> list[FetchTopic]:
+    """Neighbours of one topic share an entry; the order stays."""
+    topics: list[FetchTopic] = []
+    last: FetchTopic | None = None
+    for asked in partitions:
+        name = asked.key[0]
+        if last is None or last.topic != name or last.topic_id != asked.topic_id:
+            last = FetchTopic(topic=name, topic_id=asked.topic_id)
+            topics.append(last)
+        last.partitions.append(asked.wire)
+    return topics

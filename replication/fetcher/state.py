@@ -1,0 +1,106 @@
+"""What a fetcher knows of one partition that this broker follows, and how fast fetchers work.
+
+Answers to kafka.server.PartitionFetchState and to the request and byte meters of FetcherStats.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kwire.replication.fetcher.session import AskedPartition
+    from kwire.replication.replica.partition import Partition
+
+TRUNCATING: Final = 0
+"""Where to cut is not known yet: the leader is asked for the end of the last epoch."""
+FETCHING: Final = 1
+OUT_OF_RANGE: Final = 2
+"""The leader has no such offset: its log end, and then maybe its log start, are asked for. Kafka does this within the
+handling of the answer, so its states do not show it."""
+
+UNKNOWN_LAG: Final = -1
+_WINDOW_MS: Final = 60_000
+
+
+class PartitionFetchState:
+    """`fetch_offset` -1: not known, the leader is to be asked where to begin. `last_fetched_epoch` -1: none."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "delay_until_ms",
+        "fetch_offset",
+        "lag",
+        "last_fetched_epoch",
+        "leader_end_offset",
+        "partition",
+        "phase",
+        "retries",
+    )
+
+    def __init__(self, partition: Partition, fetch_offset: int, last_fetched_epoch: int) -> None:
+        self.partition = partition
+        self.current_leader_epoch = partition.leader_epoch
+        self.fetch_offset = fetch_offset
+        self.last_fetched_epoch = last_fetched_epoch
+        self.phase = FETCHING
+        self.delay_until_ms: int | None = None
+        self.lag = UNKNOWN_LAG
+        self.leader_end_offset = -1  # out of range, and the leader's log start is to be asked for
+        self.retries = 0  # quick ones since the last success
+
+    @property
+    def is_ready(self) -> bool:
+        """May be part of a fetch."""
+        return self.phase == FETCHING and self.delay_until_ms is None
+
+    def is_answered_by(self, asked: AskedPartition) -> bool:
+        """Whether the answer to that is still one to what is wanted now: truncations and orders may have come between.
+
+        Kafka compares the offset only. Records of another topic of that name are not to be appended either.
+        """
+        return (
+            self.is_ready
+            and self.fetch_offset == asked.wire.fetch_offset
+            and self.partition.topic_id == asked.topic_id
+        )
+
+    def __repr__(self) -> str:
+        phase = ("truncating", "fetching", "out of range")[self.phase]
+        delayed = "" if self.delay_until_ms is None else f", delayed until {self.delay_until_ms}"
+        return (
+            f"PartitionFetchState({self.partition.topic}-{self.partition.index}, {phase}{delayed}, "
+            f"offset {self.fetch_offset}, epoch {self.current_leader_epoch}, "
+            f"last fetched epoch {self.last_fetched_epoch}, lag {self.lag})"
+        )
+
+
+class Meter:
+    """Events per second over the last minute or so; Kafka weighs them exponentially."""
+
+    __slots__ = ("_before", "_count", "_since_ms", "total")
+
+    def __init__(self, now_ms: int) -> None:
+        self.total = 0
+        self._since_ms = now_ms
+        self._count = 0
+        self._before: float | None = None
+
+    def mark(self, count: int, now_ms: int) -> None:
+        self._roll(now_ms)
+        self.total += count
+        self._count += count
+
+    def per_second(self, now_ms: int) -> float:
+        """The last whole minute, mixed with the part of a minute since."""
+        self._roll(now_ms)
+        elapsed_ms = now_ms - self._since_ms
+        if self._before is None:
+            return self._count * 1000 / elapsed_ms if elapsed_ms else float(self._count)
+        return self._count / 60 + self._before * (1 - elapsed_ms / _WINDOW_MS)
+
+    def _roll(self, now_ms: int) -> None:
+        elapsed_ms = now_ms - self._since_ms
+        if elapsed_ms >= _WINDOW_MS:
+            self._before = self._count / 60 if elapsed_ms < 2 * _WINDOW_MS else 0.0
+            self._since_ms = now_ms - elapsed_ms % _WINDOW_MS
+            self._count = 0

@@ -1,0 +1,577 @@
+"""Makes a Log out of a partition's directory: a new one, one that was closed cleanly, one whose broker died.
+
+Answers to kafka.log.LogLoader, LogSegment.recover and UnifiedLog.rebuildProducerState of Kafka 3.9. After a clean
+stop the files are believed: a few small reads a partition. After an unclean one every batch from the recovery point
+on is read again (CRC, offsets), indexes and producer state are built anew, the log is cut at the first bad batch and
+what comes after it is deleted; `report` is told what and why.
+
+Invariants after loading: as log.py says; no file ends in `.deleted`, `.cleaned` or `.swap`; no index without a segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from fastcrc.crc32 import iscsi as crc32c
+
+from kwire.protocol.records import BatchHeader, ControlMarker, iter_records, parse_control_record
+from kwire.replication.core.log_config import LogConfig
+from kwire.replication.log.checkpoints import (
+    PARTITION_METADATA,
+    ZERO_TOPIC_ID,
+    CorruptCheckpoint,
+    format_partition_metadata,
+    read_topic_id,
+)
+from kwire.replication.log.leader_epochs import LeaderEpochCache
+from kwire.replication.log.log import Log
+from kwire.replication.log.producer_state import ProducerStateManager
+from kwire.replication.log.segment import (
+    BATCH_OVERHEAD_BYTES,
+    HEADER,
+    LogSegment,
+    base_offset_of,
+)
+from kwire.replication.log.types import AppendOrigin
+
+if TYPE_CHECKING:
+    from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.log_store import LogStore
+
+_INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+_CHUNK_BYTES = 1 << 20
+_INT32_MAX = 0x7FFFFFFF
+
+
+class LogContext:
+    """What all logs of a store share."""
+
+    __slots__ = (
+        "clock",
+        "on_failure",
+        "producer_id_expiration_ms",
+        "report",
+        "store",
+        "timers",
+        "transaction_verification_enabled",
+    )
+
+    def __init__(
+        self,
+        store: LogStore,
+        clock: Clock,
+        timers: Timers,
+        *,
+        producer_id_expiration_ms: int = 24 * 3600 * 1000,
+        transaction_verification_enabled: bool = False,
+        report: Callable[[str], None] | None = None,
+        on_failure: Callable[[str], None] | None = None,
+    ) -> None:
+        """`on_failure` is told of every error of the store that a log runs into once it is open."""
+        self.on_failure = on_failure
+        self.store = store
+        self.clock = clock
+        self.timers = timers
+        self.producer_id_expiration_ms = producer_id_expiration_ms
+        self.transaction_verification_enabled = transaction_verification_enabled
+        self.report = report
+
+    def producers(self, directory: str) -> ProducerStateManager:
+        return ProducerStateManager(
+            self.store,
+            directory,
+            self.clock,
+            producer_id_expiration_ms=self.producer_id_expiration_ms,
+            transaction_verification_enabled=self.transaction_verification_enabled,
+        )
+
+    def tell(self, directory: str, message: str) -> None:
+        if self.report is not None:
+            self.report(f"[{directory}] {message}")
+
+
+def create_log(
+    context: LogContext,
+    topic: str,
+    partition: int,
+    topic_id: bytes,
+    config: LogConfig,
+    *,
+    directory: str | None = None,
+) -> Log:
+    """An empty log at offset 0 in a new directory. Nothing is flushed before the first append: a power cut may forget
+    the partition until then."""
+    store, directory = context.store, directory or f"{topic}-{partition}"
+    store.make_dir(directory)
+    if topic_id != ZERO_TOPIC_ID:
+        write_topic_id(store, directory, topic_id)
+    segment = LogSegment.create(store, directory, 0, context.clock.wall_ms)
+    return Log(
+        store,
+        directory,
+        topic,
+        partition,
+        topic_id,
+        config,
+        context.clock,
+        context.timers,
+        [segment],
+        LeaderEpochCache(store, directory),
+        context.producers(directory),
+        log_start_offset=0,
+        log_end_offset=0,
+        recovery_point=0,
+        report=context.report,
+        on_failure=context.on_failure,
+    )
+
+
+def write_topic_id(store: LogStore, directory: str, topic_id: bytes) -> None:
+    """Not flushed: `Log` does that before it writes data beside it (PartitionMetadataFile.maybeFlush)."""
+    path = f"{directory}/{PARTITION_METADATA}"
+    store.write_file(path, format_partition_metadata(topic_id), flush=False)
+
+
+def load_log(
+    context: LogContext,
+    directory: str,
+    topic: str,
+    partition: int,
+    config: LogConfig,
+    *,
+    clean: bool,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+) -> Log:
+    """The log in a partition's directory. `recovery_point` and `log_start_offset` are the checkpoints' (0: none).
+
+    OSError when files cannot be read, or are what no crash can have left (a malformed leader-epoch-checkpoint).
+    """
+    return _Loader(context, directory, config, clean, recovery_point, log_start_offset).load(
+        topic, partition
+    )
+
+
+class _Loader:
+    def __init__(
+        self,
+        context: LogContext,
+        directory: str,
+        config: LogConfig,
+        clean: bool,
+        recovery_point: int,
+        log_start_offset: int,
+    ) -> None:
+        self.context = context
+        self.store = context.store
+        self.directory = directory
+        self.config = config
+        self.clean = clean
+        self.recovery_point = recovery_point
+        self.log_start_offset = log_start_offset
+        self.segments: list[LogSegment] = []
+        self.already_cut: set[LogSegment] = set()  # with their indexes rebuilt
+        self.epochs = LeaderEpochCache(context.store, directory)
+
+    def load(self, topic: str, partition: int) -> Log:
+        names = remove_leftovers(self.context, self.directory)
+        present = set(names)
+        if "leader-epoch-checkpoint" in present:
+            self.epochs.load()
+        topic_id = self.topic_id() if PARTITION_METADATA in present else ZERO_TOPIC_ID
+        self.open_segments(names, present)
+        if not self.clean:
+            self.recover_unflushed()
+        log_end_offset = self.end_offset()
+        if not self.clean:
+            self.restore_epochs()
+        start_offset = max(self.log_start_offset, self.segments[0].base_offset)
+        # In this order: of an empty log's old epochs, brought back by a power cut, none is left.
+        self.epochs.truncate_from_start(start_offset)
+        self.epochs.truncate_from_end(log_end_offset)
+        producers = self.context.producers(self.directory)
+        producers.remove_stray_snapshots(segment.base_offset for segment in self.segments)
+        rebuild_producer_state(
+            producers,
+            self.segments,
+            start_offset,
+            log_end_offset,
+            wall_ms=self.context.clock.wall_ms,
+            clean=self.clean,
+        )
+        return Log(
+            self.store,
+            self.directory,
+            topic,
+            partition,
+            topic_id,
+            self.config,
+            self.context.clock,
+            self.context.timers,
+            self.segments,
+            self.epochs,
+            producers,
+            log_start_offset=start_offset,
+            log_end_offset=log_end_offset,
+            recovery_point=log_end_offset
+            if self.clean
+            else min(self.recovery_point, log_end_offset),
+            report=self.context.report,
+            on_failure=self.context.on_failure,
+        )
+
+    def topic_id(self) -> bytes:
+        try:
+            return read_topic_id(self.store, self.directory) or ZERO_TOPIC_ID
+        except CorruptCheckpoint as error:
+            # Written without a flush when the partition was made: a power cut may leave it empty.
+            self.context.tell(self.directory, f"ignored {error.strerror}")
+            self.store.delete(f"{self.directory}/{PARTITION_METADATA}")
+            return ZERO_TOPIC_ID
+
+    def open_segments(self, names: list[str], present: set[str]) -> None:
+        """All segments in order; one whose indexes are missing or damaged gets them rebuilt
+        (LogLoader.loadSegmentFiles).
+        """
+        now_ms = self.context.clock.wall_ms
+        for name in names:
+            base_offset = base_offset_of(name)
+            if base_offset is None:
+                continue
+            stem = name[:20]
+            if name.endswith(_INDEX_SUFFIXES) and f"{stem}.log" not in present:
+                self.context.tell(self.directory, f"deleted {name}: there is no segment for it")
+                self.store.delete(f"{self.directory}/{name}")
+            elif name == f"{stem}.log":
+                segment = LogSegment.open(self.store, self.directory, base_offset, now_ms)
+                self.segments.append(segment)
+                if self.is_unflushed(segment):
+                    continue  # it will be rebuilt anyway
+                missing = f"{stem}.index" not in present or f"{stem}.timeindex" not in present
+                if missing or not self.indexes_are_sane(segment):
+                    self.context.tell(
+                        self.directory,
+                        f"rebuilt the indexes of {name}: one was {'missing' if missing else 'damaged'}",
+                    )
+                    if self.recover_segment(segment, self.segments[:-1]):
+                        self.already_cut.add(segment)
+
+    def is_unflushed(self, segment: LogSegment) -> bool:
+        return not self.clean and segment.base_offset >= self.recovery_point
+
+    def indexes_are_sane(self, segment: LogSegment) -> bool:
+        return (
+            segment.offset_index.is_sane()
+            and segment.time_index.is_sane()
+            and segment.txn_index.is_sane(segment.base_offset)
+        )
+
+    def recover_unflushed(self) -> None:
+        """Reads again what may not have reached the disk, from the segment with the recovery point on."""
+        segments = self.segments
+        first = 0
+        for number, segment in enumerate(segments):
+            if segment.base_offset <= self.recovery_point:
+                first = number
+        for number in range(first, len(segments)):
+            segment = segments[number]
+            is_active = number + 1 == len(segments)
+            cut = (
+                self.recover_segment(segment, segments[:number], is_active=is_active)
+                or segment in self.already_cut
+            )
+            if cut and number + 1 < len(segments):
+                doomed = segments[number + 1 :]
+                del segments[number + 1 :]
+                self.context.tell(
+                    self.directory,
+                    f"deleted {len(doomed)} later segment(s) from offset {doomed[0].base_offset} on:"
+                    f" segment {segment.base_offset} before them was cut",
+                )
+                for late in doomed:
+                    late.delete_files()
+                return
+
+    def recover_segment(
+        self, segment: LogSegment, before: list[LogSegment], *, is_active: bool = False
+    ) -> int:
+        """Checks every batch, rebuilds the indexes, cuts at the first bad one; returns the bytes cut.
+
+        Those of the active segment are written when it is rolled, flushed or closed, as those of a new one."""
+        producers = self.context.producers(self.directory)
+        rebuild_producer_state(
+            producers,
+            [*before, segment],
+            self.log_start_offset,
+            segment.base_offset,
+            wall_ms=self.context.clock.wall_ms,
+            snapshot=False,
+        )
+        segment.reset_indexes()
+        end, reason, last_offset = 0, "", segment.base_offset - 1
+        for header, data, reason in scan_batches(segment):
+            if reason:
+                break
+            if header.last_offset <= last_offset or header.base_offset <= last_offset:
+                reason = f"offset {header.base_offset} is not above {last_offset}"
+                break
+            last_offset = header.last_offset
+            end = header.position + header.size
+            segment.index_recovered(header, self.config.index_interval_bytes)
+            epoch = header.partition_leader_epoch
+            if epoch > self.epochs.latest_epoch:
+                self.epochs.assign(epoch, header.base_offset)
+            note_producer(producers, header, data, segment)
+            producers.map_end_offset = header.next_offset
+        producers.take_snapshot(flush=False)
+        removed = segment.size - end
+        if removed:
+            self.context.tell(
+                self.directory,
+                f"cut {removed} bytes from segment {segment.base_offset} at position {end},"
+                f" offset {last_offset + 1}: {reason or 'the last batch is not whole'}",
+            )
+            segment.cut(end)
+        if is_active:
+            segment.index_largest_timestamp()
+        else:
+            segment.seal()
+        return removed
+
+    def restore_epochs(self) -> None:
+        """Reads the epochs from the batches again when the cache does not know the first one's, and cuts off what the
+        batches contradict.
+
+        The first epoch of an empty log is noted without a flush, so that after a power cut it may be missing, or be the
+        one of what was in the log before it was truncated to nothing. Truncations are noted without a flush, too: an
+        epoch that was cut may come back where by now batches of an earlier one stand. (A batch of a later epoch is no
+        contradiction: compaction may have removed the epoch's own.)
+        """
+        first = next((batch for segment in self.segments for batch in segment.batches(0)), None)
+        if first is None:
+            return
+        if self.epochs.epoch_for_offset(
+            max(first.base_offset, self.log_start_offset)
+        ) == self.epoch_at(self.log_start_offset, first):
+            for epoch, start_offset in self.epochs.entries:
+                if self.epoch_at(start_offset, first) < epoch:
+                    self.epochs.truncate_from_end(start_offset)
+                    break
+            return
+        self.epochs.clear()
+        for segment in self.segments:
+            for batch in segment.batches(0):
+                if batch.partition_leader_epoch > self.epochs.latest_epoch:
+                    self.epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+
+    def epoch_at(self, offset: int, first: BatchHeader) -> int:
+        """The epoch of the batch at or after an offset."""
+        if offset <= first.last_offset:
+            return first.partition_leader_epoch
+        for segment in reversed(self.segments):
+            if segment.base_offset <= offset and (batch := segment.find_batch(offset)) is not None:
+                return batch.partition_leader_epoch
+        return self.epochs.epoch_for_offset(offset)
+
+    def end_offset(self) -> int:
+        """The log end. A log that ends before its start has lost its tail: it begins again, empty, at its start."""
+        segments = self.segments
+        if segments:
+            last = segments[-1].load_tail()
+            log_end_offset = last.next_offset if last is not None else segments[-1].base_offset
+            if log_end_offset >= self.log_start_offset:
+                return log_end_offset
+            self.context.tell(
+                self.directory,
+                f"deleted all segments: the log end {log_end_offset} is below the log start"
+                f" {self.log_start_offset}",
+            )
+            for segment in segments:
+                segment.delete_files()
+            segments.clear()
+            self.epochs.clear()
+            self.context.producers(self.directory).truncate_fully_and_start_at(
+                self.log_start_offset
+            )
+        segments.append(
+            LogSegment.create(
+                self.store, self.directory, self.log_start_offset, self.context.clock.wall_ms
+            )
+        )
+        return self.log_start_offset
+
+
+def remove_leftovers(context: LogContext, directory: str) -> list[str]:
+    """Ends what a crash interrupted: `.deleted` and `.cleaned` go, `.swap` takes its place. Returns the names left,
+    sorted.
+
+    `.swap` from an offset at or above the first `.cleaned` one belongs to a replacement that was not complete.
+    """
+    store = context.store
+    names = store.list_dir(directory)
+    if not any(name.endswith((".deleted", ".cleaned", ".swap", ".tmp")) for name in names):
+        return names
+    cleaned = [base_offset_of(name) for name in names if name.endswith(".cleaned")]
+    first_cleaned = min((base for base in cleaned if base is not None), default=None)
+    swaps: list[str] = []
+    for name in names:
+        base = base_offset_of(name)
+        if name.endswith(".swap") and base is not None:
+            if first_cleaned is None or base < first_cleaned:
+                swaps.append(name)
+                continue
+        elif not name.endswith((".deleted", ".cleaned", ".tmp")):
+            continue
+        store.delete(f"{directory}/{name}")
+    _finish_swaps(context, directory, swaps)
+    return store.list_dir(directory)
+
+
+def _finish_swaps(context: LogContext, directory: str, swaps: list[str]) -> None:
+    """Deletes the segments that a finished replacement covers, and gives it their name."""
+    store = context.store
+    ranges = []
+    for name in swaps:
+        if name.endswith(".log.swap"):
+            base = int(name[:20])
+            segment = LogSegment.open(store, directory, base, 0, ".swap")
+            segment.reset_indexes()
+            last = segment.last_batch()
+            ranges.append((base, last.next_offset if last is not None else base + 1))
+    for name in store.list_dir(directory):
+        base_offset = base_offset_of(name)
+        if base_offset is None or name.endswith(".swap"):
+            continue
+        if any(start <= base_offset < end for start, end in ranges):
+            store.delete(f"{directory}/{name}")
+    for name in swaps:
+        store.rename(f"{directory}/{name}", f"{directory}/{name[:-5]}")
+        context.tell(directory, f"completed the replacement of {name[:-5]}")
+
+
+def scan_batches(segment: LogSegment) -> Iterator[tuple[BatchHeader, memoryview, str]]:
+    """Every batch of a segment with its bytes, checked; the reason why is not empty for the first bad one, then it
+    ends.
+    """
+    file, size, position = segment.file, segment.size, 0
+    chunk, chunk_start = memoryview(b""), 0
+    while position < size:
+        at = position - chunk_start
+        if at + BATCH_OVERHEAD_BYTES > len(chunk) and chunk_start + len(chunk) < size:
+            chunk, chunk_start, at = memoryview(file.read(position, _CHUNK_BYTES)), position, 0
+        if at + BATCH_OVERHEAD_BYTES > len(chunk):
+            yield _NO_HEADER, chunk[at:], "it ends within a batch header"
+            return
+        fields = HEADER.unpack_from(chunk, at)
+        header = BatchHeader(position, fields[0], fields[1] + 12, *fields[2:])
+        if header.size > len(chunk) - at and position + header.size <= size:
+            chunk_start, at = position, 0
+            chunk = memoryview(file.read(position, max(header.size, _CHUNK_BYTES)))
+        data = chunk[at : at + header.size] if header.size > 0 else chunk[:0]
+        reason = _why_bad(segment, header, data)
+        yield header, data, reason
+        if reason:
+            return
+        position += header.size
+
+
+_NO_HEADER = BatchHeader(0, -1, 0, -1, -1, 0, 0, 0, -1, -1, -1, -1, -1, 0)
+
+
+def _why_bad(segment: LogSegment, header: BatchHeader, data: memoryview) -> str:
+    if header.size < BATCH_OVERHEAD_BYTES:
+        return f"a batch of {header.size} bytes is smaller than its header"
+    if len(data) < header.size:
+        return f"the file ends within a batch of {header.size} bytes"
+    if header.magic != 2:
+        return f"magic {header.magic} instead of 2"
+    if crc32c(data[21:]) != header.crc:
+        return f"the checksum of the batch at offset {header.base_offset} is wrong"
+    relative = header.base_offset - segment.base_offset
+    if relative < 0 or header.last_offset_delta < 0:
+        return f"offsets {header.base_offset} to {header.last_offset} are out of order"
+    if relative + header.last_offset_delta > _INT32_MAX:
+        return f"offset {header.last_offset} is too far from the segment's base"
+    return ""
+
+
+def marker_of(buffer: memoryview, header: BatchHeader) -> ControlMarker | None:
+    """What a control batch (at the buffer's start) says; None when compaction has emptied it."""
+    for record in iter_records(buffer, header._replace(position=0)):
+        return parse_control_record(record)
+    return None
+
+
+def note_producer(
+    producers: ProducerStateManager,
+    header: BatchHeader,
+    data: memoryview,
+    segment: LogSegment | None,
+) -> None:
+    """Takes note of a stored batch. `segment`: where a marker's index entry is to be rebuilt."""
+    if header.producer_id < 0:
+        return
+    marker = marker_of(data, header) if header.is_control else None
+    completed = producers.append(header, header.base_offset, AppendOrigin.REPLICATION, marker)
+    if completed is None:
+        return
+    if segment is not None:
+        segment.note_completed(completed, producers)
+    else:
+        producers.complete_txn(completed)
+
+
+def rebuild_producer_state(
+    producers: ProducerStateManager,
+    segments: list[LogSegment],
+    log_start_offset: int,
+    log_end_offset: int,
+    *,
+    wall_ms: int,
+    clean: bool = False,
+    snapshot: bool = True,
+) -> None:
+    """Brings producer state to `log_end_offset`: the latest snapshot, then the batches after it (headers only).
+
+    After a clean stop without any snapshot there was nothing to note: empty snapshots are written instead of a scan.
+    """
+    if clean and producers.latest_snapshot_offset() is None:
+        if log_end_offset > 0:
+            producers.map_end_offset = log_end_offset
+            producers.take_snapshot(flush=False)
+        return
+    was_empty = (
+        not producers.producers
+        and producers.first_unstable_offset is None  # that of a producer that has expired may be
+        and producers.map_end_offset >= log_end_offset > 0
+    )
+    producers.truncate_and_reload(log_start_offset, log_end_offset, wall_ms)
+    if producers.map_end_offset < log_end_offset and not was_empty:
+        for number, segment in enumerate(segments):
+            if number + 1 < len(segments) and (
+                segments[number + 1].base_offset <= producers.map_end_offset
+            ):
+                continue
+            if segment.base_offset >= log_end_offset:
+                break
+            _replay_segment(producers, segment, log_end_offset)
+    producers.map_end_offset = log_end_offset
+    if snapshot:
+        producers.take_snapshot(flush=False)
+
+
+def _replay_segment(
+    producers: ProducerStateManager, segment: LogSegment, log_end_offset: int
+) -> None:
+    start = segment.offset_index.position_for_offset(
+        max(producers.map_end_offset - segment.base_offset, 0)
+    )
+    for header in segment.batches(start):
+        if header.base_offset >= log_end_offset:
+            break
+        if header.base_offset < producers.map_end_offset:
+            continue
+        if header.producer_id >= 0:
+            data = memoryview(segment.read_batch(header)) if header.is_control else memoryview(b"")
+            note_producer(producers, header, data, None)

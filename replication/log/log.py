@@ -1,0 +1,588 @@
+"""One partition's log: append, read, look up, truncate, delete.
+
+Answers to kafka.log.{UnifiedLog,LocalLog} of Kafka 3.9 without tiered storage, future logs and formats before magic 2.
+The append path touches the 61 bytes of a batch's header and nothing else, unless the topic's configuration asks
+(validation.py); the record bytes go from the request's frame to the file without a copy. A read is one `pread`;
+where a sequential reader goes on is remembered, so that it costs no look-up.
+
+Invariants: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset; there is always an active
+segment, the last one; segments' base offsets increase and none is above the log end; every stored batch's epoch is in
+the leader-epoch cache; retention and a new log start never remove anything at or above the high watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from struct import error as StructError
+from typing import TYPE_CHECKING
+
+from fastcrc.crc32 import iscsi as crc32c
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.records import BatchHeader
+from kwire.replication.core.log_config import LogConfig
+from kwire.replication.log.indexes import AbortedTxn
+from kwire.replication.log.leader_epochs import LeaderEpochCache
+from kwire.replication.log.local_log import LocalLog
+from kwire.replication.log.producer_state import ProducerStateManager
+from kwire.replication.log.segment import HEADER, LogSegment, file_name
+from kwire.replication.log.types import (
+    AppendOrigin,
+    FetchedData,
+    LogAppendInfo,
+    TimestampAndOffset,
+    UnexpectedAppendOffset,
+)
+
+if TYPE_CHECKING:
+    from kwire.protocol.records import ControlMarker
+    from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.log_store import LogStore
+    from kwire.replication.core.outbox import Buffer
+
+__all__ = [
+    "AbortedTxn",
+    "AppendOrigin",
+    "FetchedData",
+    "Log",
+    "LogAppendInfo",
+    "TimestampAndOffset",
+    "UnexpectedAppendOffset",
+]
+
+_PREFIX = Struct(">qii")
+_new_header = tuple.__new__  # BatchHeader's own __new__ takes twice as long
+_INT32_MAX = 0x7FFFFFFF
+_INT64_MAX = 0x7FFFFFFFFFFFFFFF
+
+
+class Log(LocalLog):
+    """A partition's log, made by `log_loader.create_log` or `log_loader.load_log`.
+
+    Every method may raise KafkaError(KAFKA_STORAGE_ERROR) when the store fails; a failed append changed nothing.
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        directory: str,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: LogConfig,
+        clock: Clock,
+        timers: Timers,
+        segments: list[LogSegment],
+        leader_epochs: LeaderEpochCache,
+        producer_state: ProducerStateManager,
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        report: Callable[[str], None] | None = None,
+        on_failure: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(
+            store,
+            directory,
+            config,
+            clock,
+            timers,
+            segments,
+            log_end_offset,
+            recovery_point,
+            report,
+            on_failure,
+        )
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.leader_epochs = leader_epochs
+        self.producer_state = producer_state
+        self.log_start_offset = log_start_offset
+        self.high_watermark = log_start_offset
+        self._appended_epoch = -1  # the last epoch known to be in the cache
+        self.config = config
+
+    @property
+    def name(self) -> str:
+        """Topic and partition as Kafka writes them: "orders-0"."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def config(self) -> LogConfig:
+        """Replaced as a whole when a topic's or broker's key changes; takes effect with the next append."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        # Whether an append must look at more than a batch's header: decided once here, not with every batch.
+        self._validates_records = (
+            config.compact
+            or config.compression_type != "producer"
+            or config.message_timestamp_type != "CreateTime"
+            or config.message_timestamp_before_max_ms != _INT64_MAX
+        )
+
+    # ---- appending
+
+    def append_as_leader(
+        self, records: Buffer, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> LogAppendInfo:
+        """Appends one batch, stamped with the next offset and `leader_epoch`.
+
+        KafkaError in Kafka's order: INVALID_RECORD (not exactly one batch of magic 2, base offset not 0),
+        MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, what log_validation refuses (INVALID_RECORD, INVALID_TIMESTAMP with
+        `record_errors`, compression), RECORD_LIST_TOO_LARGE, what ProducerStateManager refuses. Source:
+        UnifiedLog.append.
+        """
+        view = records if type(records) is memoryview else memoryview(records)
+        try:
+            fields = HEADER.unpack_from(view)
+        except StructError:
+            fields = None
+        if fields is None or fields[1] + 12 != len(view) or fields[3] != 2 or fields[1] < 49:
+            from kwire.replication.log.validation import single_batch
+
+            view = single_batch(view)
+            fields = HEADER.unpack_from(view)
+        size, config = fields[1] + 12, self._config
+        from_client = origin is AppendOrigin.CLIENT
+        if from_client and fields[0] != 0:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"The baseOffset of the record batch in the append to {self.name} should be 0, but it is {fields[0]}",
+            )
+        if size > config.max_message_bytes:
+            raise self._too_large(size)
+        if crc32c(view[21:]) != fields[4]:
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"Record is corrupt (stored crc = {fields[4]}) in topic partition {self.name}.",
+            )
+        wall_ms, append_time_ms = self.clock.wall_ms, -1
+        if (
+            self._validates_records  # compacted, LogAppendTime, recompressed or with a lower bound of time
+            or fields[5] & 0x28  # claims LogAppendTime or control
+            or fields[8] - wall_ms > config.message_timestamp_after_max_ms
+            or (
+                from_client
+                and (
+                    fields[6] < 0
+                    or fields[12] != fields[6] + 1
+                    or fields[5] & 7 > 4
+                    or (fields[9] >= 0 and fields[11] < 0)
+                )
+            )
+        ):
+            from kwire.replication.log.validation import validate
+
+            view, append_time_ms = validate(view, config, wall_ms, origin, self.name)
+            fields = HEADER.unpack_from(view)
+            if (size := fields[1] + 12) > config.max_message_bytes:
+                raise self._too_large(size)
+        if size > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"Message batch size is {size} bytes in append to partition {self.name}, "
+                f"which exceeds the maximum configured segment size of {config.segment_bytes}.",
+            )
+        base_offset = self.log_end_offset
+        try:
+            if leader_epoch != self._appended_epoch:
+                if self._topic_id_unflushed:
+                    self.flush_topic_id()
+                self.leader_epochs.assign(leader_epoch, base_offset)
+                self._appended_epoch = leader_epoch
+            parts: list[Buffer] = [
+                _PREFIX.pack(base_offset, fields[1], leader_epoch),
+                view[16:],
+            ]
+            if fields[9] >= 0:
+                return self._append_of_producer(
+                    parts, view, fields, base_offset, origin, append_time_ms
+                )
+            last_offset = base_offset + fields[6]
+            self._write(parts, size, base_offset, last_offset, fields[8])
+        except OSError as error:
+            raise self.storage_error("append to", error) from error
+        if self._unflushed_messages >= config.flush_messages:
+            self.flush()
+        return LogAppendInfo(
+            base_offset, last_offset, append_time_ms, self.log_start_offset, False, size
+        )
+
+    def append_as_follower(self, records: Buffer, leader_epoch: int | None = None) -> LogAppendInfo:
+        """Appends batches as the leader has them; batches of an epoch above `leader_epoch` and a partial one are left
+        out.
+
+        KafkaError: CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR when offsets do not increase; UnexpectedAppendOffset when
+        the first is below the log end. Nothing is written unless all of it is good. Source:
+        UnifiedLog.appendAsFollower, KAFKA-18723.
+        """
+        from kwire.replication.log.validation import follower_batches
+
+        view = memoryview(records)
+        headers = follower_batches(view, leader_epoch, self.name, self.log_end_offset)
+        size = 0
+        try:
+            for header in headers:
+                self._append_replicated(view, header)
+                size += header.size
+        except OSError as error:
+            raise self.storage_error("append to", error) from error
+        self._flush_if_due()
+        first_offset, last_offset = (
+            (headers[0].base_offset, headers[-1].last_offset) if headers else (-1, -1)
+        )
+        return LogAppendInfo(first_offset, last_offset, -1, self.log_start_offset, False, size)
+
+    def _append_replicated(self, view: memoryview, header: BatchHeader) -> None:
+        epoch, base_offset = header.partition_leader_epoch, header.base_offset
+        if epoch != self._appended_epoch:
+            if self._topic_id_unflushed:
+                self.flush_topic_id()
+            if epoch >= 0:
+                self.leader_epochs.assign(epoch, base_offset)
+            self._appended_epoch = epoch
+        part = view[header.position : header.position + header.size]
+        if header.producer_id >= 0:
+            fields = HEADER.unpack_from(part)
+            self._append_of_producer(
+                [part], part, fields, base_offset, AppendOrigin.REPLICATION, -1
+            )
+        else:
+            self._write([part], header.size, base_offset, header.last_offset, header.max_timestamp)
+
+    def _write(
+        self,
+        parts: list[Buffer],
+        size: int,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+    ) -> LogSegment:
+        """Rolls when it is time, writes one batch, moves the log end. OSError: nothing was written."""
+        config, segment = self.config, self.active
+        first = segment._first_timestamp
+        if (
+            segment.size + size > config.segment_bytes
+            or last_offset - segment.base_offset > _INT32_MAX
+            or first is None
+            or max_timestamp - first > config.segment_ms
+            or first < 0
+            or config.segment_jitter_ms
+            or segment.offset_index.count + 1 >= config.segment_index_bytes // 12
+        ) and self._should_roll(segment, size, last_offset, max_timestamp):
+            segment = self._roll(base_offset)
+        segment.append(parts, size, last_offset, max_timestamp, config.index_interval_bytes)
+        self.log_end_offset = last_offset + 1
+        self._unflushed_messages += last_offset - base_offset + 1
+        return segment
+
+    def _append_of_producer(
+        self,
+        parts: list[Buffer],
+        view: memoryview,
+        fields: tuple[int, ...],
+        base_offset: int,
+        origin: AppendOrigin,
+        append_time_ms: int,
+    ) -> LogAppendInfo:
+        """An idempotent or transactional batch, or a transaction marker: sequences first, the transaction after."""
+        header = _new_header(BatchHeader, (0, base_offset, fields[1] + 12, *fields[2:]))
+        marker: ControlMarker | None = None
+        if fields[5] & 0x20:
+            from kwire.replication.log.loader import marker_of
+
+            marker = marker_of(view, header)
+        producer_state = self.producer_state
+        duplicate = producer_state.check(header, origin, marker)
+        if duplicate is not None:
+            return LogAppendInfo(
+                duplicate.first_offset,
+                duplicate.last_offset,
+                duplicate.timestamp,
+                self.log_start_offset,
+                True,
+                0,
+            )
+        segment = self._write(
+            parts, header.size, base_offset, header.last_offset, header.max_timestamp
+        )
+        completed = producer_state.append(header, base_offset, origin, marker)
+        if completed is not None:
+            segment.note_completed(completed, producer_state)
+        if origin is not AppendOrigin.REPLICATION:
+            self._flush_if_due()
+        return LogAppendInfo(
+            base_offset,
+            header.last_offset,
+            append_time_ms,
+            self.log_start_offset,
+            False,
+            header.size,
+        )
+
+    def _flush_if_due(self) -> None:
+        if self._unflushed_messages >= self._config.flush_messages:
+            self.flush()
+
+    def _should_roll(
+        self, segment: LogSegment, size: int, last_offset: int, max_timestamp: int
+    ) -> bool:
+        """LogSegment.shouldRoll: size, age by the first batch's timestamp, a full index, an offset that does not
+        fit.
+        """
+        config = self.config
+        if not segment.size:
+            return last_offset - segment.base_offset > _INT32_MAX
+        roll_ms = config.segment_ms - segment.jitter_ms(config, self.name)
+        index_entries_max = config.segment_index_bytes // 8
+        return (
+            segment.size > config.segment_bytes - size
+            or segment.waited_for_roll_ms(max_timestamp, self.clock.wall_ms) > roll_ms
+            or segment.offset_index.count >= index_entries_max
+            or segment.time_index.count >= config.segment_index_bytes // 12 - 1
+            or last_offset - segment.base_offset > _INT32_MAX
+        )
+
+    # ---- reading
+
+    def read(
+        self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool = True
+    ) -> FetchedData:
+        """Whole batches from the one that holds `offset`, all below `end_offset`, out of one segment, up to
+        `max_bytes`.
+
+        The first batch is returned whatever its size if `min_one_batch`. KafkaError(OFFSET_OUT_OF_RANGE) below the log
+        start or above the log end; nothing at or above `end_offset`. Source: UnifiedLog.read, LogSegment.read.
+        """
+        log_end = self.log_end_offset
+        if offset < self.log_start_offset or offset > log_end:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Received request for offset {offset} for partition {self.name}, but we only have log segments "
+                f"from offset {self.log_start_offset} up to {log_end}.",
+            )
+        if end_offset > log_end:
+            end_offset = log_end
+        if offset >= end_offset:
+            return FetchedData(b"", offset, offset)
+        try:
+            return self._read(offset, max_bytes, end_offset, min_one_batch)
+        except OSError as error:
+            raise self.storage_error("read from", error) from error
+
+    # ---- look-ups
+
+    def offset_by_timestamp(self, timestamp: int, end_offset: int) -> TimestampAndOffset | None:
+        """The first record below `end_offset` with at least this timestamp (UnifiedLog.fetchOffsetByTimestamp)."""
+        from kwire.replication.log.lookup import offset_by_timestamp
+
+        try:
+            return offset_by_timestamp(self, timestamp, end_offset)
+        except OSError as error:
+            raise self.storage_error("read from", error) from error
+
+    def max_timestamp_offset(self, end_offset: int) -> TimestampAndOffset | None:
+        """The first record with the largest timestamp of the log; None when it is not below `end_offset` (KIP-734)."""
+        from kwire.replication.log.lookup import max_timestamp_offset
+
+        try:
+            return max_timestamp_offset(self, end_offset)
+        except OSError as error:
+            raise self.storage_error("read from", error) from error
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch not above `epoch`, where it ends); (-1, -1) when unknown
+        (LeaderEpochFileCache.endOffsetFor).
+        """
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # ---- high watermark and log start
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where read_committed sees: the first offset of an undecided transaction, at most the high watermark."""
+        unstable = self.producer_state.first_unstable_offset
+        high_watermark = self.high_watermark
+        if unstable is None or unstable >= high_watermark:
+            return high_watermark
+        return max(unstable, self.log_start_offset)
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Sets the high watermark, kept between log start and log end; returns what it became."""
+        self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self.producer_state.on_high_watermark_updated(self.high_watermark)
+        return self.high_watermark
+
+    def maybe_increment_high_watermark(self, offset: int) -> bool:
+        """Raises it if `offset` is larger. Above the log end it would be a bug."""
+        assert offset <= self.log_end_offset, (offset, self.log_end_offset)
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        self.producer_state.on_high_watermark_updated(offset)
+        return True
+
+    def maybe_increment_log_start_offset(self, offset: int) -> bool:
+        """Moves the log start up (DeleteRecords, retention). OFFSET_OUT_OF_RANGE above the high watermark."""
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Cannot increment the log start offset to {offset} of partition {self.name} "
+                f"since it is larger than the high watermark {self.high_watermark}",
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        try:
+            self.leader_epochs.truncate_from_start(offset)
+        except OSError as error:
+            raise self.storage_error("move the start of", error) from error
+        self.producer_state.on_log_start_offset_incremented(offset)
+        return True
+
+    # ---- segments: roll, truncate, retention
+
+    def roll(self) -> None:
+        """Begins a new segment at the log end; an empty active segment stays."""
+        if self.active.size:
+            try:
+                self._roll(self.log_end_offset)
+            except OSError as error:
+                raise self.storage_error("roll", error) from error
+
+    def _roll(self, base_offset: int) -> LogSegment:
+        """A new active segment, with the producers' snapshot beside it; the old one begins to be flushed."""
+        old = self.active
+        segment = self._start_segment(max(base_offset, self.log_end_offset))
+        self.producer_state.map_end_offset = segment.base_offset
+        self.producer_state.take_snapshot(
+            flush=False
+        )  # lost in a power cut, it is rebuilt from the log
+        if old is not segment and old.base_offset != segment.base_offset:
+            old.start_flush()
+        return segment
+
+    def truncate_to(self, offset: int) -> bool:
+        """Removes everything at or after `offset`; False when there was nothing (the epoch cache is cut all the same).
+
+        Log start and high watermark come down with the log end. Source: UnifiedLog.truncateTo.
+        """
+        assert offset >= 0, offset
+        try:
+            self._appended_epoch = -1
+            if offset >= self.log_end_offset:
+                self.leader_epochs.truncate_from_end(self.log_end_offset)
+                return False
+            if self.segments[0].base_offset > offset:
+                self._truncate_fully(offset, offset)
+                return True
+            self.producer_state.map_end_offset = (
+                self.log_end_offset
+            )  # not kept up to date by appends
+            for segment in self._cut_segments(offset):
+                self.producer_state.delete_snapshot(segment.base_offset)
+            self.leader_epochs.truncate_from_end(offset)
+            self.log_start_offset = min(self.log_start_offset, offset)
+            from kwire.replication.log.loader import rebuild_producer_state
+
+            rebuild_producer_state(
+                self.producer_state,
+                self.segments,
+                self.log_start_offset,
+                offset,
+                wall_ms=self.clock.wall_ms,
+            )
+        except OSError as error:
+            raise self.storage_error("truncate", error) from error
+        if self.high_watermark > offset:
+            self.update_high_watermark(offset)
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Drops everything: log start (unless given), high watermark and log end are `offset`, the epoch cache is
+        empty.
+        """
+        try:
+            self._truncate_fully(offset, offset if log_start_offset is None else log_start_offset)
+        except OSError as error:
+            raise self.storage_error("truncate", error) from error
+
+    def _truncate_fully(self, offset: int, log_start_offset: int) -> None:
+        self._appended_epoch = -1
+        for segment in self._restart_segments(offset):
+            self.producer_state.delete_snapshot(segment.base_offset)
+        self.leader_epochs.clear()
+        self.producer_state.truncate_fully_and_start_at(offset)
+        self.log_start_offset = log_start_offset
+        self.update_high_watermark(offset)
+
+    def delete_old_segments(self) -> int:
+        """Deletes from the oldest on what is below the log start, too much or too old; returns how many segments.
+
+        Only segments wholly below the high watermark go; log start follows. Source: UnifiedLog.deleteOldSegments.
+        """
+        from kwire.replication.log.retention import delete_old_segments
+
+        try:
+            return delete_old_segments(self)
+        except OSError as error:
+            raise self.storage_error("delete segments of", error) from error
+
+    def delete_oldest(self, count: int, reason: str) -> None:
+        """Deletes the first `count` segments, all below the high watermark; after the last one begins a new segment."""
+        if count == len(self.segments):
+            self._roll(self.log_end_offset)
+        doomed = self.segments[:count]
+        self.maybe_increment_log_start_offset(self._bases[count])
+        self._remove(doomed)
+        for segment in doomed:
+            self.producer_state.delete_snapshot(segment.base_offset)
+        self.tell(f"deleted {count} segment(s) before offset {self._bases[0]}: {reason}")
+
+    # ---- flushing and closing
+
+    def flush(self) -> None:
+        """Returns when everything appended survives a power cut; the recovery point is then the log end."""
+        try:
+            self.flush_files()
+        except OSError as error:
+            raise self.storage_error("flush", error) from error
+
+    def close(self) -> None:
+        """Clean stop: producer snapshot, indexes complete, all of it on the disk, descriptors given back."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            self.producer_state.map_end_offset = self.log_end_offset
+            self.producer_state.take_snapshot(flush=False)
+            self.active.seal()
+            self.flush_files()
+            snapshot = self.producer_state.latest_snapshot_offset()
+            names = ["partition.metadata", "leader-epoch-checkpoint"]
+            if snapshot is not None:
+                names.append(file_name(snapshot, ".snapshot"))
+            for name in names:  # written without a flush while the log was in use
+                self.store.flush_file(f"{self.directory}/{name}")
+            self.abandon()
+        except OSError as error:
+            raise self.storage_error("close", error) from error
+
+    def maybe_flush(self) -> None:
+        """flush.ms: flushes when the last flush is that long ago and something was appended since."""
+        due = self.clock.now_ms - self._last_flush_ms >= self._config.flush_ms
+        if due and self._unflushed_messages:
+            self.flush()
+
+    def _too_large(self, size: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The record batch size in the append to {self.name} is {size} bytes "
+            f"which exceeds the maximum configured value of {self.config.max_message_bytes}.",
+        )

@@ -1,0 +1,505 @@
+"""What a partition remembers of its idempotent and transactional producers: sequences, open transactions, snapshots.
+
+Answers to ProducerStateManager, ProducerAppendInfo and ProducerStateEntry of Kafka 3.9 (KIP-98, KIP-360, KIP-447; the
+verification of KIP-890 is a question the caller answers).
+
+* Per producer id: epoch, the last five batches, the first offset of its open transaction, the last marker's coordinator
+  epoch. A batch with the sequences of a remembered one is a duplicate; others must follow on (from 2^31-1 to 0), a new
+  epoch begins at 0, and a producer that is not known, its records may have been deleted, begins anywhere.
+* An offset is unstable while its transaction is undecided, or decided but its marker not below the high watermark.
+* A snapshot NNN.snapshot says how things stood before offset NNN; it is that of the log segment that begins there.
+  Only the last batch of each producer is in it, as in Kafka: of a producer that comes back after a restart, only a
+  repetition of the very last batch is known for what it is.
+
+How a Log uses it: `check` before a batch is written, `append` after; for the CompletedTxn of a marker it asks for
+`last_stable_offset`, writes the transaction index entry when aborted, then calls `complete_txn`. `map_end_offset` is
+the log's to move; on loading it calls `truncate_and_reload` and appends again what lies from there to the log end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from fastcrc.crc32 import iscsi as _crc32c
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.records import (
+    CONTROL_ABORT,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    ControlMarker,
+    increment_sequence,
+)
+from kwire.protocol.varint import INT32_MAX
+from kwire.replication.log.types import AppendOrigin
+
+if TYPE_CHECKING:
+    from kwire.replication.core.clock import Clock
+    from kwire.replication.core.log_store import LogStore
+
+BATCHES_RETAINED = 5
+PRODUCER_ID_EXPIRATION_MS = 24 * 3600 * 1000
+
+_SNAPSHOT_VERSION = 1
+_SNAPSHOT_HEADER = Struct(">hIi")
+_SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
+_SNAPSHOT_CRC_END = 6
+
+
+class BatchMetadata(NamedTuple):
+    """A batch that was appended, as far as a repetition of it needs."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return increment_sequence(self.last_sequence, -self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction that a marker ended: `last_offset` is the marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class ProducerStateEntry:
+    """One producer. `batches`: oldest first, at most five, all of `producer_epoch`."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "last_timestamp",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.coordinator_epoch = -1
+        self.last_timestamp = NO_TIMESTAMP
+        self.current_txn_first_offset: int | None = None
+        self.batches: list[BatchMetadata] = []
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_data_offset(self) -> int:
+        """-1 when no batch of this epoch is remembered."""
+        return self.batches[-1].last_offset if self.batches else -1
+
+    def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
+        """The remembered batch with this one's sequences."""
+        if header.producer_epoch == self.producer_epoch:
+            last_sequence = header.last_sequence
+            for batch in self.batches:
+                if batch.last_sequence == last_sequence and (
+                    batch.first_sequence == header.base_sequence
+                ):
+                    return batch
+        return None
+
+    def begin_epoch(self, producer_epoch: int) -> None:
+        """Forgets the batches of another epoch."""
+        if producer_epoch != self.producer_epoch:
+            self.batches.clear()
+            self.producer_epoch = producer_epoch
+
+
+class ProducerStateManager:
+    """The producers of one partition's log. Methods that touch snapshots raise OSError."""
+
+    __slots__ = (
+        "_clock",
+        "_directory",
+        "_last_snapshot_offset",
+        "_ongoing",
+        "_snapshot_offsets",
+        "_store",
+        "_unreplicated",
+        "map_end_offset",
+        "producer_id_expiration_ms",
+        "producers",
+        "transaction_verification_enabled",
+    )
+
+    def __init__(
+        self,
+        store: LogStore,
+        directory: str,
+        clock: Clock,
+        *,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        transaction_verification_enabled: bool = False,
+    ) -> None:
+        """Reads nothing: `truncate_and_reload` does. Verification is off until a transaction coordinator exists."""
+        self._store = store
+        self._directory = directory
+        self._clock = clock
+        self.producer_id_expiration_ms = producer_id_expiration_ms
+        self.transaction_verification_enabled = transaction_verification_enabled
+        self.producers: dict[int, ProducerStateEntry] = {}
+        """By producer id; what DescribeProducers lists."""
+        self.map_end_offset = 0
+        """The log up to here is accounted for: set by the log after each append."""
+        self._last_snapshot_offset = 0
+        self._snapshot_offsets: list[int] | None = None  # sorted; None: not listed yet
+        self._ongoing: dict[int, int] = {}  # first offset -> producer id, in the order of offsets
+        self._unreplicated: dict[int, int] = {}  # first offset -> the marker's offset
+
+    # ---- appending
+
+    def check(
+        self,
+        header: BatchHeader,
+        origin: AppendOrigin,
+        marker: ControlMarker | None = None,
+        *,
+        verified: bool = False,
+    ) -> BatchMetadata | None:
+        """May this batch be appended? Changes nothing. A client's repetition gives the batch that is in the log.
+
+        `header` is that of a batch with a producer id, base offset whatever; `marker` what a control batch says (None
+        when compaction has emptied it). `verified`: the coordinator knows of the transaction (KIP-890). KafkaError:
+        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self.producers.get(header.producer_id)
+        if header.is_control:
+            if marker is not None and entry is not None:
+                self._check_epoch(entry, header, origin)
+                self._check_coordinator_epoch(entry, marker, origin)
+            return None
+        if entry is not None and origin is AppendOrigin.CLIENT:
+            duplicate = entry.duplicate_of(header)
+            if duplicate is not None:
+                return duplicate
+        if (
+            header.is_transactional
+            and self.transaction_verification_enabled
+            and not verified
+            and origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR)
+            and (entry is None or entry.current_txn_first_offset is None)
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction"
+            )
+        if entry is None:
+            return None
+        self._check_epoch(entry, header, origin)
+        if origin is AppendOrigin.CLIENT:
+            self._check_sequence(entry, header)
+        if entry.current_txn_first_offset is not None and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Expected transactional write from producer {header.producer_id}",
+            )
+        return None
+
+    def _check_epoch(
+        self, entry: ProducerStateEntry, header: BatchHeader, origin: AppendOrigin
+    ) -> None:
+        # What a leader took, its followers take: they do not judge again (Kafka only warns).
+        if header.producer_epoch < entry.producer_epoch and origin is not AppendOrigin.REPLICATION:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {header.producer_id} is {header.producer_epoch},"
+                f" which is smaller than the last seen epoch {entry.producer_epoch}",
+            )
+
+    def _check_coordinator_epoch(
+        self, entry: ProducerStateEntry, marker: ControlMarker, origin: AppendOrigin
+    ) -> None:
+        if (
+            marker.coordinator_epoch < entry.coordinator_epoch
+            and origin is not AppendOrigin.REPLICATION
+        ):
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"Invalid coordinator epoch for producerId {entry.producer_id}:"
+                f" {marker.coordinator_epoch} (zombie), {entry.coordinator_epoch} (current)",
+            )
+
+    def _check_sequence(self, entry: ProducerStateEntry, header: BatchHeader) -> None:
+        first = header.base_sequence
+        if entry.producer_epoch == NO_PRODUCER_EPOCH:
+            return
+        if header.producer_epoch != entry.producer_epoch:
+            if first != 0:
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"Invalid sequence number for new epoch of producer {header.producer_id}:"
+                    f" {header.producer_epoch} (request epoch), {first} (seq. number),"
+                    f" {entry.producer_epoch} (current producer epoch)",
+                )
+            return
+        last = entry.last_sequence
+        if first != last + 1 and not (first == 0 and last == INT32_MAX):
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Out of order sequence number for producer {header.producer_id}:"
+                f" {first} (incoming seq. number), {last} (current end sequence number)",
+            )
+
+    def append(
+        self,
+        header: BatchHeader,
+        base_offset: int,
+        origin: AppendOrigin,
+        marker: ControlMarker | None = None,
+    ) -> CompletedTxn | None:
+        """Takes note of a batch that `check` let pass and that was written at `base_offset`.
+
+        For a marker that ends an open transaction: what to give to `complete_txn`, after the transaction index.
+        """
+        if header.is_control and marker is None:
+            return None  # all of the transaction was compacted away
+        producer_id = header.producer_id
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerStateEntry(producer_id)
+        entry.begin_epoch(header.producer_epoch)
+        entry.last_timestamp = header.max_timestamp
+        if marker is not None:
+            return self._end_transaction(entry, marker, base_offset)
+        delta = header.last_offset_delta
+        batches = entry.batches
+        if len(batches) == BATCHES_RETAINED:
+            del batches[0]
+        batches.append(
+            BatchMetadata(header.last_sequence, base_offset + delta, delta, header.max_timestamp)
+        )
+        if header.is_transactional and entry.current_txn_first_offset is None:
+            entry.current_txn_first_offset = base_offset
+            self._ongoing[base_offset] = producer_id
+        return None
+
+    def _end_transaction(
+        self, entry: ProducerStateEntry, marker: ControlMarker, offset: int
+    ) -> CompletedTxn | None:
+        entry.coordinator_epoch = marker.coordinator_epoch
+        first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, None
+        if first_offset is None:
+            return None  # no data in this partition: nothing becomes stable by it
+        aborted = marker.type == CONTROL_ABORT
+        return CompletedTxn(entry.producer_id, first_offset, offset, aborted)
+
+    def last_stable_offset(self, completed: CompletedTxn) -> int:
+        """What the last stable offset is once `completed` is, as the transaction index records it."""
+        for first_offset, producer_id in self._ongoing.items():
+            if producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
+
+    def complete_txn(self, completed: CompletedTxn) -> None:
+        """The transaction is decided; its offsets are stable once the high watermark is past the marker."""
+        del self._ongoing[completed.first_offset]
+        self._unreplicated[completed.first_offset] = completed.last_offset
+
+    # ---- what is stable, what is old
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of a transaction that is undecided, or whose marker the high watermark has not passed."""
+        ongoing, unreplicated = self._ongoing, self._unreplicated
+        if not unreplicated:
+            return next(iter(ongoing), None)
+        first = min(unreplicated)
+        return min(first, next(iter(ongoing))) if ongoing else first
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """The first offset of an open transaction."""
+        return next(iter(self._ongoing), None)
+
+    def on_high_watermark_updated(self, offset: int) -> None:
+        """Decided transactions whose markers are below `offset` are stable."""
+        if self._unreplicated:
+            self._unreplicated = {f: m for f, m in self._unreplicated.items() if m >= offset}
+
+    def on_log_start_offset_incremented(self, offset: int) -> None:
+        """The log begins at `offset` now. Producers stay known although their records are gone (KIP-360)."""
+        self.on_high_watermark_updated(offset)
+        self.map_end_offset = max(self.map_end_offset, offset)
+        latest = self.latest_snapshot_offset()
+        self._last_snapshot_offset = offset if latest is None else latest
+
+    def remove_expired_producers(self, now_ms: int | None = None) -> None:
+        """Forgets producers that have not written for producer.id.expiration.ms; Unix time, the clock's by default."""
+        now_ms = self._clock.wall_ms if now_ms is None else now_ms
+        expired = [p for p, entry in self.producers.items() if self._is_expired(entry, now_ms)]
+        for producer_id in expired:
+            del self.producers[producer_id]
+
+    def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
+        return (
+            entry.current_txn_first_offset is None
+            and now_ms - entry.last_timestamp >= self.producer_id_expiration_ms
+        )
+
+    # ---- truncation and snapshots
+
+    def truncate_and_reload(self, log_start: int, log_end: int, now_ms: int) -> None:
+        """The log is [log_start, log_end) now. Where that is news, starts again from the latest snapshot in it.
+
+        The log then appends what lies between `map_end_offset` and `log_end`. Damaged snapshots are deleted.
+        """
+        for offset in list(self._snapshots()):
+            if offset > log_end or offset <= log_start:
+                self.delete_snapshot(offset)
+        if log_end == self.map_end_offset:
+            self.on_log_start_offset_incremented(log_start)
+            return
+        self._clear()
+        while (latest := self.latest_snapshot_offset()) is not None:
+            entries = parse_snapshot(self._store.read_file(self._snapshot_path(latest)))
+            if entries is None:
+                self.delete_snapshot(latest)
+                continue
+            self._load(entry for entry in entries if not self._is_expired(entry, now_ms))
+            self.map_end_offset = self._last_snapshot_offset = latest
+            return
+        self.map_end_offset = self._last_snapshot_offset = log_start
+
+    def _load(self, entries: Iterable[ProducerStateEntry]) -> None:
+        ongoing = []
+        for entry in entries:
+            self.producers[entry.producer_id] = entry
+            if entry.current_txn_first_offset is not None:
+                ongoing.append((entry.current_txn_first_offset, entry.producer_id))
+        self._ongoing = dict(sorted(ongoing))
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """The log is empty and begins at `offset`: no producers, no snapshots."""
+        self._clear()
+        for snapshot in list(self._snapshots()):
+            self.delete_snapshot(snapshot)
+        self._last_snapshot_offset = 0
+        self.map_end_offset = offset
+
+    def _clear(self) -> None:
+        self.producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+
+    def take_snapshot(self, *, flush: bool = True) -> int | None:
+        """Writes a snapshot at `map_end_offset`, unless there is one; its offset when written."""
+        offset = self.map_end_offset
+        if offset <= self._last_snapshot_offset:
+            return None
+        data = format_snapshot(self.producers.values())
+        self._store.write_file(self._snapshot_path(offset), data, flush=flush)
+        snapshots = self._snapshots()
+        if offset not in snapshots:
+            snapshots.append(offset)
+            snapshots.sort()
+        self._last_snapshot_offset = offset
+        return offset
+
+    def latest_snapshot_offset(self) -> int | None:
+        snapshots = self._snapshots()
+        return snapshots[-1] if snapshots else None
+
+    def delete_snapshot(self, offset: int) -> None:
+        """That of the segment beginning at `offset`, which is being deleted. No error without one."""
+        snapshots = self._snapshots()
+        if offset in snapshots:
+            snapshots.remove(offset)
+            self._store.delete(self._snapshot_path(offset))
+
+    def remove_stray_snapshots(self, base_offsets: Iterable[int]) -> None:
+        """Deletes snapshots that belong to no segment; the last one stays if it is beyond them all (a clean stop's)."""
+        self._snapshot_offsets = None
+        bases = set(base_offsets)
+        stray = [offset for offset in self._snapshots() if offset not in bases]
+        if stray and (not bases or stray[-1] >= max(bases)):
+            stray.pop()
+        for offset in stray:
+            self.delete_snapshot(offset)
+
+    def _snapshots(self) -> list[int]:
+        if self._snapshot_offsets is None:
+            self._snapshot_offsets = sorted(
+                int(name[:20])
+                for name in self._store.list_dir(self._directory)
+                if name.endswith(".snapshot") and len(name) == 29 and name[:20].isdigit()
+            )
+        return self._snapshot_offsets
+
+    def _snapshot_path(self, offset: int) -> str:
+        return f"{self._directory}/{offset:020d}.snapshot"
+
+
+def format_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
+    """The bytes of a snapshot file (version 1)."""
+    out = bytearray(_SNAPSHOT_HEADER.size)
+    count = 0
+    for entry in entries:
+        count += 1
+        last = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, -1, 0, -1)
+        txn_first = entry.current_txn_first_offset
+        out += _SNAPSHOT_ENTRY.pack(
+            entry.producer_id,
+            entry.producer_epoch,
+            last.last_sequence,
+            last.last_offset,
+            last.offset_delta,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            -1 if txn_first is None else txn_first,
+        )
+    _SNAPSHOT_HEADER.pack_into(out, 0, _SNAPSHOT_VERSION, 0, count)
+    crc = _crc32c(memoryview(out)[_SNAPSHOT_CRC_END:])
+    _SNAPSHOT_HEADER.pack_into(out, 0, _SNAPSHOT_VERSION, crc, count)
+    return bytes(out)
+
+
+def parse_snapshot(data: bytes) -> list[ProducerStateEntry] | None:
+    """The producers in a snapshot file; None when it is damaged or of another version."""
+    if len(data) < _SNAPSHOT_HEADER.size:
+        return None
+    version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
+    entries_bytes = len(data) - _SNAPSHOT_HEADER.size
+    if (
+        version != _SNAPSHOT_VERSION
+        or crc != _crc32c(memoryview(data)[_SNAPSHOT_CRC_END:])
+        or not 0 <= count * _SNAPSHOT_ENTRY.size <= entries_bytes
+    ):
+        return None
+    entries = []
+    for index in range(count):
+        (
+            producer_id,
+            producer_epoch,
+            last_sequence,
+            last_offset,
+            offset_delta,
+            timestamp,
+            coordinator_epoch,
+            txn_first,
+        ) = _SNAPSHOT_ENTRY.unpack_from(data, _SNAPSHOT_HEADER.size + index * _SNAPSHOT_ENTRY.size)
+        entry = ProducerStateEntry(producer_id)
+        entry.producer_epoch = producer_epoch
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = timestamp
+        entry.current_txn_first_offset = None if txn_first < 0 else txn_first
+        if last_offset >= 0:
+            entry.batches.append(BatchMetadata(last_sequence, last_offset, offset_delta, timestamp))
+        entries.append(entry)
+    return entries

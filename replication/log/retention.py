@@ -1,0 +1,75 @@
+"""Which segments of a log may go, by its topic's retention.
+
+Answers to UnifiedLog.deleteOldSegments and deletableSegments of Kafka 3.9. From the oldest on: what ends at or below
+the log start; then, where cleanup.policy has "delete", what exceeds retention.bytes, then what is older than
+retention.ms. The first segment that may stay ends each round: a log has no holes.
+
+Invariant: a segment goes only when the high watermark is at or above its end; the active one only when it has records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kwire.replication.log.log import Log
+    from kwire.replication.log.segment import LogSegment
+
+
+def delete_old_segments(log: Log) -> int:
+    """Deletes what retention does not keep; returns how many segments. OSError as the store's."""
+    config = log.config
+    deleted = _delete_while(
+        log,
+        lambda _, end: end <= log.log_start_offset,
+        "they are below the log start offset",
+        False,
+    )
+    if not config.delete:
+        return deleted
+    if config.retention_bytes >= 0:
+        reason = f"the log is larger than retention.bytes={config.retention_bytes}"
+        deleted += _delete_while(log, _is_excess(log, config.retention_bytes), reason)
+    if config.retention_ms >= 0:
+        oldest_ms = log.clock.wall_ms - config.retention_ms
+        reason = f"they are older than retention.ms={config.retention_ms}"
+        deleted += _delete_while(
+            log, lambda segment, _: segment.largest_timestamp() < oldest_ms, reason
+        )
+    return deleted
+
+
+def _is_excess(log: Log, retention_bytes: int) -> Callable[[LogSegment, int], bool]:
+    excess = log.size_bytes - retention_bytes
+
+    def is_excess(segment: LogSegment, _: int) -> bool:
+        nonlocal excess
+        if excess < segment.size:
+            return False
+        excess -= segment.size
+        return True
+
+    return is_excess
+
+
+def _delete_while(
+    log: Log,
+    is_deletable: Callable[[LogSegment, int], bool],
+    reason: str,
+    may_take_active: bool = True,
+) -> int:
+    """Deletes from the oldest segment on while `is_deletable(segment, its end offset)`."""
+    segments, count = log.segments, 0
+    for number, segment in enumerate(segments):
+        is_active = number + 1 == len(segments)
+        end = log.log_end_offset if is_active else segments[number + 1].base_offset
+        if is_active and (segment.size == 0 or not may_take_active):
+            break
+        if log.high_watermark < end or not is_deletable(segment, end):
+            break
+        count += 1
+    if count:
+        log.delete_oldest(count, reason)
+    return count

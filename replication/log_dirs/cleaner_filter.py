@@ -1,0 +1,192 @@
+"""What compaction leaves of a batch: the records that stay, the tombstones' horizon, the markers, the empty shell.
+
+Answers to Cleaner.cleanInto, CleanedTransactionMetadata (kafka.log.LogCleaner) and MemoryRecords.filterTo of Kafka 3.9.
+
+* A record stays when it is the latest of its key, or beyond what the offset map covers. Without a key it goes.
+* A tombstone stays until the batch's delete horizon: the time of the first cleaning that saw it plus
+  delete.retention.ms, written into the batch then (KIP-534).
+* Records of aborted transactions go; a marker goes when all data of its transaction has gone, and then after a
+  horizon of its own.
+* The batch with a live producer's last sequence stays, empty if need be; so does its last marker if it has no data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Protocol
+
+from kwire.protocol.records import (
+    CONTROL_ABORT,
+    CONTROL_COMMIT,
+    BatchHeader,
+    Record,
+    build_batch,
+    empty_batch,
+    iter_records,
+    parse_control_record,
+    parse_header,
+)
+
+if TYPE_CHECKING:
+    from kwire.replication.log.indexes import AbortedTxn, TransactionIndex
+    from kwire.replication.log.producer_state import ProducerStateEntry
+
+
+class KeyOffsets(Protocol):
+    """kwire.replication.log_dirs.cleaner.OffsetMap, as far as the filter needs it."""
+
+    @property
+    def latest_offset(self) -> int: ...
+
+    def get(self, key: bytes) -> int: ...
+
+
+class CleanedTransactions:
+    """Which transactions are open at the point that is being read, and whether any of their data was seen."""
+
+    def __init__(self) -> None:
+        self.cleaned_index: TransactionIndex | None = None
+        """Where aborted transactions of which something is left are noted again."""
+        self._upcoming: list[tuple[int, int, AbortedTxn]] = []  # a heap by first offset
+        self._added = 0
+        self._aborted: dict[int, AbortedTxn] = {}  # by producer id
+        self._aborted_seen: set[int] = set()
+        self._committed: set[int] = set()
+
+    def add(self, aborted: list[AbortedTxn]) -> None:
+        """Aborted transactions that overlap what is read next; known ones may come again."""
+        for txn in aborted:
+            self._added += 1
+            heappush(self._upcoming, (txn.first_offset, self._added, txn))
+
+    def on_batch(self, header: BatchHeader) -> bool:
+        """A data batch is read. True: it belongs to an aborted transaction."""
+        self._open_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._aborted:
+            self._aborted_seen.add(header.producer_id)
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def on_control_batch(self, header: BatchHeader, buffer: memoryview) -> bool:
+        """A control batch is read. True: nothing is left of its transaction, the marker may go."""
+        self._open_up_to(header.last_offset)
+        record = next(iter_records(buffer, header), None)
+        if record is None:
+            return True
+        control_type = parse_control_record(record).type
+        if control_type == CONTROL_ABORT:
+            txn = self._aborted.pop(header.producer_id, None)
+            if txn is None or header.producer_id not in self._aborted_seen:
+                return True
+            self._aborted_seen.discard(header.producer_id)
+            if self.cleaned_index is not None:
+                self.cleaned_index.append(txn)
+            return False
+        if control_type == CONTROL_COMMIT:
+            if header.producer_id not in self._committed:
+                return True
+            self._committed.discard(header.producer_id)
+        return False
+
+    def _open_up_to(self, offset: int) -> None:
+        while self._upcoming and self._upcoming[0][0] <= offset:
+            txn = heappop(self._upcoming)[2]
+            self._aborted.setdefault(txn.producer_id, txn)
+
+
+class BatchFilter:
+    """Filters the batches of a log in order. `now_ms` is the time of the cleaning."""
+
+    def __init__(
+        self,
+        offset_map: KeyOffsets,
+        transactions: CleanedTransactions,
+        producers: Mapping[int, ProducerStateEntry],
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self._offset_map = offset_map
+        self._transactions = transactions
+        self._now_ms = now_ms
+        self._new_horizon_ms = now_ms + delete_retention_ms
+        # As it is now: a batch that is a producer's last one must not lose that by a later one in the same cleaning.
+        self._last_of_producers = {
+            producer_id: (entry.last_data_offset, entry.producer_epoch)
+            for producer_id, entry in producers.items()
+        }
+
+    def filter(
+        self, header: BatchHeader, buffer: memoryview
+    ) -> tuple[bytes | memoryview, int] | None:
+        """What stays of the batch, and the largest timestamp in it; None when nothing does."""
+        if header.is_control:
+            marker_alone = self._transactions.on_control_batch(header, buffer)
+            horizon = header.delete_horizon_ms
+            discard = marker_alone and horizon is not None and horizon <= self._now_ms
+        else:
+            marker_alone = False
+            discard = self._transactions.on_batch(header)
+        if discard:
+            return self._shell(header)
+        retained, has_tombstones = self._count_retained(header, buffer)
+        if not retained:
+            return self._shell(header)
+        set_horizon = (has_tombstones or marker_alone) and not header.has_delete_horizon
+        if retained == header.count and not set_horizon:
+            return buffer[header.position : header.end], header.max_timestamp
+        # Read a second time rather than kept: a small batch can hold millions of records.
+        data = build_batch(
+            (record for record in iter_records(buffer, header) if self._stays(header, record)),
+            base_offset=header.base_offset,
+            compression=header.compression,
+            timestamp_type=header.timestamp_type,
+            log_append_time_ms=header.max_timestamp,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            partition_leader_epoch=header.partition_leader_epoch,
+            is_transactional=header.is_transactional,
+            is_control=header.is_control,
+            delete_horizon_ms=self._new_horizon_ms if set_horizon else header.delete_horizon_ms,
+            last_offset=header.last_offset,
+        )
+        return data, parse_header(data).max_timestamp
+
+    def _shell(self, header: BatchHeader) -> tuple[bytes, int] | None:
+        if self._is_last_of_producer(header):
+            return empty_batch(header), header.max_timestamp
+        return None
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        if not header.has_producer_id:
+            return False
+        last = self._last_of_producers.get(header.producer_id)
+        if last is None:
+            return False
+        last_data_offset, epoch = last
+        if last_data_offset >= 0:
+            return header.last_offset == last_data_offset
+        return header.is_control and header.producer_epoch == epoch
+
+    def _count_retained(self, header: BatchHeader, buffer: memoryview) -> tuple[int, bool]:
+        """How many records stay, and whether a tombstone is among them."""
+        retained = 0
+        has_tombstones = False
+        for record in iter_records(buffer, header):
+            if self._stays(header, record):
+                retained += 1
+                has_tombstones = has_tombstones or record.value is None
+        return retained, has_tombstones
+
+    def _stays(self, header: BatchHeader, record: Record) -> bool:
+        offset_map = self._offset_map
+        if header.is_control or record.offset > offset_map.latest_offset:
+            return True
+        if record.key is None or record.offset < offset_map.get(record.key):
+            return False
+        horizon = header.delete_horizon_ms
+        return record.value is not None or horizon is None or self._now_ms < horizon

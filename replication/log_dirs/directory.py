@@ -1,0 +1,338 @@
+"""One log directory (an entry of `log.dirs`): the logs in it, its checkpoints, its identity, whether it still works.
+
+Answers to what kafka.log.LogManager keeps by directory (KIP-112), and to MetaProperties of Kafka 3.9. Which directory a
+log belongs into, and what follows when one fails, the LogManager decides.
+
+Invariants: a directory that has failed is not touched again before the broker's next start; nothing but whole files
+and directories named after partitions is read from it or written to it; `logs` are those whose store is this one's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.core.log_store import PartitionFault
+from kwire.replication.log.checkpoints import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    META_PROPERTIES,
+    RECOVERY_POINTS,
+    TopicPartition,
+    format_offsets,
+    read_offsets,
+    take_clean_shutdown,
+    write_clean_shutdown,
+)
+from kwire.replication.log.loader import LogContext, create_log, load_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kwire.replication.config.broker_config import BrokerConfig
+    from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.log_config import LogConfig
+    from kwire.replication.core.log_store import LogStore
+    from kwire.replication.log.log import Log
+
+DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+FUTURE_SUFFIX = "-future"
+FILE_NAME_BYTES_MAX = 255
+
+
+class LogDirStore(NamedTuple):
+    """An entry of log.dirs as the driver has opened it: absolute path, store; None when that failed, and why."""
+
+    path: str
+    store: LogStore | None
+    failure: str = ""
+
+
+class LogDirectory:
+    """See the module. `failure`: why it is offline, None while it works. `directory_id`: None for an only one."""
+
+    def __init__(
+        self,
+        opened: LogDirStore,
+        clock: Clock,
+        timers: Timers,
+        config: BrokerConfig,
+        report: Callable[[str], None] | None,
+        on_failure: Callable[[LogDirectory, str], None],
+    ) -> None:
+        """`on_failure(directory, why)` is called with every error of its store, also with those after the first."""
+        self.path = opened.path
+        self.failure = None if opened.store is not None else opened.failure
+        self.directory_id: bytes | None = None
+        self.broker_epoch: int | None = None
+        """What the mark of a clean stop said: the broker epoch (-1 unknown), None without one."""
+        self.logs: dict[TopicPartition, Log] = {}
+        self.future_logs: dict[TopicPartition, Log] = {}
+        """Replicas that are on their way here from another directory of this broker (KIP-113)."""
+        self._store = opened.store
+        self._clock = clock
+        self._timers = timers
+        self._config = config
+        self._report = report
+        self._written: dict[str, bytes] = {}
+        self._renamed = 0
+        self._on_failure = on_failure
+        self._context: LogContext | None = None
+        if opened.store is not None:
+            self._context = LogContext(
+                opened.store,
+                clock,
+                timers,
+                producer_id_expiration_ms=config.producer_id_expiration_ms,
+                report=report,
+                on_failure=self.failed,
+            )
+
+    @property
+    def store(self) -> LogStore:
+        """OSError when it could not be opened."""
+        if self._store is None:
+            raise OSError(f"log directory {self.path} is offline: {self.failure}")
+        return self._store
+
+    @property
+    def is_online(self) -> bool:
+        return self.failure is None
+
+    def failed(self, why: str) -> None:
+        """Its store raised an error."""
+        self._on_failure(self, why)
+
+    def met(self, error: OSError, doing: str) -> str:
+        """Its store raised `error`: it has failed, unless a test asked for this. Returns it in words."""
+        why = f"{doing}: {error}"
+        if not isinstance(error, PartitionFault):
+            self.failed(why)
+        elif self._report is not None:
+            self._report(why)
+        return why
+
+    def holds(self, log: Log) -> bool:
+        return log.store is self._store
+
+    def all_logs(self) -> Iterable[Log]:
+        yield from self.logs.values()
+        yield from self.future_logs.values()
+
+    # ---- loading
+
+    def load(self, topic_config: Callable[[str], LogConfig]) -> None:
+        """Loads every partition directory. OSError: the directory cannot be used."""
+        store, context = self.store, self._context
+        assert context is not None
+        self.broker_epoch = take_clean_shutdown(store)
+        recovery_points = read_offsets(store, RECOVERY_POINTS)
+        log_starts = read_offsets(store, LOG_START_OFFSETS)
+        high_watermarks = read_offsets(store, HIGH_WATERMARKS)
+        tails_lost = False
+        for name in store.list_dir():
+            if name.endswith(DELETE_SUFFIX):
+                self.delete_later(name)
+                continue
+            key, is_future = parse_directory(name), False
+            if key is None and name.endswith(FUTURE_SUFFIX):
+                key, is_future = parse_future_directory(name), True
+            if key is None or store.exists(f"{name}/{META_PROPERTIES}"):
+                continue  # the latter is another broker's log directory, whatever its name ("broker-1")
+            log = load_log(
+                context,
+                name,
+                key[0],
+                key[1],
+                topic_config(key[0]),
+                clean=self.broker_epoch is not None,
+                recovery_point=recovery_points.get(key, 0),
+                log_start_offset=log_starts.get(key, 0),
+            )
+            if is_future:
+                self.future_logs[key] = log
+            else:
+                high_watermark = high_watermarks.get(key, 0)
+                log.update_high_watermark(high_watermark)
+                tails_lost |= high_watermark > log.log_end_offset
+                self.logs[key] = log
+        if tails_lost:
+            # Else what is appended there now would count as committed after the next crash.
+            self.checkpoint_high_watermarks(flush=True)
+
+    # ---- logs
+
+    def create(
+        self, key: TopicPartition, topic_id: bytes, config: LogConfig, *, future: bool = False
+    ) -> Log:
+        """An empty log. OSError."""
+        context = self._context
+        assert context is not None
+        topic, index = key
+        name = self.unique_name(topic, index, FUTURE_SUFFIX) if future else f"{topic}-{index}"
+        log = create_log(context, topic, index, topic_id, config, directory=name)
+        (self.future_logs if future else self.logs)[key] = log
+        return log
+
+    def promote(self, future: Log, current: Log) -> Log:
+        """Gives a future log, which has all that `current` has, the name of the partition. OSError.
+
+        Closed as in a clean stop, but not flushed, and opened again under its name (UnifiedLog.renameDir)."""
+        context = self._context
+        assert context is not None
+        topic, index = key = future.topic, future.partition
+        name = f"{topic}-{index}"
+        future.leader_epochs.clear()
+        for entry in current.leader_epochs.entries:
+            future.leader_epochs.assign(*entry)
+        future.producer_state.map_end_offset = future.log_end_offset
+        future.producer_state.take_snapshot(flush=False)
+        future.active.seal()
+        future.abandon()
+        self.store.rename(future.directory, name)
+        del self.future_logs[key]
+        log = load_log(
+            context,
+            name,
+            topic,
+            index,
+            current.config,
+            clean=True,
+            recovery_point=future.recovery_point,
+            log_start_offset=future.log_start_offset,
+        )
+        for (
+            entry
+        ) in current.leader_epochs.entries:  # those without records are cut off at an opening
+            if entry[0] > log.leader_epochs.latest_epoch:
+                log.leader_epochs.assign(*entry)
+        log.recovery_point = future.recovery_point
+        log.log_end_offset = current.log_end_offset
+        log.update_high_watermark(current.high_watermark)
+        self.logs[key] = log
+        return log
+
+    def remove(self, log: Log, suffix: str) -> str:
+        """Takes a log out and renames its directory away, `-delete` to be removed soon; returns the new name."""
+        for logs in (self.logs, self.future_logs):
+            if logs.get((log.topic, log.partition)) is log:
+                del logs[log.topic, log.partition]
+        log.abandon()
+        name = self.unique_name(log.topic, log.partition, suffix)
+        try:
+            self.store.rename(log.directory, name)
+        except OSError as error:
+            why = self.met(error, f"cannot move the log of {log.name}")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
+        if suffix == DELETE_SUFFIX:
+            self.delete_later(name, log.config.file_delete_delay_ms)
+        return name
+
+    def unique_name(self, topic: str, index: int, suffix: str) -> str:
+        """Kafka's form: topic, partition, 32 hexadecimal digits, the suffix; the topic is cut to what a file name may
+        have."""
+        self._renamed += 1
+        unique = f"{self._clock.wall_ms & (1 << 64) - 1:016x}{self._renamed:016x}"
+        suffix = f"-{index}.{unique}{suffix}"
+        return topic[: FILE_NAME_BYTES_MAX - len(suffix)] + suffix
+
+    def delete_later(self, name: str, delay_ms: int | None = None) -> None:
+        """Removes a directory after file.delete.delay.ms."""
+        if delay_ms is None:
+            delay_ms = self._config.log_segment_delete_delay_ms
+        deadline = self._clock.now_ms + delay_ms
+
+        def delete_dir() -> None:
+            if self.is_online:
+                try:
+                    self.store.delete_dir(name)
+                except OSError as error:
+                    self.met(error, f"cannot delete {name}")
+
+        self._timers.schedule(("delete-log", self.path, name), deadline, delete_dir)
+
+    def delete_old_segments(self) -> None:
+        """Retention. Compacted logs are the cleaner's; a replica on its way here has its log start of the other."""
+        for log in list(self.logs.values()):
+            if not log.config.compact:
+                log.delete_old_segments()
+
+    def flush_dirty(self) -> None:
+        """flush.ms."""
+        for log in self.all_logs():
+            log.maybe_flush()
+
+    def abandon(self) -> None:
+        """After its failure: the logs are given up as they are, with their descriptors."""
+        for log in self.all_logs():
+            try:
+                log.abandon()
+            except OSError:
+                continue  # the disk is gone; what is left of it is of no use
+        self.logs.clear()
+        self.future_logs.clear()
+
+    # ---- checkpoints. OSError.
+
+    def checkpoint_high_watermarks(self, *, flush: bool = False) -> None:
+        """Not flushed while running: a lost checkpoint only means a lower high watermark after a power cut."""
+        entries = [(key, log.high_watermark) for key, log in self.logs.items()]
+        self._checkpoint(HIGH_WATERMARKS, entries, flush)
+
+    def checkpoint_recovery_points(self, *, flush: bool = False) -> None:
+        entries = [(key, log.advance_recovery_point()) for key, log in self.logs.items()]
+        entries += [(key, log.advance_recovery_point()) for key, log in self.future_logs.items()]
+        self._checkpoint(RECOVERY_POINTS, entries, flush)
+
+    def checkpoint_log_starts(self, *, flush: bool = False) -> None:
+        """Only logs that begin after their first segment does: the others' file names say it."""
+        entries = [
+            ((log.topic, log.partition), log.log_start_offset)
+            for log in self.all_logs()
+            if log.log_start_offset > log.segments[0].base_offset
+        ]
+        self._checkpoint(LOG_START_OFFSETS, entries, flush)
+
+    def _checkpoint(
+        self, path: str, entries: list[tuple[TopicPartition, int]], flush: bool
+    ) -> None:
+        data = format_offsets(entries)
+        if flush or self._written.get(path) != data:
+            self.store.write_file(path, data, flush=flush)
+            self._written[path] = data
+
+    def checkpoint(self, *, flush: bool = False) -> None:
+        """All three."""
+        self.checkpoint_recovery_points(flush=flush)
+        self.checkpoint_log_starts(flush=flush)
+        self.checkpoint_high_watermarks(flush=flush)
+
+    def close(self, broker_epoch: int) -> None:
+        """The clean stop: everything flushed, snapshots and checkpoints written, then the mark.
+
+        OSError or KafkaError(KAFKA_STORAGE_ERROR): no mark, the next start recovers."""
+        for log in self.all_logs():
+            log.close()
+        self.checkpoint(flush=True)
+        write_clean_shutdown(self.store, broker_epoch)
+
+
+def parse_directory(name: str) -> TopicPartition | None:
+    """Topic and partition of a partition's directory; None for any other name ("-future", "-stray", "-delete" too)."""
+    topic, _, partition = name.rpartition("-")
+    if topic == "__cluster_metadata":  # a KRaft controller's, not a broker's
+        return None
+    if not topic or not partition.isascii() or not partition.isdigit() or len(partition) > 10:
+        return None
+    return topic, int(partition)
+
+
+def parse_future_directory(name: str) -> TopicPartition | None:
+    """Topic and partition of "orders-0.<32 hexadecimal digits>-future"; None for any other name."""
+    if not name.endswith(FUTURE_SUFFIX):
+        return None
+    stem, _, unique = name[: -len(FUTURE_SUFFIX)].rpartition(".")
+    if len(unique) != 32 or not all(letter in "0123456789abcdef" for letter in unique):
+        return None
+    return parse_directory(stem)

@@ -1,0 +1,16 @@
+"""Replicas and their roles: partitions, ISR, high watermark, delayed operations, the controller's orders.
+
+`__all__` names the modules that other rooms may import.
+"""
+
+__all__ = [
+    "alter_partition",
+    "fetch_data",
+    "fetch_session",
+    "isr",
+    "local_listener",
+    "lookup",
+    "manager",
+    "partition",
+    "status",
+]

@@ -1,0 +1,255 @@
+"""A leader's proposals to change the in-sync replicas, on their way to the controller and back (KIP-497).
+
+Answers to kafka.server.DefaultAlterPartitionManager and to Partition.submitAlterPartition / handleAlterPartitionError.
+Speaks AlterPartition v3 (members with their broker epochs, KIP-903), v1 as long as a topic without an id is among the
+proposals.
+
+Invariants: one request is in flight; all that was submitted meanwhile goes with the next one, one proposal a partition;
+a proposal stays until a definite answer has come or its partition has left that state, however often it has to be sent;
+an answer that comes when the partition has left that state changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kwire.protocol.api import ApiKey
+from kwire.protocol.errors import ErrorCode, error_name
+from kwire.protocol.schemas.control_plane import (
+    AlterPartitionRequest,
+    BrokerState,
+    PartitionData,
+    TopicData,
+)
+from kwire.replication.replica.fetch_data import ZERO_UUID
+from kwire.replication.replica.isr import CommittedIsr, PendingExpandIsr, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kwire.protocol.schemas.control_plane import (
+        AlterPartitionResponse,
+        AlterPartitionResponsePartitionData,
+    )
+    from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.peers import Peers
+    from kwire.replication.replica.isr import PendingIsr
+    from kwire.replication.replica.manager import ReplicaManager, TopicPartition
+    from kwire.replication.replica.partition import Partition
+
+CHANNEL: Final = "controller"
+RETRY_MS: Final = 50
+_VERSION: Final = 3
+_VERSION_WITH_NAMES: Final = 1
+_RECOVERED: Final = 0
+
+
+class _Proposal:
+    """What a partition wanted when it submitted; it may be in another state by now (`_is_pending`)."""
+
+    __slots__ = ("leader_epoch", "partition", "partition_epoch", "state")
+
+    def __init__(self, partition: Partition, state: PendingIsr) -> None:
+        self.partition = partition
+        self.state = state
+        self.leader_epoch = partition.leader_epoch
+        self.partition_epoch = partition.partition_epoch
+
+
+class AlterPartitionManager:
+    """See the module. `submit` is the ReplicaManager's `isr_proposer`."""
+
+    __slots__ = (
+        "_clock",
+        "_controller_node",
+        "_host",
+        "_in_flight",
+        "_last_error",
+        "_on_unavailable",
+        "_peers",
+        "_queued",
+        "_timers",
+        "_waiting",
+    )
+
+    def __init__(
+        self,
+        host: ReplicaManager,
+        peers: Peers,
+        controller_node: Callable[[], int | None],
+        clock: Clock,
+        timers: Timers,
+        *,
+        on_unavailable: Callable[[int], None] = lambda node: None,
+    ) -> None:
+        """`controller_node`: the node to ask, None while there is none (asked again in 50 ms).
+
+        `on_unavailable(node)`: it did not answer, or is not the active controller."""
+        self._on_unavailable = on_unavailable
+        self._host = host
+        self._peers = peers
+        self._controller_node = controller_node
+        self._clock = clock
+        self._timers = timers
+        self._queued: dict[TopicPartition, _Proposal] = {}
+        self._in_flight: dict[TopicPartition, _Proposal] = {}
+        self._last_error = 0  # of whole answers, told once
+        self._waiting = False  # until the last request may be sent again
+
+    def __len__(self) -> int:
+        """How many proposals have no definite answer yet."""
+        return len(self._queued.keys() | self._in_flight.keys())
+
+    def submit(self, partition: Partition) -> None:
+        """Proposes the partition's pending ISR.
+
+        What is queued for it from an earlier state gives way (Kafka refuses the newer one, OPERATION_NOT_ATTEMPTED,
+        and the partition has to find out again).
+        """
+        state = partition.isr_state
+        assert not isinstance(state, CommittedIsr), state
+        self._queued[partition.key] = _Proposal(partition, state)
+        if not self._in_flight and not self._waiting:
+            self._send()
+
+    def _is_pending(self, proposal: _Proposal) -> bool:
+        partition = proposal.partition
+        return (
+            partition.isr_state is proposal.state and self._host.hosted(partition.key) is partition
+        )
+
+    def _send(self) -> None:
+        self._waiting = False
+        batch = {key: p for key, p in self._queued.items() if self._is_pending(p)}
+        self._queued = batch
+        if not batch:
+            return
+        node = self._controller_node()
+        if node is None:
+            self._send_later()
+            return
+        self._in_flight, self._queued = batch, {}
+        with_ids = all(p.partition.topic_id != ZERO_UUID for p in batch.values())
+        version = _VERSION if with_ids else _VERSION_WITH_NAMES
+        request = self._request(batch, version)
+        self._peers.send(
+            node,
+            CHANNEL,
+            ApiKey.ALTER_PARTITION,
+            version,
+            request,
+            lambda response: self._answered(response, version, node),
+        )
+
+    def _send_later(self) -> None:
+        self._waiting = True
+        self._timers.schedule((self, "send"), self._clock.now_ms + RETRY_MS, self._send)
+
+    def _request(
+        self, batch: dict[TopicPartition, _Proposal], version: int
+    ) -> AlterPartitionRequest:
+        topics: dict[str, TopicData] = {}
+        for (topic, index), proposal in batch.items():
+            data = PartitionData(
+                partition_index=index,
+                leader_epoch=proposal.leader_epoch,
+                leader_recovery_state=_RECOVERED,
+                partition_epoch=proposal.partition_epoch,
+            )
+            members = sorted(proposal.state.proposed)
+            if version >= 3:
+                data.new_isr_with_epochs = [
+                    BrokerState(broker_id=i, broker_epoch=self._epoch_of(i, proposal.partition))
+                    for i in members
+                ]
+            else:
+                data.new_isr = members
+            named = topics.get(topic)
+            if named is None:
+                named = topics[topic] = TopicData()
+                if version >= 2:
+                    named.topic_id = proposal.partition.topic_id
+                else:
+                    named.topic_name = topic
+            named.partitions.append(data)
+        host = self._host
+        return AlterPartitionRequest(
+            broker_id=host.node_id, broker_epoch=host.broker_epoch, topics=list(topics.values())
+        )
+
+    def _epoch_of(self, broker_id: int, partition: Partition) -> int:
+        """The incarnation that has fetched; -1 unknown: then the controller does not compare."""
+        if broker_id == self._host.node_id:
+            return self._host.broker_epoch
+        replica = partition.remote_replicas.get(broker_id)
+        return -1 if replica is None else replica.broker_epoch
+
+    def _answered(self, response: AlterPartitionResponse | None, version: int, node: int) -> None:
+        batch, self._in_flight = self._in_flight, {}
+        if response is None or response.error_code:
+            # Not known whether it was applied, or that it was not: the same again, whatever comes of it is safe.
+            self._queued = batch | self._queued
+            if response is None or response.error_code == ErrorCode.NOT_CONTROLLER:
+                self._on_unavailable(node)
+            if response is not None and response.error_code != self._last_error:
+                self._last_error = response.error_code
+                self._host.tell(
+                    f"AlterPartition answered {error_name(response.error_code)}: sent again until it is not"
+                )
+            self._send_later()
+            return
+        self._last_error = 0
+        answers = {
+            ((t.topic_id if version >= 2 else t.topic_name), p.partition_index): p
+            for t in response.topics
+            for p in t.partitions
+        }
+        again: dict[TopicPartition, _Proposal] = {}
+        for key, proposal in batch.items():
+            name = proposal.partition.topic_id if version >= 2 else key[0]
+            answer = answers.get((name, key[1]))
+            if answer is None or self._handle(proposal, answer):
+                again[key] = proposal
+        self._queued = again | self._queued
+        if again:
+            self._send_later()
+        else:
+            self._send()
+
+    def _handle(self, proposal: _Proposal, answer: AlterPartitionResponsePartitionData) -> bool:
+        """Tells the partition. True if the proposal is to be sent again."""
+        if not self._is_pending(proposal):
+            return False
+        partition, host, error = proposal.partition, self._host, answer.error_code
+        name = f"{partition.topic}-{partition.index}"
+        if error:
+            host.isr_counters.failed_updates += 1
+            again = partition.isr_refused(proposal.state, error)
+            what = (
+                "sent again"
+                if again
+                else "waiting for the controller's next LeaderAndIsr"
+                if partition.isr_state is proposal.state
+                else f"back to {listed(partition.isr)}"
+            )
+            host.tell(
+                f"{name}: ISR {listed(proposal.state.proposed)} answered {error_name(error)}: {what}"
+            )
+            return again
+        moved = partition.commit_isr(
+            proposal.state, answer.leader_epoch, answer.partition_epoch, answer.isr
+        )
+        if partition.isr_state is proposal.state:
+            host.isr_counters.failed_updates += 1
+            return False
+        if isinstance(proposal.state, PendingExpandIsr):
+            host.isr_counters.expands += 1
+        else:
+            host.isr_counters.shrinks += 1
+        host.tell(
+            f"{name}: ISR updated to {listed(partition.isr)}, "
+            f"partition epoch {partition.partition_epoch}"
+        )
+        if moved:
+            host.complete_waiting(partition.key)
+        return False

@@ -1,0 +1,313 @@
+"""LeaderAndIsr, StopReplica and UpdateMetadata: how a controller's orders change the replicas of a broker.
+
+Answers to becomeLeaderOrFollower, stopReplicas and maybeUpdateMetadataCache of kafka.server.ReplicaManager (3.9). The
+functions change the ReplicaManager they are given; it has thin methods for them. Fetchers hear of roles in Kafka's
+order: what is to be led leaves them first, what is followed in a new epoch joins them, idle ones are closed at the end.
+
+Deliberate differences: no partition object stays behind when this broker is not among the replicas (Kafka leaks one).
+Waiting requests of a partition are rechecked in the same step whenever its role, its epoch or its existence changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.schemas.control_plane import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    StopReplicaPartitionError,
+    StopReplicaResponse,
+    UpdateMetadataResponse,
+)
+from kwire.replication.replica.fetch_data import ZERO_UUID
+from kwire.replication.replica.partition import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kwire.protocol.schemas.control_plane import (
+        LeaderAndIsrPartitionState,
+        LeaderAndIsrRequest,
+        StopReplicaRequest,
+        UpdateMetadataRequest,
+    )
+    from kwire.replication.replica.manager import ReplicaManager, TopicPartition
+
+UNKNOWN_EPOCH: Final = -1
+EPOCH_DURING_DELETE: Final = -2
+_FULL: Final = 2
+
+
+class _Order:
+    """One partition of a LeaderAndIsr request, and what becomes of it."""
+
+    __slots__ = ("error", "partition", "state", "topic", "topic_id")
+
+    def __init__(self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.state = state
+        self.partition: Partition | None = None  # set when the order is to be carried out
+        self.error = ErrorCode.NONE
+
+
+def become_leader_or_follower(
+    manager: ReplicaManager, request: LeaderAndIsrRequest, version: int
+) -> LeaderAndIsrResponse:
+    """All leaders first, then all followers; then listeners hear of roles that changed."""
+    orders = list(_orders(request))
+    error = manager.check_epochs(request.controller_epoch, request.broker_epoch)
+    if error is not ErrorCode.NONE:
+        for order in orders:
+            order.error = error
+        return _leader_and_isr_response(orders, error, version)
+    if request.type == _FULL:
+        _drop_strays(manager, orders)
+    for order in orders:
+        try:
+            _accept(manager, order, request.is_kraft_controller)
+        except KafkaError as refusal:
+            order.error = refusal.code
+    fetchers = manager.fetchers
+    if fetchers is not None:
+        fetchers.remove(
+            order.partition.key
+            for order in orders
+            if order.partition is not None
+            and order.state.leader == manager.node_id
+            and order.state.partition_epoch >= order.partition.partition_epoch
+        )
+    changed: list[tuple[Partition, bool]] = []
+    for leads in (True, False):
+        for order in orders:
+            if (order.state.leader == manager.node_id) is leads and order.partition is not None:
+                _carry_out(manager, order, order.partition, leads, changed)
+    if fetchers is not None:
+        fetchers.close_idle()
+    for partition, leads in changed:
+        for listener in manager.role_listeners:
+            listener(partition, leads)
+    return _leader_and_isr_response(orders, ErrorCode.NONE, version)
+
+
+def _orders(request: LeaderAndIsrRequest) -> Iterator[_Order]:
+    for state in request.ungrouped_partition_states:
+        yield _Order(state.topic_name, ZERO_UUID, state)
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            yield _Order(topic.topic_name, topic.topic_id, state)
+
+
+def _accept(manager: ReplicaManager, order: _Order, is_kraft_controller: bool) -> None:
+    """Decides whether an order is carried out (`order.partition` is set), passed over, or refused (KafkaError)."""
+    key = (order.topic, order.state.partition_index)
+    if key in manager.offline:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    partition = manager.by_key.get(key)
+    if partition is None:
+        partition = Partition(key[0], key[1], order.topic_id, manager)
+    elif order.topic_id not in (ZERO_UUID, partition.topic_id):
+        if partition.topic_id != ZERO_UUID:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        if order.state.leader_epoch == partition.leader_epoch:
+            # Only the id is news: a topic from before topic ids. It is kept beside the log from now on.
+            partition.ensure_log(order.topic_id, False)
+            if not is_kraft_controller:
+                return
+    epoch = order.state.leader_epoch
+    if (
+        epoch == partition.leader_epoch
+        and not is_kraft_controller
+        and order.topic_id == ZERO_UUID != partition.topic_id
+        and order.state.leader != manager.node_id
+    ):
+        return  # a follower's controller has gone back to before topic ids; the id that is known stays
+    if epoch < partition.leader_epoch or (
+        epoch == partition.leader_epoch and not is_kraft_controller
+    ):
+        raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+    if manager.node_id not in order.state.replicas:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if epoch == partition.leader_epoch and order.state.partition_epoch <= partition.partition_epoch:
+        return  # known, and perhaps overtaken: what the leader has proposed since must not be undone
+    order.partition = partition
+
+
+def _carry_out(
+    manager: ReplicaManager,
+    order: _Order,
+    partition: Partition,
+    leads: bool,
+    changed: list[tuple[Partition, bool]],
+) -> None:
+    try:
+        # Before the role: a log that cannot be opened, or is another topic's, must not leave a partition behind.
+        partition.ensure_log(order.topic_id, order.state.is_new)
+        stored = partition.log.topic_id
+        if stored != order.topic_id and ZERO_UUID not in (stored, order.topic_id):
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        take_role = partition.make_leader if leads else partition.make_follower
+        role_changed = take_role(order.state, order.topic_id)
+    except KafkaError as error:
+        order.error = error.code
+        if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            manager.by_key.setdefault(partition.key, partition)
+            reason = error.message or "its log cannot be opened"
+            manager.mark_offline(partition.key, reason, told=True)
+        return
+    manager.by_key[partition.key] = partition
+    if manager.log_manager.has_future_logs:
+        manager.moves.go_on(partition.key)
+    if role_changed:
+        changed.append((partition, leads))
+        if not leads and manager.fetchers is not None:
+            manager.fetchers.add_follower(partition)
+    manager.complete_waiting(partition.key)
+
+
+def _drop_strays(manager: ReplicaManager, orders: list[_Order]) -> None:
+    """A full request names all that belongs here: other logs are left of deleted topics, or of another broker.
+
+    They must not be in the way of a new topic of that name, which may have been made while this broker was away; but
+    nobody ordered their deletion, so they are kept. Source: LogManager.findStrayReplicas.
+    """
+    listed = {(order.topic, order.state.partition_index): order.topic_id for order in orders}
+    for log in list(manager.log_manager.logs()):
+        key = (log.topic, log.partition)
+        topic_id = listed.get(key)
+        if topic_id is None or (
+            topic_id != log.topic_id and ZERO_UUID not in (topic_id, log.topic_id)
+        ):
+            partition = manager.by_key.pop(key, None)
+            if manager.fetchers is not None:
+                manager.fetchers.remove([key])
+            if partition is not None:  # this broker was cut off while it was deleted
+                for listener in manager.role_listeners:
+                    listener(partition, False)
+            try:
+                manager.log_manager.set_aside(*key)
+            except KafkaError as error:
+                manager.tell(error.message or f"{key[0]}-{key[1]} cannot be set aside")
+                manager.offline.add(key)  # as in _stop
+            manager.complete_waiting(key)
+
+
+def _leader_and_isr_response(
+    orders: list[_Order], error: ErrorCode, version: int
+) -> LeaderAndIsrResponse:
+    response = LeaderAndIsrResponse(error_code=error)
+    if version < 5:
+        response.partition_errors = [
+            LeaderAndIsrPartitionError(
+                topic_name=order.topic,
+                partition_index=order.state.partition_index,
+                error_code=order.error,
+            )
+            for order in orders
+        ]
+        return response
+    by_topic: dict[bytes, list[LeaderAndIsrPartitionError]] = {}
+    for order in orders:
+        by_topic.setdefault(order.topic_id, []).append(
+            LeaderAndIsrPartitionError(
+                partition_index=order.state.partition_index, error_code=order.error
+            )
+        )
+    response.topics = [
+        LeaderAndIsrTopicError(topic_id=topic_id, partition_errors=errors)
+        for topic_id, errors in by_topic.items()
+    ]
+    return response
+
+
+def stop_replicas(manager: ReplicaManager, request: StopReplicaRequest) -> StopReplicaResponse:
+    """Without deletion the partition stays as it is, a leader stays leader; with it nobody is left waiting."""
+    error = manager.check_epochs(request.controller_epoch, request.broker_epoch)
+    if error is not ErrorCode.NONE:
+        return StopReplicaResponse(error_code=error)
+    errors = []
+    for topic, index, leader_epoch, delete in _stops(request):
+        try:
+            _stop(manager, (topic, index), leader_epoch, delete)
+            code = ErrorCode.NONE
+        except KafkaError as refusal:
+            code = refusal.code
+        errors.append(
+            StopReplicaPartitionError(topic_name=topic, partition_index=index, error_code=code)
+        )
+    if manager.fetchers is not None:
+        manager.fetchers.close_idle()
+    return StopReplicaResponse(partition_errors=errors)
+
+
+def _stops(request: StopReplicaRequest) -> Iterator[tuple[str, int, int, bool]]:
+    """(topic, partition, leader epoch, delete) in any version's shape."""
+    delete = request.delete_partitions
+    for flat in request.ungrouped_partitions:
+        yield flat.topic_name, flat.partition_index, UNKNOWN_EPOCH, delete
+    for topic in request.topics:
+        for index in topic.partition_indexes:
+            yield topic.name, index, UNKNOWN_EPOCH, delete
+    for states in request.topic_states:
+        for state in states.partition_states:
+            yield (
+                states.topic_name,
+                state.partition_index,
+                state.leader_epoch,
+                state.delete_partition,
+            )
+
+
+def _stop(manager: ReplicaManager, key: TopicPartition, leader_epoch: int, delete: bool) -> None:
+    if key in manager.offline:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    partition = manager.by_key.get(key)
+    if (
+        partition is not None
+        and leader_epoch not in (UNKNOWN_EPOCH, EPOCH_DURING_DELETE)
+        and leader_epoch < partition.leader_epoch
+    ):
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+    if manager.fetchers is not None:
+        manager.fetchers.remove([key])
+    if not delete:
+        return
+    if partition is not None:
+        del manager.by_key[key]
+        for listener in manager.role_listeners:
+            listener(partition, False)
+    try:
+        if manager.log_manager.get(*key) is not None:
+            manager.log_manager.delete(*key)
+    except KafkaError:
+        # It is where it was, and will be there after the next start: until then nobody must take it for deleted, or
+        # a new topic of that name gets a log in another directory, and no broker starts with both.
+        manager.offline.add(key)
+        raise
+    finally:
+        manager.complete_waiting(key)
+
+
+def update_metadata(
+    manager: ReplicaManager, request: UpdateMetadataRequest
+) -> UpdateMetadataResponse:
+    """Fills the metadata cache. With a new list of live brokers high watermarks may move: who left is not awaited."""
+    error = manager.check_epochs(request.controller_epoch, request.broker_epoch)
+    if error is not ErrorCode.NONE:
+        return UpdateMetadataResponse(error_code=error)
+    brokers_before = manager.metadata.brokers_version
+    deleted = manager.metadata.apply(request)
+    if deleted:
+        for listener in manager.deletion_listeners:
+            listener(deleted)
+    if manager.metadata.brokers_version != brokers_before:
+        for partition in list(manager.by_key.values()):
+            if (
+                partition.is_leader
+                and partition.remote_replicas
+                and partition.maybe_increment_high_watermark()
+            ):
+                manager.complete_waiting(partition.key)
+    return UpdateMetadataResponse()

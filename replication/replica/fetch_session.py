@@ -1,0 +1,293 @@
+"""Fetch sessions, the serving side: a reader names its partitions once and then only what changed (KIP-227).
+
+Answers to kafka.server.FetchSession / FetchManager. One cache a broker; a session that cannot be kept (the cache is
+full of more valuable ones) is simply not made, and the reader sends full requests.
+
+Protocol: epoch -1 ends a session and is answered without one; epoch 0 is a full request that asks for a new session
+(its id in the answer, 0 if refused); epochs 1, 2, … are incremental, wrapping from 2^31-1 to 1. An incremental answer
+lists only partitions with records, an error, a diverging epoch, a preferred replica, or a changed high watermark or log
+start. A partition that gave records goes to the end of the session's order, so that a full answer starves nobody.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.replica.fetch_data import ZERO_UUID, FetchPartition
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from kwire.replication.core.clock import Clock
+    from kwire.replication.replica.fetch_data import FetchPartitionData
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+_MAX_EPOCH: Final = 0x7FFFFFFF
+MIN_EVICTION_MS: Final = 120_000
+
+SessionKey = tuple[str | bytes, int]
+"""(topic id where ids are used, else topic name; partition)."""
+
+
+class CachedPartition(FetchPartition):
+    """What is asked of one partition of a fetch, and what its session last answered."""
+
+    __slots__ = (
+        "answered_log_start_offset",
+        "key",
+        "partition",
+        "session_key",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str | None,
+        topic_id: bytes,
+        partition: int,
+        fetch_offset: int,
+        max_bytes: int,
+        log_start_offset: int,
+        current_leader_epoch: int,
+        last_fetched_epoch: int,
+    ) -> None:
+        """`topic` None: the id is unknown (yet)."""
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.log_start_offset = log_start_offset
+        self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.key = (topic or "", partition)
+        self.session_key: SessionKey = (
+            (topic or "", partition) if topic_id == ZERO_UUID else (topic_id, partition)
+        )
+        self.answered_high_watermark = -1
+        self.answered_log_start_offset = -1
+
+    def resolve(self, topic: str) -> None:
+        """The topic's id has become known."""
+        self.topic = topic
+        self.key = (topic, self.partition)
+
+    def update_request(self, asked: CachedPartition) -> None:
+        self.fetch_offset = asked.fetch_offset
+        self.max_bytes = asked.max_bytes
+        self.log_start_offset = asked.log_start_offset
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+
+    def note_answer(self, data: FetchPartitionData) -> bool:
+        """Remembers what is answered; True if it must be in an incremental answer."""
+        must_respond = len(data.records) > 0
+        if data.high_watermark != self.answered_high_watermark:
+            self.answered_high_watermark = data.high_watermark
+            must_respond = True
+        if data.log_start_offset != self.answered_log_start_offset:
+            self.answered_log_start_offset = data.log_start_offset
+            must_respond = True
+        if data.preferred_read_replica >= 0 or data.diverging_epoch is not None:
+            must_respond = True
+        if data.error:
+            # Once the error is gone the reader must hear of it, whatever the high watermark then is.
+            self.answered_high_watermark = -1
+            must_respond = True
+        return must_respond
+
+
+class FetchSession:
+    """One reader's partitions, in the order they are served."""
+
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "id",
+        "last_used_ms",
+        "partitions",
+        "privileged",
+        "uses_topic_ids",
+    )
+
+    def __init__(
+        self,
+        session_id: int,
+        privileged: bool,
+        uses_topic_ids: bool,
+        partitions: dict[SessionKey, CachedPartition],
+        now_ms: int,
+    ) -> None:
+        self.id = session_id
+        self.privileged = privileged
+        self.uses_topic_ids = uses_topic_ids
+        self.partitions = partitions
+        self.epoch = 1  # what the next request must carry
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+
+    def value(self) -> tuple[bool, int, int]:
+        """What a session is worth when room is short: followers' first, then the larger."""
+        return self.privileged, len(self.partitions), self.id
+
+
+class FetchContext:
+    """One Fetch request in the light of its session: what to read, and what of it to answer."""
+
+    __slots__ = ("_cache", "_epoch", "_full", "_privileged", "_session", "_uses_topic_ids", "asked")
+
+    def __init__(
+        self,
+        cache: FetchSessionCache,
+        asked: dict[SessionKey, CachedPartition],
+        session: FetchSession | None,
+        *,
+        full: bool,
+        privileged: bool = False,
+        uses_topic_ids: bool = False,
+    ) -> None:
+        self.asked = asked
+        self._cache = cache
+        self._session = session
+        self._epoch = 0 if session is None else session.epoch
+        self._full = full
+        self._privileged = privileged
+        self._uses_topic_ids = uses_topic_ids
+
+    def finish(
+        self, results: list[tuple[CachedPartition, FetchPartitionData]]
+    ) -> tuple[int, list[tuple[CachedPartition, FetchPartitionData]]]:
+        """(session id for the answer, what goes into it). INVALID_FETCH_SESSION_EPOCH when another request came."""
+        session = self._session
+        if session is not None:
+            if session.epoch != self._epoch:
+                raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            partitions = session.partitions
+            answered = []
+            for result in results:
+                partition, data = result
+                if partition.note_answer(data):
+                    answered.append(result)
+                    if len(data.records) and len(partitions) > 1:
+                        del partitions[partition.session_key]
+                        partitions[partition.session_key] = partition
+            return session.id, answered
+        if self._full:
+            for partition, data in results:
+                partition.note_answer(data)
+            session_id = self._cache.create(self._privileged, self._uses_topic_ids, self.asked)
+            return session_id, results
+        return NO_SESSION, results
+
+
+class FetchSessionCache:
+    """All sessions of a broker, least recently used first."""
+
+    __slots__ = ("_clock", "_max_sessions", "_random", "_sessions")
+
+    def __init__(self, clock: Clock, random: Random, max_sessions: int = 1000) -> None:
+        """`max_sessions`: max.incremental.fetch.session.cache.slots."""
+        self._clock = clock
+        self._random = random
+        self._max_sessions = max_sessions
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(
+        self,
+        session_id: int,
+        epoch: int,
+        asked: dict[SessionKey, CachedPartition],
+        forgotten: list[SessionKey],
+        *,
+        uses_topic_ids: bool,
+        is_follower: bool,
+    ) -> FetchContext:
+        """A request has come. FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR
+        are for the whole answer."""
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if session_id != NO_SESSION:
+                self._sessions.pop(session_id, None)
+            return FetchContext(
+                self,
+                asked,
+                None,
+                full=epoch == INITIAL_EPOCH,
+                privileged=is_follower,
+                uses_topic_ids=uses_topic_ids,
+            )
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        partitions = session.partitions
+        for key, partition in asked.items():
+            known = partitions.get(key)
+            if known is None:
+                partitions[key] = partition
+            else:
+                known.update_request(partition)
+        for key in forgotten:
+            partitions.pop(key, None)
+        if not partitions:
+            del self._sessions[session_id]
+            return FetchContext(self, partitions, None, full=False)
+        session.epoch = epoch + 1 if epoch < _MAX_EPOCH else 1
+        self._touch(session)
+        return FetchContext(self, partitions, session, full=False)
+
+    def create(
+        self,
+        privileged: bool,
+        uses_topic_ids: bool,
+        partitions: dict[SessionKey, CachedPartition],
+    ) -> int:
+        """A new session's id, or 0 when there is no room for it."""
+        if len(self._sessions) >= self._max_sessions and not self._evict(
+            (privileged, len(partitions), 0)
+        ):
+            return NO_SESSION
+        session_id = self._random.randrange(1, _MAX_EPOCH)
+        while session_id in self._sessions:
+            session_id = self._random.randrange(1, _MAX_EPOCH)
+        self._sessions[session_id] = FetchSession(
+            session_id, privileged, uses_topic_ids, partitions, self._clock.now_ms
+        )
+        return session_id
+
+    def _touch(self, session: FetchSession) -> None:
+        session.last_used_ms = self._clock.now_ms
+        if len(self._sessions) > 1:
+            del self._sessions[session.id]
+            self._sessions[session.id] = session
+
+    def _evict(self, value: tuple[bool, int, int]) -> bool:
+        """Makes room for a session of this value: a stale one, else the least valuable that is not worth more.
+
+        A follower may push out any consumer's; a consumer only what has been there for two minutes.
+        """
+        now_ms = self._clock.now_ms
+        eldest = next(iter(self._sessions.values()), None)
+        if eldest is None:
+            return False
+        if now_ms - eldest.last_used_ms > MIN_EVICTION_MS:
+            del self._sessions[eldest.id]
+            return True
+        candidates = [
+            session.value()
+            for session in self._sessions.values()
+            if now_ms - session.created_ms > MIN_EVICTION_MS
+            or (value[0] and not session.privileged)
+        ]
+        if not candidates or value < min(candidates):
+            return False
+        del self._sessions[min(candidates)[2]]
+        return True

@@ -1,0 +1,78 @@
+"""The controller's words applied to the broker in the same process, without a socket between.
+
+The requests are the very objects that cross a socket when brokers are many. Order of effects within a step: see
+`controller.py`. A configuration takes effect before `config_changed` returns: the next append obeys it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kwire.replication.core.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from kwire.protocol.language.schema import Message
+    from kwire.replication.config.broker_config import BrokerConfig
+    from kwire.replication.core.metadata import MetadataCache
+    from kwire.replication.replica.manager import ReplicaManager
+
+
+class LocalListener:
+    """A ControllerListener for the one broker of this process."""
+
+    def __init__(
+        self,
+        node_id: int,
+        replica_manager: ReplicaManager,
+        metadata: MetadataCache,
+        config: BrokerConfig,
+    ) -> None:
+        self._node_id = node_id
+        self._replica_manager = replica_manager
+        self._metadata = metadata
+        self._config = config
+
+        self.on_response: Callable[[int, Message, Any], None] | None = None
+
+    def open(self, broker_id: int) -> None:
+        """Configurations are here already."""
+
+    def close(self, broker_id: int) -> None:
+        """This broker ends with its process."""
+
+    def when_acknowledged(self, timeout_ms: int, callback: Callable[[], None]) -> None:
+        """Everything is applied when it is sent."""
+        callback()
+
+    def send(self, broker_id: int, request: Message) -> None:
+        from kwire.protocol.schemas.control_plane import LeaderAndIsrRequest, UpdateMetadataRequest
+
+        assert broker_id == self._node_id
+        response: Message
+        if isinstance(request, LeaderAndIsrRequest):
+            response = self._replica_manager.become_leader_or_follower(request)
+        elif isinstance(request, UpdateMetadataRequest):
+            response = self._replica_manager.update_metadata(request)
+        else:
+            from kwire.protocol.schemas.control_plane import StopReplicaRequest
+
+            assert isinstance(request, StopReplicaRequest)
+            response = self._replica_manager.stop_replicas(request)
+        if self.on_response is not None:
+            self.on_response(broker_id, request, response)
+
+    def config_changed(self, resource_type: int, name: str, overrides: Mapping[str, str]) -> None:
+        metadata = self._metadata
+        metadata.set_config(resource_type, name, overrides)
+        if resource_type == TOPIC_RESOURCE:
+            self._replica_manager.topic_config_changed(name)
+        elif resource_type == BROKER_RESOURCE and name in ("", str(self._node_id)):
+            self._config.set_dynamic(
+                metadata.config(BROKER_RESOURCE, ""),
+                metadata.config(BROKER_RESOURCE, str(self._node_id)),
+            )
+            self._replica_manager.broker_config_changed()

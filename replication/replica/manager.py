@@ -1,0 +1,610 @@
+"""The replicas of this broker: appends, fetches, and what a controller orders.
+
+Answers to kafka.server.ReplicaManager in its ZooKeeper-era form (LeaderAndIsr, StopReplica, UpdateMetadata). Leaves out
+tiered storage. A broker alone has neither `fetchers` nor an `isr_proposer`.
+
+Every entry runs to completion on the caller's stack. An append or a fetch that need not wait is answered before the
+call returns; else it waits in a purgatory and is answered by the step that satisfies it, or by its timer.
+
+Invariants: a request with a smaller controller epoch or broker epoch changes nothing; a partition is either hosted
+(`by_key`), in `offline` (its log could not be opened, written or read, or is in a directory that failed) or unknown;
+whoever waits for a partition that is dropped or followed is answered in the same step, for one that went offline in the
+next.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.config.broker_config import topic_log_config
+from kwire.replication.core.metadata import INTERNAL_TOPICS
+from kwire.replication.log.log import AppendOrigin
+from kwire.replication.replica import control as replica_control
+from kwire.replication.replica.append_result import (
+    DeleteRecordsResult,
+    PartitionAppendResult,
+    refused,
+)
+from kwire.replication.replica.fetch_data import ZERO_UUID, FetchPartitionData
+from kwire.replication.replica.isr import IsrCounters
+from kwire.replication.replica.partition import Partition
+from kwire.replication.replica.purgatory import (
+    DelayedDeleteRecords,
+    DelayedFetch,
+    DelayedProduce,
+    Purgatory,
+    waits_in_vain,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Protocol
+
+    from kwire.protocol.schemas.control_plane import (
+        LeaderAndIsrRequest,
+        LeaderAndIsrResponse,
+        StopReplicaRequest,
+        StopReplicaResponse,
+        UpdateMetadataRequest,
+        UpdateMetadataResponse,
+    )
+    from kwire.replication.config.broker_config import BrokerConfig
+    from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.log_config import LogConfig
+    from kwire.replication.core.metadata import MetadataCache
+    from kwire.replication.core.outbox import Buffer
+    from kwire.replication.log.log import Log
+    from kwire.replication.log_dirs.directory import LogDirectory
+    from kwire.replication.log_dirs.manager import LogManager
+    from kwire.replication.replica.fetch_data import FetchParams, FetchPartition
+    from kwire.replication.replica.moves import LogDirMoves
+
+    class Fetchers(Protocol):
+        """The fetchers of a broker as far as replicas know them (kwire.replication.fetcher.manager)."""
+
+        failed: set[TopicPartition]
+
+        def state(self, key: TopicPartition) -> object | None: ...
+        def add_follower(self, partition: Partition) -> None: ...
+        def remove(self, keys: Iterable[TopicPartition]) -> None: ...
+        def close_idle(self) -> None: ...
+        def shut_down(self) -> None: ...
+
+
+TopicPartition = tuple[str, int]
+
+__all__ = ["DeleteRecordsResult", "PartitionAppendResult", "ReplicaManager", "refused"]
+
+# Errors of an append that Kafka answers without a log start offset (ReplicaManager.appendToLocalLog).
+_WITHOUT_LOG_START = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+
+
+class ReplicaManager:
+    """See the module. `broker_epoch` is set by the broker when it is registered (-1: not yet)."""
+
+    __slots__ = (
+        "_config",
+        "_moves",
+        "_rack_aware",
+        "broker_epoch",
+        "by_key",
+        "clock",
+        "controller_epoch",
+        "delete_records_purgatory",
+        "deletion_listeners",
+        "fetch_purgatory",
+        "fetchers",
+        "follower_epochs",
+        "hw_ignores_min_isr",
+        "isr_counters",
+        "isr_proposer",
+        "log_manager",
+        "metadata",
+        "node_id",
+        "offline",
+        "offline_listeners",
+        "on_partition_lost",
+        "produce_purgatory",
+        "role_listeners",
+        "timers",
+    )
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        clock: Clock,
+        timers: Timers,
+        config: BrokerConfig,
+        log_manager: LogManager,
+        metadata: MetadataCache,
+    ) -> None:
+        self.node_id = node_id
+        self.clock = clock
+        self.broker_epoch = -1
+        self.controller_epoch = 0
+        self.role_listeners: list[Callable[[Partition, bool], None]] = []
+        # Hear which partitions the cluster has no more; the group coordinator forgets their offsets.
+        self.deletion_listeners: list[Callable[[list[TopicPartition]], None]] = []
+        # Hear of partitions whose log failed, and why, one tick later: (topic, index), reason.
+        self.offline_listeners: list[Callable[[TopicPartition, str], None]] = []
+        # Called when a partition was lost and its directory was not.
+        self.on_partition_lost: Callable[[], None] | None = None
+        self.isr_proposer: Callable[[Partition], None] | None = None
+        self.fetchers: Fetchers | None = None  # None: a cluster of one broker
+        self.follower_epochs: dict[
+            int, int
+        ] = {}  # the largest broker epoch seen in a broker's fetches
+        self.isr_counters = IsrCounters()
+        self.hw_ignores_min_isr = False  # True: as before Kafka 3.7
+        self.produce_purgatory = Purgatory(clock, timers)
+        self.fetch_purgatory = Purgatory(clock, timers)
+        self.delete_records_purgatory = Purgatory(clock, timers)
+        self._config = config
+        self._rack_aware = False
+        if config.replica_selector_class is not None:
+            from kwire.replication.replica.selector import RACK_AWARE
+
+            self._rack_aware = config.replica_selector_class == RACK_AWARE
+        self.timers = timers
+        self._moves: LogDirMoves | None = None
+        self.log_manager = log_manager
+        log_manager.failure_listeners.append(self._directory_failed)
+        self.metadata = metadata
+        self.by_key: dict[TopicPartition, Partition] = {}
+        self.offline: set[TopicPartition] = set()
+
+    def start(self) -> None:
+        """Begins the search for followers that are late, once `isr_proposer` is set."""
+        if self.isr_proposer is not None:
+            # Kafka looks twice in the time a follower may be late, so that it leaves between 1 and 1.5 of it.
+            interval_ms = max(self.replica_lag_time_max_ms // 2, 1)
+            self.timers.schedule(
+                (self, "isr-expiration"), self.clock.now_ms + interval_ms, self._check_isrs
+            )
+
+    def shut_down(self) -> None:
+        """Ends fetchers and periodic tasks; who still waits is not answered. The logs are the LogManager's to close."""
+        self.timers.cancel((self, "isr-expiration"))
+        if self.fetchers is not None:
+            self.fetchers.shut_down()
+        for purgatory in (
+            self.produce_purgatory,
+            self.fetch_purgatory,
+            self.delete_records_purgatory,
+        ):
+            purgatory.cancel_all()
+
+    def _check_isrs(self) -> None:
+        """Proposes to leave out who is late. A joiner that is late is awaited no more: high watermarks may move."""
+        for partition in list(self.by_key.values()):
+            if partition.is_leader and partition.remote_replicas:
+                partition.maybe_shrink_isr()
+                if partition.maybe_increment_high_watermark():
+                    self.complete_waiting(partition.key)
+        self.start()
+
+    # What partitions ask of their broker (PartitionHost)
+
+    @property
+    def replica_lag_time_max_ms(self) -> int:
+        return self._config.replica_lag_time_max_ms
+
+    def is_alive(self, broker_id: int) -> bool:
+        return self.metadata.is_alive(broker_id)
+
+    def open_log(self, topic: str, index: int, topic_id: bytes, is_new: bool) -> Log:
+        """A log that is not there is made; not so that of an old partition while a log directory is offline."""
+        config = self._log_config(topic)
+        return self.log_manager.get_or_create(topic, index, topic_id, config, is_new=is_new)
+
+    def propose_isr(self, partition: Partition) -> None:
+        if self.isr_proposer is not None:
+            from kwire.replication.replica.status import isr_change_text
+
+            self.tell(isr_change_text(partition, self.clock.now_ms))
+            self.isr_proposer(partition)
+
+    def tell(self, message: str) -> None:
+        """A line for the log of this broker."""
+        self.log_manager.tell(message)
+
+    # Partitions
+
+    def hosted(self, key: TopicPartition) -> Partition | None:
+        """The partition if it is here and its log is open; None otherwise, never an error."""
+        return self.by_key.get(key)
+
+    def partitions(self) -> Iterable[Partition]:
+        """All that are hosted; not to be kept while roles change."""
+        return self.by_key.values()
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """A hosted partition. KAFKA_STORAGE_ERROR when offline; NOT_LEADER_OR_FOLLOWER when others host it;
+        UNKNOWN_TOPIC_OR_PARTITION."""
+        partition = self.by_key.get((topic, index))
+        if partition is not None:
+            return partition
+        if (topic, index) in self.offline:
+            message = f"Partition {topic}-{index} is in an offline log directory"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
+        if self.metadata.partition(topic, index) is not None:
+            # The client's metadata is older than ours, or ours older than the controller's: both are cured by a retry.
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def mark_offline(self, key: TopicPartition, reason: str, *, told: bool = False) -> None:
+        """One partition is lost: KAFKA_STORAGE_ERROR from now on, until the broker is started again.
+
+        Its log could not be made, or a fault was asked for it; a failed disk takes the whole directory with it. The
+        rest (fetchers, listeners, who waits) hears of it in the next tick: who found out may be in the middle of
+        something. `told`: the controller is being told.
+        """
+        if key in self.by_key:
+            self.tell(f"{key[0]}-{key[1]} is offline: {reason}")
+            self._take_offline(key, reason)
+            if self.on_partition_lost is not None and not told:
+                self.on_partition_lost()
+
+    def _directory_failed(self, directory: LogDirectory) -> None:
+        """Every partition in it is lost (ReplicaManager.handleLogDirFailure)."""
+        reason = f"log directory {directory.path} has failed: {directory.failure}"
+        keys = [key for key, found in self.by_key.items() if directory.holds(found.log)]
+        if keys:
+            names = ", ".join(f"{topic}-{index}" for topic, index in keys)
+            self.tell(f"offline with log directory {directory.path}: {names}")
+        for key in keys:
+            self._take_offline(key, reason)
+
+    @property
+    def moves(self) -> LogDirMoves:
+        """Replicas on their way between log directories."""
+        if self._moves is None:
+            from kwire.replication.replica.moves import LogDirMoves
+
+            self._moves = LogDirMoves(self)
+        return self._moves
+
+    def _take_offline(self, key: TopicPartition, reason: str) -> None:
+        partition = self.by_key.pop(key)
+        self.offline.add(key)
+        self.timers.schedule(
+            (self, "offline", key), self.clock.now_ms, lambda: self._went_offline(partition, reason)
+        )
+
+    def _went_offline(self, partition: Partition, reason: str) -> None:
+        if self.fetchers is not None:
+            self.fetchers.remove([partition.key])
+            self.fetchers.close_idle()
+        for role_listener in self.role_listeners:
+            role_listener(partition, False)
+        for listener in self.offline_listeners:
+            listener(partition.key, reason)
+        self.complete_waiting(partition.key)
+
+    def current_leader(self, topic: str, index: int) -> tuple[int, int]:
+        """(leader id, leader epoch) as far as this broker knows; (-1, -1) if not at all (KIP-951)."""
+        partition = self.by_key.get((topic, index))
+        if partition is not None and partition.leader_epoch >= 0:
+            return partition.leader_id, partition.leader_epoch
+        state = self.metadata.partition(topic, index)
+        return (-1, -1) if state is None else (state.leader, state.leader_epoch)
+
+    def topic_config_changed(self, topic: str) -> None:
+        """The topic's overrides in the metadata cache are new: the logs obey them from now on."""
+        known = self.metadata.topic(topic)
+        if known is None:
+            return
+        config = self._log_config(topic)
+        for index in known.partitions:
+            partition = self.by_key.get((topic, index))
+            if partition is not None:
+                partition.log.config = config
+
+    def broker_config_changed(self) -> None:
+        """Broker-wide defaults are new: every log obeys them from now on."""
+        for topic in {partition.topic: None for partition in self.by_key.values()}:
+            self.topic_config_changed(topic)
+
+    def _log_config(self, topic: str) -> LogConfig:
+        overrides = self.metadata.topic_config(topic)
+        return topic_log_config(overrides, self._config)
+
+    # Append
+
+    def append_to_leader(
+        self,
+        topic: str,
+        index: int,
+        records: Buffer,
+        required_acks: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> PartitionAppendResult:
+        """Appends to one partition; refusals are in the result. The caller then calls `complete_waiting`.
+
+        With acks=all and followers `required_offset` is set: the caller waits by `await_replication`.
+        """
+        partition = self.by_key.get((topic, index))
+        try:
+            if partition is None:
+                partition = self.partition(topic, index)
+            info = partition.append_records_to_leader(records, required_acks, origin)
+        except KafkaError as error:
+            result = refused(error)
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self.mark_offline((topic, index), error.message or "its log cannot be written")
+            if partition is not None and error.code not in _WITHOUT_LOG_START:
+                result.log_start_offset = partition.log.log_start_offset
+            return result
+        result = PartitionAppendResult(
+            ErrorCode.NONE, info.first_offset, info.log_append_time_ms, info.log_start_offset
+        )
+        if required_acks == -1 and partition.remote_replicas:
+            result.required_offset = info.last_offset + 1
+        return result
+
+    def append_records(
+        self,
+        *,
+        timeout_ms: int,
+        required_acks: int,
+        entries: Mapping[TopicPartition, Buffer],
+        origin: AppendOrigin,
+        on_complete: Callable[[dict[TopicPartition, PartitionAppendResult]], None],
+    ) -> None:
+        """Appends to several partitions and answers when `required_acks` (-1, 0, 1) is fulfilled, once.
+
+        At once (same step, same stack) when nothing is to be waited for.
+        """
+        results: dict[TopicPartition, PartitionAppendResult] = {}
+        if not -1 <= required_acks <= 1:
+            refusal = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+            on_complete({key: refused(refusal) for key in entries})
+            return
+        pending: list[tuple[TopicPartition, PartitionAppendResult]] = []
+        for key, records in entries.items():
+            result = self.append_to_leader(key[0], key[1], records, required_acks, origin)
+            results[key] = result
+            if result.required_offset >= 0:
+                pending.append((key, result))
+        if pending:
+            self.await_replication(pending, timeout_ms, lambda: on_complete(results))
+        else:
+            on_complete(results)
+        for key in entries:
+            self.complete_waiting(key)
+
+    def await_replication(
+        self,
+        pending: list[tuple[TopicPartition, PartitionAppendResult]],
+        timeout_ms: int,
+        on_complete: Callable[[], None],
+    ) -> DelayedProduce:
+        """Calls `on_complete` once every pending result is decided: now, by a follower's fetch, or by time-out."""
+        operation = DelayedProduce(self, pending, on_complete)
+        keys = [key for key, _ in pending]
+        self.produce_purgatory.try_complete_else_watch(operation, keys, timeout_ms)
+        return operation
+
+    def replication_outcome(self, key: TopicPartition, required_offset: int) -> ErrorCode | None:
+        """How an append ended; None while it waits."""
+        partition = self.by_key.get(key)
+        if partition is not None:
+            return partition.replication_outcome(required_offset)
+        try:
+            self.partition(*key)
+        except KafkaError as error:
+            return error.code
+        return None
+
+    def complete_waiting(self, key: TopicPartition) -> None:
+        """Something moved in a partition (its end, its high watermark, its role): wakes who waits for it."""
+        if self.produce_purgatory.watched(key):
+            self.produce_purgatory.check_and_complete(key)
+        if self.fetch_purgatory.watched(key):
+            self.fetch_purgatory.check_and_complete(key)
+        if self.delete_records_purgatory.watched(key):
+            self.delete_records_purgatory.check_and_complete(key)
+
+    # Fetch
+
+    def fetch_records(
+        self,
+        params: FetchParams,
+        partitions: list[tuple[TopicPartition, FetchPartition]],
+        on_complete: Callable[[list[FetchPartitionData]], None],
+    ) -> DelayedFetch | None:
+        """Reads and answers with one result per partition, in order: at once, or when there is enough or time is out.
+
+        Returns the operation if it waits, for who may want to cancel it.
+        """
+        results = self.read_from_log(params, partitions)
+        moved = params.replica_id >= 0 and self._update_follower(params, partitions, results)
+        if params.max_wait_ms <= 0 or not partitions:
+            on_complete(results)
+            return None
+        size_bytes = 0
+        for data in results:
+            size_bytes += len(data.records)
+            if data.error or data.diverging_epoch is not None or data.preferred_read_replica >= 0:
+                on_complete(results)
+                return None
+        if size_bytes >= params.min_bytes or (
+            params.min_bytes > 1 and waits_in_vain(self, partitions, results)
+        ):
+            on_complete(results)
+            return None
+        operation = DelayedFetch(self, params, partitions, results, on_complete)
+        self.fetch_purgatory.watch(operation, (key for key, _ in partitions), params.max_wait_ms)
+        if moved or operation.is_behind:
+            operation.try_complete()
+        return operation
+
+    def read_from_log(
+        self, params: FetchParams, partitions: list[tuple[TopicPartition, FetchPartition]]
+    ) -> list[FetchPartitionData]:
+        """Reads what is there, in the order asked, within `max_bytes`; the first batch of all may exceed it."""
+        results: list[FetchPartitionData] = []
+        left_bytes = params.max_bytes
+        min_one_batch = True
+        hosted = self.by_key
+        rack = params.rack_id if self._rack_aware and params.replica_id < 0 else ""
+        for key, request in partitions:
+            partition = hosted.get(key)
+            max_bytes = request.max_bytes
+            if max_bytes > left_bytes:
+                max_bytes = left_bytes
+            try:
+                if partition is None:
+                    partition = self.partition(*key)
+                if request.topic_id != partition.topic_id and (
+                    ZERO_UUID not in (request.topic_id, partition.topic_id)
+                ):
+                    raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+                preferred = self._preferred_read_replica(partition, request, rack) if rack else -1
+                if preferred >= 0:
+                    data = partition.elsewhere(preferred)
+                else:
+                    data = partition.read(request, params, max_bytes, min_one_batch)
+            except KafkaError as error:
+                data = FetchPartitionData(error.code)
+                if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                    self.mark_offline(key, error.message or "its log cannot be read")
+            else:
+                size_bytes = len(data.records)
+                if size_bytes:
+                    min_one_batch = False
+                    left_bytes = left_bytes - size_bytes if size_bytes < left_bytes else 0
+            results.append(data)
+        return results
+
+    def _preferred_read_replica(
+        self, partition: Partition, request: FetchPartition, rack: str
+    ) -> int:
+        """A follower in the reader's rack, -1 none (KIP-392)."""
+        if not partition.is_leader or not partition.remote_replicas:
+            return -1
+        from kwire.replication.replica.selector import preferred_read_replica
+
+        partition.check_leader_epoch(request.current_leader_epoch, False)
+        return preferred_read_replica(
+            partition, self.metadata, self.node_id, rack, request.fetch_offset
+        )
+
+    def _update_follower(
+        self,
+        params: FetchParams,
+        partitions: list[tuple[TopicPartition, FetchPartition]],
+        results: list[FetchPartitionData],
+    ) -> bool:
+        """Notes how far a follower is. After the answers are made: they carry the high watermark from before.
+
+        True if a high watermark moved."""
+        any_moved = False
+        hosted, deletions = self.by_key, self.delete_records_purgatory
+        epoch, known = params.replica_epoch, self.follower_epochs.get(params.replica_id, -1)
+        is_stale = 0 <= epoch < known
+        if epoch > known:
+            self.follower_epochs[params.replica_id] = epoch
+        for number, (key, request) in enumerate(partitions):
+            data = results[number]
+            if data.error or data.diverging_epoch is not None:
+                continue
+            if is_stale:  # an earlier incarnation of the broker: what it had may be lost (KIP-903)
+                results[number] = FetchPartitionData(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                continue
+            try:
+                moved = hosted[key].update_follower_fetch_state(request, params)
+            except KafkaError as error:
+                results[number] = FetchPartitionData(error.code)
+                continue
+            if moved:
+                any_moved = True
+                self.complete_waiting(key)
+            elif deletions.watched(key):  # its log start may be what they wait for
+                deletions.check_and_complete(key)
+        return any_moved
+
+    # Deletion of records
+
+    def delete_records(
+        self,
+        *,
+        timeout_ms: int,
+        offsets: Mapping[TopicPartition, int],
+        on_complete: Callable[[dict[TopicPartition, DeleteRecordsResult]], None],
+    ) -> None:
+        """Moves log starts forward (-1: to the high watermark) and answers when the live replicas have followed."""
+        results: dict[TopicPartition, DeleteRecordsResult] = {}
+        pending: list[tuple[TopicPartition, DeleteRecordsResult]] = []
+        for key, offset in offsets.items():
+            try:
+                if key[0] in INTERNAL_TOPICS and self.metadata.partition(*key) is not None:
+                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+                partition = self.partition(*key)
+                target, low_watermark = partition.delete_records(offset)
+            except KafkaError as error:
+                if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                    self.mark_offline(key, error.message or "its log start cannot be moved")
+                results[key] = DeleteRecordsResult(error.code, -1, -1)
+                continue
+            results[key] = result = DeleteRecordsResult(ErrorCode.NONE, target, low_watermark)
+            if low_watermark < target:
+                pending.append((key, result))
+        if pending:
+            operation = DelayedDeleteRecords(self, pending, lambda: on_complete(results))
+            keys = [key for key, _ in pending]
+            self.delete_records_purgatory.try_complete_else_watch(operation, keys, timeout_ms)
+        else:
+            on_complete(results)
+        for key in offsets:
+            self.complete_waiting(key)
+
+    def low_watermark(self, key: TopicPartition) -> tuple[ErrorCode, int]:
+        """The smallest log start of the live replicas, or why this broker cannot say (then -1)."""
+        partition = self.by_key.get(key)
+        if partition is None:
+            offline = key in self.offline
+            return (
+                ErrorCode.KAFKA_STORAGE_ERROR if offline else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            ), -1
+        if not partition.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+        return ErrorCode.NONE, partition.low_watermark()
+
+    # What the controller orders (control.py)
+
+    def become_leader_or_follower(
+        self, request: LeaderAndIsrRequest, version: int = 7
+    ) -> LeaderAndIsrResponse:
+        """Takes over roles. The answer has the shape of `version`."""
+        return replica_control.become_leader_or_follower(self, request, version)
+
+    def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stops, and deletes where asked, replicas of this broker."""
+        return replica_control.stop_replicas(self, request)
+
+    def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        """Takes over what the controller says of brokers, topics and leaders."""
+        return replica_control.update_metadata(self, request)
+
+    def check_epochs(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
+        """Fences old controllers and requests meant for an earlier incarnation of this broker (KIP-380)."""
+        if broker_epoch != -1 and broker_epoch < self.broker_epoch:
+            return ErrorCode.STALE_BROKER_EPOCH
+        if controller_epoch < self.controller_epoch:
+            self.tell(
+                f"refused an order of the controller of epoch {controller_epoch}: "
+                f"there is one of epoch {self.controller_epoch}"
+            )
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        self.controller_epoch = controller_epoch
+        return ErrorCode.NONE

@@ -1,0 +1,179 @@
+"""Replicas on their way from one log directory of this broker to another (KIP-113).
+
+Answers to alterReplicaLogDirs of kafka.server.ReplicaManager, ReplicaAlterLogDirsThread and
+LogManager.replaceCurrentWithFutureLog (3.9). The future log, `<topic>-<partition>.<id>-future`, is a follower of the
+current one inside the broker: it is cut where the current one was cut, gets the batches as they are, and when it has
+all of them takes its place in the same step. Without a throttle; a piece of each replica in turn, other work between.
+
+Invariants: a partition has at most one future log, in another directory than its current one; what the current log
+has lost (truncation, deletion of records) the future one never brings back; a move that an error ends leaves the
+current log as it was. A future log that is found at a start goes on when its partition gets a role.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.log.truncation import append_replicated, take_over_offsets, truncation_point
+from kwire.replication.log_dirs.directory import DELETE_SUFFIX, FILE_NAME_BYTES_MAX, LogDirectory
+
+if TYPE_CHECKING:
+    from kwire.replication.log.checkpoints import TopicPartition
+    from kwire.replication.log.log import Log
+    from kwire.replication.replica.manager import ReplicaManager
+    from kwire.replication.replica.partition import Partition
+
+STEP_BYTES: Final = 1 << 20
+_STEP_INTERVAL_MS: Final = 1
+_SUFFIX_BYTES: Final = len(".") + 32 + len("-future")
+_ANY_EPOCH: Final = 0x7FFFFFFF
+
+
+class LogDirMoves:
+    """The moves of one broker, made with the first of them."""
+
+    def __init__(self, manager: ReplicaManager) -> None:
+        self._manager = manager
+        self._logs = manager.log_manager
+        self._moving: dict[TopicPartition, None] = {}
+
+    # ---- what is asked for
+
+    def alter(self, key: TopicPartition, path: str) -> ErrorCode:
+        """Moves a replica to a directory, or notes where it is to be made. Errors as AlterReplicaLogDirs has them."""
+        try:
+            self._alter(key, path)
+        except KafkaError as error:
+            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                return ErrorCode.REPLICA_NOT_AVAILABLE
+            return error.code
+        return ErrorCode.NONE
+
+    def _alter(self, key: TopicPartition, path: str) -> None:
+        name = f"{key[0]}-{key[1]}"
+        if len(name) + _SUFFIX_BYTES > FILE_NAME_BYTES_MAX:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
+        directory = self._logs.directory(path)
+        if directory is None:
+            raise KafkaError(
+                ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config."
+            )
+        if not directory.is_online or key in self._manager.offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} or {name} is offline")
+        future = self._logs.future(*key)
+        if future is not None and not directory.holds(future):
+            self._cancel(key, future)
+            future = None
+        current = self._logs.get(*key)
+        if current is None:
+            self._logs.preferred[key] = directory
+        partition = self._manager.partition(*key)
+        if directory.holds(partition.log):
+            return
+        if future is None:
+            if len(self._logs.online()) < len(self._logs.directories):
+                # Else one might be made in two directories.
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a log directory is offline")
+            self._make(key, partition.log, directory)
+        self.go_on(key)
+
+    def _make(self, key: TopicPartition, current: Log, directory: LogDirectory) -> None:
+        try:
+            directory.create(key, current.topic_id, current.config, future=True)
+        except OSError as error:
+            why = directory.met(error, f"cannot make the future log of {current.name}")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
+        self._manager.tell(f"{current.name} begins to move to log directory {directory.path}")
+
+    def _cancel(self, key: TopicPartition, future: Log) -> None:
+        self._moving.pop(key, None)
+        self._logs.directory_of(future).remove(future, DELETE_SUFFIX)
+
+    # ---- the copying
+
+    def go_on(self, key: TopicPartition) -> None:
+        """Copies, if the partition has a future log."""
+        if self._logs.future(*key) is not None:
+            self._moving[key] = None
+            self._schedule()
+
+    def _schedule(self) -> None:
+        due_ms = self._manager.clock.now_ms + _STEP_INTERVAL_MS
+        self._manager.timers.schedule(("log-dir-moves", id(self)), due_ms, self._step)
+
+    def _step(self) -> None:
+        """A piece of every replica that moves."""
+        for key in list(self._moving):
+            partition, future = self._manager.hosted(key), self._logs.future(*key)
+            if partition is None or future is None:
+                del self._moving[key]  # deleted, or a directory has failed
+                continue
+            try:
+                self._copy(partition.log, future)
+                if future.log_end_offset == partition.log.log_end_offset:
+                    del self._moving[key]
+                    self._replace(partition, future)
+            except KafkaError as error:
+                self._moving.pop(key, None)
+                self._manager.tell(f"moving {future.name} has failed: {error}")
+        if self._moving:
+            self._schedule()
+
+    def _copy(self, current: Log, future: Log) -> None:
+        future.config = current.config
+        recovery_point = future.recovery_point
+        if (
+            future.log_end_offset < current.log_start_offset
+            or future.log_start_offset > current.log_end_offset
+        ):
+            future.truncate_fully_and_start_at(current.log_start_offset)
+        self._cut(current, future)
+        left_bytes = STEP_BYTES
+        while left_bytes > 0 and future.log_end_offset < current.log_end_offset:
+            data = current.read(future.log_end_offset, left_bytes, current.log_end_offset)
+            if (
+                not data.records
+            ):  # what is left is a gap: the current log was cut where compaction had emptied it
+                future.log_end_offset = current.log_end_offset
+                break
+            append_replicated(future, data.records, _ANY_EPOCH)
+            left_bytes -= len(data.records)
+        take_over_offsets(future, current.high_watermark, current.log_start_offset)
+        if future.recovery_point < recovery_point:
+            # On the disk, too, it must not be above what comes next: a recovery would not look at that.
+            self._logs.checkpoint_recovery_points(flush=True)
+
+    def _cut(self, current: Log, future: Log) -> None:
+        """The current log may have been cut since the last piece, and have other records there now."""
+        while (epoch := future.leader_epochs.latest_epoch) >= 0:
+            found, end_offset = current.end_offset_for_epoch(epoch)
+            point = truncation_point(future, found, end_offset, current.log_start_offset)
+            if point.offset < future.log_end_offset:
+                future.truncate_to(point.offset)
+            if point.completed:
+                break
+        if future.log_end_offset > current.log_end_offset:
+            future.truncate_to(current.log_end_offset)
+
+    # ---- the end
+
+    def _replace(self, partition: Partition, future: Log) -> None:
+        """The future log takes the current one's name and place; the other one is deleted soon."""
+        current = partition.log
+        source, target = self._logs.directory_of(current), self._logs.directory_of(future)
+        try:
+            partition.log = target.promote(future, current)
+        except OSError as error:
+            why = target.met(error, f"cannot put the future log of {current.name} in its place")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
+        with suppress(KafkaError):  # the directory it was in has failed, which was told
+            source.remove(current, DELETE_SUFFIX)
+        for directory in (source, target):
+            if directory.is_online:
+                try:
+                    directory.checkpoint()
+                except OSError as error:
+                    directory.met(error, "checkpoints after a move")
+        self._manager.tell(f"{current.name} has moved to log directory {target.path}")

@@ -1,0 +1,45 @@
+"""Which replica a consumer should read from: one in its own rack (KIP-392).
+
+Answers to RackAwareReplicaSelector and ReplicaManager.findPreferredReadReplica of Kafka 3.9. A leader asks it for
+consumers that say their rack, when replica.selector.class names this selector; other selectors do not exist here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kwire.replication.replica.isr import NEVER_MS
+
+if TYPE_CHECKING:
+    from kwire.replication.core.metadata import MetadataCache
+    from kwire.replication.replica.partition import Partition
+
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+def preferred_read_replica(
+    partition: Partition, metadata: MetadataCache, node_id: int, rack: str, fetch_offset: int
+) -> int:
+    """The follower to read from instead of this leader (`node_id`), -1 for the leader itself.
+
+    A candidate is alive, in the committed ISR and has `fetch_offset`. Of those in the reader's rack: the largest log
+    end, then who was last caught up, then the larger id. Nobody is sent away from a leader in its own rack.
+    """
+    brokers = metadata.brokers
+    leader = brokers.get(node_id)
+    if leader is not None and leader.rack == rack:
+        return -1
+    in_sync = partition.isr
+    best, best_rank = -1, (-1, NEVER_MS, 0)
+    for broker_id, replica in partition.remote_replicas.items():
+        broker = brokers.get(broker_id)
+        if (
+            broker is not None
+            and broker.rack == rack
+            and broker_id in in_sync
+            and replica.log_start_offset <= fetch_offset <= replica.log_end_offset
+        ):
+            rank = (replica.log_end_offset, replica.last_caught_up_time_ms, broker_id)
+            if best < 0 or rank > best_rank:
+                best, best_rank = broker_id, rank
+    return best

@@ -1,0 +1,338 @@
+"""Replicas move between the log directories of a broker (KIP-113): what is copied, when they change places, errors."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from follower_rig import topic_id
+from log_harness import batch, check_invariants, marker
+from test_scenarios_log_dirs import EIO, A, B, TwoDisks, order
+
+from kwire.apis.cluster import handle_alter_replica_log_dirs, handle_describe_log_dirs
+from kwire.protocol.errors import ErrorCode
+from kwire.protocol.records import iter_batches
+from kwire.protocol.schemas.cluster import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+    DescribeLogDirsRequest,
+)
+from kwire.replication.log.checkpoints import RECOVERY_POINTS, read_offsets
+from kwire.replication.log.log import AppendOrigin, Log
+
+
+@pytest.fixture
+def two() -> TwoDisks:
+    """t-0 in A, t-1 in B."""
+    disks = TwoDisks()
+    disks.create()
+    return disks
+
+
+def context(two: TwoDisks) -> Any:
+    services = SimpleNamespace(
+        log_manager=two.node.log_manager,
+        replica_manager=two.node.manager,
+        log_dir="",
+        disk_space=lambda path: (1000, len(path)),
+    )
+    return SimpleNamespace(services=services)
+
+
+def alter(two: TwoDisks, path: str, index: int = 0, topic: str = "t") -> int:
+    request = AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDir(
+                path=path, topics=[AlterReplicaLogDirTopic(name=topic, partitions=[index])]
+            )
+        ]
+    )
+    response = handle_alter_replica_log_dirs(context(two), request)
+    ((partition,),) = [result.partitions for result in response.results]
+    return int(partition.error_code)
+
+
+def describe(two: TwoDisks) -> dict[str, Any]:
+    """Directory → its error, or topic-partition → (size, lag, whether it is a future one)."""
+    response = handle_describe_log_dirs(context(two), DescribeLogDirsRequest(topics=None))
+    return {
+        result.log_dir: result.error_code
+        or {
+            f"{topic.name}-{p.partition_index}": (p.partition_size, p.offset_lag, p.is_future_key)
+            for topic in result.topics
+            for p in topic.partitions
+        }
+        for result in response.results
+    }
+
+
+def step(two: TwoDisks, ms: int = 1) -> None:
+    two.rig.clock.now_ms += ms
+    two.tick()
+
+
+def content(log: Log) -> list[bytes]:
+    """The bytes of every batch, in order; not of those before the log start, which do not move."""
+    found = []
+    for segment in log.segments:
+        data = segment.file.read(0, segment.size)
+        found += [
+            bytes(data[h.position : h.position + h.size])
+            for h in iter_batches(data)
+            if h.last_offset >= log.log_start_offset
+        ]
+    return found
+
+
+def state(log: Log) -> tuple[Any, ...]:
+    return (
+        content(log),
+        log.log_start_offset,
+        log.high_watermark,
+        log.last_stable_offset,
+        log.log_end_offset,
+        log.leader_epochs.entries,
+        {p: (e.producer_epoch, e.last_sequence) for p, e in log.producer_state.producers.items()},
+        log.topic_id,
+    )
+
+
+def moved(two: TwoDisks, before: tuple[Any, ...], index: int = 0) -> Log:
+    """What is now in B, and that it is what was in A."""
+    log = two.node.manager.by_key["t", index].log
+    assert two.where(index) == B and two.node.log_manager.get("t", index) is log
+    assert two.node.log_manager.future("t", index) is None
+    assert state(log) == before
+    check_invariants(log)
+    return log
+
+
+def test_a_replica_moves_with_all_that_belongs_to_it(two: TwoDisks) -> None:
+    # given records of two epochs, an open transaction and an aborted one, several segments, records deleted
+    log = two.node.log()
+    for number in range(5):
+        two.produce()
+        log.append_as_leader(batch(b"x", producer=(7, 0, number)), 1)
+    log.append_as_leader(batch(b"a", producer=(8, 0, 0), transactional=True), 1)
+    log.append_as_leader(marker(8, 0, commit=False), 1, origin=AppendOrigin.COORDINATOR)
+    log.roll()
+    assert order(two, 0, 3) == 0
+    log.append_as_leader(batch(b"y", producer=(9, 0, 0), transactional=True), 3)
+    assert order(two, 0, 4) == 0  # an epoch without records
+    log.update_high_watermark(log.log_end_offset)
+    log.maybe_increment_log_start_offset(2)
+    before, aborted = state(log), log.aborted_transactions(0, 20)
+    assert aborted and log.last_stable_offset < log.log_end_offset
+    # when it is ordered to the other directory
+    assert alter(two, B) == 0
+    assert two.where(0) == A
+    step(two)
+    # then it is there a step later, the same in everything
+    after = moved(two, before)
+    assert after.aborted_transactions(0, 20) == aborted
+    # and the old one is deleted after a minute
+    (old,) = [name for name in two.stores[A].list_dir() if name.startswith("t-0")]
+    assert old.endswith("-delete")
+    step(two, 60_000)
+    assert not [name for name in two.stores[A].list_dir() if name.startswith("t-0")]
+    # and it goes on there, also after a restart
+    assert two.produce() == 0
+    assert two.where(0) == B
+    two.node.log_manager.close()
+    two.start()
+    assert two.where(0) == B and order(two, 0, 5) == 0
+    assert two.node.log().log_end_offset == before[4] + 1
+
+
+def test_a_large_log_moves_in_pieces_and_writers_go_on(
+    two: TwoDisks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kwire.replication.replica.moves.STEP_BYTES", 200)
+    for _ in range(20):
+        two.produce()
+    alter(two, B)
+    steps = 0
+    while two.where(0) == A:
+        if steps < 5:
+            two.produce()
+        future = two.node.log_manager.future("t", 0)
+        assert future is not None
+        size, lag, is_future = describe(two)[B]["t-0"]
+        assert is_future and size == future.size_bytes
+        assert lag == two.node.log().log_end_offset - future.log_end_offset > 0
+        step(two)
+        steps += 1
+    assert steps > 5
+    assert two.node.log().log_end_offset == 25
+    assert describe(two)[B]["t-0"][1:] == (0, False)
+    assert "t-0" not in describe(two)[A]
+
+
+def test_what_the_current_log_loses_on_its_way_the_new_one_loses(
+    two: TwoDisks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kwire.replication.replica.moves.STEP_BYTES", 400)
+    log = two.node.log()
+    for epoch in (1, 1, 1, 1, 1, 2, 2, 2, 2, 2):
+        log.append_as_leader(batch(b"old"), epoch)
+    alter(two, B)
+    step(two)
+    future = two.node.log_manager.future("t", 0)
+    assert future is not None and future.log_end_offset > 5
+    future.flush()
+    two.node.log_manager.checkpoint_recovery_points(flush=True)
+    # when the current log is cut within the first epoch and goes on otherwise
+    log.truncate_to(3)
+    for _ in range(9):
+        log.append_as_leader(batch(b"new"), 5)
+    before = state(log)
+    step(two)
+    # then a recovery will look at all that is new there
+    assert read_offsets(two.stores[B], RECOVERY_POINTS)["t", 0] <= 3 < future.log_end_offset
+    while two.where(0) == A:
+        step(two)
+    moved(two, before)
+
+
+def test_a_log_that_begins_anew_meanwhile_is_copied_anew(
+    two: TwoDisks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kwire.replication.replica.moves.STEP_BYTES", 150)
+    log = two.node.log()
+    for _ in range(5):
+        log.append_as_leader(batch(b"old"), 1)
+    alter(two, B)
+    step(two)
+    log.truncate_fully_and_start_at(100)
+    log.append_as_leader(batch(b"new"), 2)
+    before = state(log)
+    while two.where(0) == A:
+        step(two)
+    moved(two, before)
+
+
+def test_the_log_start_inside_a_batch_moves_too(two: TwoDisks) -> None:
+    log = two.node.log()
+    log.append_as_leader(batch(b"a", b"b", b"c", b"d"), 1)
+    log.update_high_watermark(4)
+    log.maybe_increment_log_start_offset(2)
+    before = state(log)
+    alter(two, B)
+    step(two)
+    moved(two, before)
+
+
+def test_a_follower_moves_while_it_follows(two: TwoDisks) -> None:
+    two.rig.lead(2, 2, partitions=[0])
+    for _ in range(3):
+        two.rig[2].produce()
+    two.rig.run()
+    assert alter(two, B) == 0
+    two.rig.wait(5)
+    assert two.where(0) == B
+    two.rig[2].produce()
+    two.rig.wait(600)
+    assert two.node.manager.by_key["t", 0].log.log_end_offset == 4
+    assert content(two.node.log()) == content(two.rig[2].log())
+
+
+def test_a_move_goes_on_after_a_restart(two: TwoDisks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kwire.replication.replica.moves.STEP_BYTES", 200)
+    for _ in range(9):
+        two.produce()
+    alter(two, B)
+    step(two)
+    two.node.log_manager.close()
+    two.start()
+    future = two.node.log_manager.future("t", 0)
+    assert future is not None and 0 < future.log_end_offset < 9
+    assert order(two, 0, 2) == 0
+    before = state(two.node.log())
+    while two.where(0) == A:
+        step(two)
+    moved(two, before)
+
+
+def test_a_move_back_is_the_end_of_a_move(two: TwoDisks) -> None:
+    two.produce()
+    alter(two, B)
+    assert alter(two, A) == 0
+    assert two.node.log_manager.future("t", 0) is None
+    step(two)
+    assert two.where(0) == A and two.produce() == 0
+    assert [name for name in two.stores[B].list_dir() if name.startswith("t-0.")]
+    step(two, 60_000)
+    assert not [name for name in two.stores[B].list_dir() if name.startswith("t-0.")]
+
+
+def test_a_deleted_partition_takes_its_move_along(two: TwoDisks) -> None:
+    two.produce()
+    alter(two, B)
+    two.node.stop()
+    step(two)
+    assert two.node.log_manager.future("t", 0) is None and two.where(0) is None
+    step(two, 60_000)
+    for store in two.stores.values():
+        assert not [name for name in store.list_dir() if name.startswith("t-0")]
+
+
+def test_where_a_replica_is_to_be_made_can_be_said_before(two: TwoDisks) -> None:
+    assert alter(two, B, index=5) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    two.rig.metadata(2, 1, "t", [6], [2], topic_id("t"))
+    assert alter(two, B, index=6) == ErrorCode.REPLICA_NOT_AVAILABLE
+    for index in (5, 6):
+        assert order(two, index, 1, is_new=True) == 0
+        assert two.where(index) == B
+    assert two.node.log_manager.preferred == {}
+
+
+def test_what_is_refused(two: TwoDisks) -> None:
+    assert alter(two, "/disk/c") == ErrorCode.LOG_DIR_NOT_FOUND
+    assert alter(two, A) == 0  # it is there
+    assert alter(two, f"{A}/") == 0
+    assert alter(two, B, topic="t" * 230) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    two.breaks(B)
+    two.produce(1)
+    assert alter(two, B) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert alter(two, A, index=1) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert two.node.log_manager.future("t", 0) is None
+    assert describe(two)[B] == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_directory_that_fails_under_a_move_costs_nothing(two: TwoDisks) -> None:
+    two.produce()
+    alter(two, B)
+    two.breaks(B)
+    step(two)
+    assert two.failed == [B]
+    step(two)
+    assert two.where(0) == A and two.produce() == 0
+    assert ("t", 0) not in two.node.manager.offline
+
+
+def test_a_source_that_fails_at_the_end_costs_nothing(two: TwoDisks) -> None:
+    """The new log is in its place when the old one cannot be renamed."""
+    two.produce()
+    before = state(two.node.log())
+    alter(two, B)
+
+    def fail(*_: Any) -> None:
+        raise EIO
+
+    two.stores[A].rename = fail
+    step(two)
+    moved(two, before)
+    assert two.failed == [A] and two.produce() == 0
+
+
+def test_the_directories_are_described_with_their_space(two: TwoDisks) -> None:
+    two.produce()
+    response = handle_describe_log_dirs(context(two), DescribeLogDirsRequest(topics=None))
+    assert [(r.log_dir, r.total_bytes, r.usable_bytes) for r in response.results] == [
+        (A, 1000, 7),
+        (B, 1000, 7),
+    ]
+    size = two.node.log().size_bytes
+    assert describe(two) == {A: {"t-0": (size, 0, False)}, B: {"t-1": (0, 0, False)}}

@@ -1,0 +1,354 @@
+"""All logs of a directory: whose it is, what is made, kept, deleted and written down, and when."""
+
+from __future__ import annotations
+
+import pytest
+from log_harness import NOW_MS, TOPIC_ID, OneLog, batch
+
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.core.clock import Clock, Timers
+from kwire.replication.core.log_config import LogConfig
+from kwire.replication.core.log_store import MemoryLogStore, PartitionFault
+from kwire.replication.log.checkpoints import read_meta_properties, read_offsets
+from kwire.replication.log_dirs.manager import LogManager, parse_directory
+
+
+class Managed:
+    def __init__(self, store: MemoryLogStore | None = None, **keys: str) -> None:
+        self.clock = Clock(0, NOW_MS)
+        self.timers = Timers()
+        self.store = store or MemoryLogStore(lambda: self.clock.wall_ms)
+        self.said: list[str] = []
+        self.halted: list[str] = []
+        self.cleaned = 0
+        self.manager = LogManager(
+            self.store,
+            self.clock,
+            self.timers,
+            BrokerConfig(keys),
+            cluster_id="c1",
+            node_id=4,
+            clean_logs=self._clean,
+            report=self.said.append,
+            on_all_failed=self.halted.append,
+        )
+        self.manager.load()
+
+    def _clean(self, manager: LogManager) -> None:
+        assert manager is self.manager
+        self.cleaned += 1
+
+    def wait(self, ms: int) -> None:
+        self.clock.now_ms += ms
+        self.clock.wall_ms += ms
+        self.timers.fire(self.clock.now_ms)
+
+
+def test_a_new_directory_gets_its_identity() -> None:
+    managed = Managed()
+    assert read_meta_properties(managed.store) == {
+        "version": "1",
+        "cluster.id": "c1",
+        "node.id": "4",
+    }
+
+
+@pytest.mark.parametrize(
+    ("properties", "says"),
+    [
+        (b"version=1\ncluster.id=other\nnode.id=4\n", "cluster other, not to c1"),
+        (b"version=1\ncluster.id=c1\nnode.id=5\n", "node 5, not to 4"),
+        (b"version=0\ncluster.id=c1\nbroker.id=5\n", "node 5, not to 4"),
+        (b"version=2\n", "version 2"),
+    ],
+)
+def test_the_directory_of_another_is_refused(properties: bytes, says: str) -> None:
+    store = MemoryLogStore()
+    store.write_file("meta.properties", properties)
+    with pytest.raises(OSError, match=says):
+        Managed(store)
+
+
+def test_a_directory_of_the_same_node_is_taken_and_left_as_it_is() -> None:
+    store = MemoryLogStore()
+    kept = b"version=0\nbroker.id=4\ncluster.id=c1\n"
+    store.write_file("meta.properties", kept)
+    Managed(store)
+    assert store.read_file("meta.properties") == kept
+
+
+def test_without_a_cluster_id_the_directorys_is_taken() -> None:
+    store = MemoryLogStore()
+    store.write_file("meta.properties", b"version=1\ncluster.id=theirs\nnode.id=9\n")
+    manager = LogManager(store, Clock(), Timers(), BrokerConfig())
+    manager.load()
+    assert (manager.cluster_id, manager.node_id) == ("theirs", 9)
+
+
+def test_a_log_is_made_once_and_has_the_files_kafka_makes() -> None:
+    managed = Managed()
+    config = LogConfig()
+    log = managed.manager.get_or_create("t", 3, TOPIC_ID, config)
+    assert managed.manager.get("t", 3) is log
+    assert managed.manager.get("t", 4) is None
+    assert list(managed.manager.logs()) == [log]
+    assert managed.store.list_dir("t-3") == ["00000000000000000000.log", "partition.metadata"]
+    other = LogConfig(retention_ms=1)
+    assert managed.manager.get_or_create("t", 3, TOPIC_ID, other) is log
+    assert log.config is other
+
+
+def test_another_topic_of_the_same_name_is_refused() -> None:
+    managed = Managed()
+    managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    with pytest.raises(KafkaError) as caught:
+        managed.manager.get_or_create("t", 0, bytes(15) + b"x", LogConfig())
+    assert caught.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
+    managed.manager.get_or_create("t", 0, bytes(16), LogConfig())
+
+
+def test_a_log_without_an_id_gets_the_topics() -> None:
+    managed = Managed()
+    log = managed.manager.get_or_create("t", 0, bytes(16), LogConfig())
+    assert not managed.store.exists("t-0/partition.metadata")
+    managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    assert log.topic_id == TOPIC_ID
+    managed.manager.close()
+    again = Managed(managed.store).manager.get("t", 0)
+    assert again is not None and again.topic_id == TOPIC_ID
+
+
+def test_a_failing_disk_is_a_storage_error() -> None:
+    managed = Managed()
+    managed.store.fail_next("write_file", OSError(28, "disk full"))
+    with pytest.raises(KafkaError) as caught:
+        managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    # and the directory is not used again, new partition or not
+    with pytest.raises(KafkaError) as caught:
+        managed.manager.get_or_create("u", 0, TOPIC_ID, LogConfig())
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert managed.halted == [
+        "the only log directory has failed: cannot make the log of t-0: [Errno 28] disk full"
+    ]
+
+
+def test_an_error_that_a_test_asked_for_is_no_failure_of_the_directory() -> None:
+    managed = Managed()
+    managed.store.fail_next("write_file", PartitionFault(5, "I/O error"))
+    with pytest.raises(KafkaError):
+        managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    managed.manager.get_or_create("u", 0, TOPIC_ID, LogConfig())
+    assert managed.halted == []
+
+
+def test_a_deleted_log_is_gone_at_once_and_its_files_later() -> None:
+    managed = Managed()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    log.append_as_leader(batch(b"x"), 0)
+    managed.manager.delete("t", 0)
+    managed.manager.delete("t", 0)
+    assert managed.manager.get("t", 0) is None
+    (name,) = [name for name in managed.store.list_dir() if name.startswith("t-")]
+    assert name.startswith("t-0.") and name.endswith("-delete")
+    assert len(name) == len("t-0.") + 32 + len("-delete")
+    new = managed.manager.get_or_create("t", 0, bytes(16), LogConfig())
+    assert new.log_end_offset == 0
+    new.append_as_leader(batch(b"y"), 0)
+    managed.wait(60_000)
+    assert not managed.store.exists(name)
+    assert new.read(0, 100, 1).next_offset == 1
+
+
+@pytest.mark.parametrize("how", ["delete", "set_aside"])
+def test_a_new_topic_does_not_start_from_the_offsets_of_a_deleted_one(how: str) -> None:
+    managed = Managed()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    for _ in range(9):
+        log.append_as_leader(batch(b"x"), 0)
+    log.maybe_increment_high_watermark(9)
+    log.maybe_increment_log_start_offset(8)
+    managed.manager.checkpoint_log_starts()
+    managed.manager.checkpoint_recovery_points()
+    managed.manager.checkpoint_high_watermarks()
+    getattr(managed.manager, how)("t", 0)
+    managed.wait(1)
+    new = managed.manager.get_or_create("t", 0, bytes(16), LogConfig())
+    new.append_as_leader(batch(b"y"), 0)
+    found = Managed(managed.store).manager.get("t", 0)  # the process was killed
+    assert found is not None
+    assert (found.log_start_offset, found.high_watermark, found.log_end_offset) == (0, 0, 1)
+
+
+def test_the_longest_topic_name_can_be_deleted() -> None:
+    managed = Managed()
+    managed.manager.get_or_create("t" * 249, 0, TOPIC_ID, LogConfig())
+    managed.manager.delete("t" * 249, 0)
+    (name,) = [name for name in managed.store.list_dir() if name.endswith("-delete")]
+    assert len(name) == 255
+
+
+def test_a_deletion_is_ended_after_a_restart() -> None:
+    managed = Managed()
+    managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    managed.manager.delete("t", 0)
+    again = Managed(managed.store)
+    assert list(again.manager.logs()) == []
+    again.wait(60_000)
+    assert not any(name.endswith("-delete") for name in managed.store.list_dir())
+
+
+def test_only_partition_directories_are_logs() -> None:
+    store = MemoryLogStore()
+    for name in (
+        "a-0",
+        "b-c-12",
+        "x",
+        "-1",
+        "t-0-stray",
+        "t-1.abc-future",
+        "__cluster_metadata-0",
+        "t-٣",
+    ):
+        store.make_dir(name)
+    managed = Managed(store)
+    assert sorted((log.topic, log.partition) for log in managed.manager.logs()) == [
+        ("a", 0),
+        ("b-c", 12),
+    ]
+    assert parse_directory("t-1" + "0" * 11) is None
+
+
+def test_checkpoints_are_written_in_their_time() -> None:
+    managed = Managed()
+    managed.manager.start()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    for _ in range(6):
+        log.append_as_leader(batch(b"x"), 0)
+    log.maybe_increment_high_watermark(5)
+    log.maybe_increment_log_start_offset(2)
+    log.flush()
+    managed.wait(4999)
+    assert not managed.store.exists("replication-offset-checkpoint")
+    managed.wait(1)
+    assert read_offsets(managed.store, "replication-offset-checkpoint") == {("t", 0): 5}
+    managed.wait(25_000)
+    assert read_offsets(managed.store, "recovery-point-offset-checkpoint") == {("t", 0): 6}
+    assert read_offsets(managed.store, "log-start-offset-checkpoint") == {("t", 0): 2}
+    log.maybe_increment_high_watermark(6)
+    managed.wait(5000)
+    assert read_offsets(managed.store, "replication-offset-checkpoint") == {("t", 0): 6}
+
+
+def test_retention_and_compaction_have_their_turns() -> None:
+    managed = Managed(
+        **{"log.retention.check.interval.ms": "1000", "log.cleaner.backoff.ms": "10000"}
+    )
+    managed.manager.start()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig(retention_ms=1))
+    both = frozenset({"compact", "delete"})
+    compacted = managed.manager.get_or_create(
+        "c", 0, TOPIC_ID, LogConfig(retention_ms=1, cleanup_policy=both)
+    )
+    for each in (log, compacted):
+        each.append_as_leader(batch(b"x", timestamp=0, key=b"k"), 0)
+        each.maybe_increment_high_watermark(1)
+    managed.wait(29_999)
+    assert (log.log_start_offset, managed.cleaned) == (0, 0)
+    managed.wait(1)
+    assert (log.log_start_offset, managed.cleaned) == (1, 1)
+    assert compacted.log_start_offset == 0  # that is the cleaner's
+    managed.wait(10_000)
+    assert managed.cleaned == 2
+    assert any("retention.ms=1" in said for said in managed.said)
+
+
+def test_flush_ms_flushes() -> None:
+    managed = Managed(**{"log.flush.scheduler.interval.ms": "100"})
+    managed.manager.start()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig(flush_ms=1000))
+    log.append_as_leader(batch(b"x"), 0)
+    managed.wait(900)
+    assert log.recovery_point == 0
+    managed.wait(30_000)
+    assert log.recovery_point == 1
+
+
+def test_a_failing_task_takes_the_directory_offline() -> None:
+    managed = Managed()
+    managed.manager.start()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    managed.store.fail_next("write_file", OSError(5, "I/O error"))
+    managed.wait(5000)
+    assert "high-watermarks: [Errno 5] I/O error" in managed.said[-1]
+    assert managed.halted == [
+        "the only log directory has failed: high-watermarks: [Errno 5] I/O error"
+    ]
+    assert log.closed and list(managed.manager.logs()) == []
+    managed.wait(60_000)
+    assert not managed.store.exists("replication-offset-checkpoint")
+    managed.manager.close()
+    assert not managed.store.exists(".kafka_cleanshutdown")
+
+
+def test_a_task_that_a_test_lets_fail_comes_again() -> None:
+    managed = Managed()
+    managed.manager.start()
+    managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    managed.store.fail_next("write_file", PartitionFault(5, "I/O error"))
+    managed.wait(5000)
+    assert managed.said == ["high-watermarks: [Errno 5] I/O error"]
+    managed.wait(5000)
+    assert managed.store.exists("replication-offset-checkpoint")
+
+
+def test_a_clean_stop_flushes_and_leaves_its_mark() -> None:
+    managed = Managed()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    log.append_as_leader(batch(b"x", producer=(1, 0, 0)), 0)
+    log.maybe_increment_high_watermark(1)
+    managed.manager.close(broker_epoch=33)
+    managed.manager.close()
+    assert managed.store.exists(".kafka_cleanshutdown")
+    managed.store.crash()  # the power goes right after
+    again = Managed(managed.store)
+    assert again.manager.previous_broker_epoch == 33
+    assert not managed.store.exists(".kafka_cleanshutdown")
+    found = again.manager.get("t", 0)
+    assert found is not None
+    assert (found.log_end_offset, found.high_watermark, found.recovery_point) == (1, 1, 1)
+    assert again.said == []
+    assert found.append_as_leader(batch(b"x", producer=(1, 0, 0)), 0).duplicate
+
+
+def test_a_failed_clean_stop_leaves_no_mark() -> None:
+    managed = Managed()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    log.append_as_leader(batch(b"x"), 0)
+    managed.store.fail_next("flush", OSError(5, "I/O error"))
+    with pytest.raises(KafkaError):
+        managed.manager.close()
+    assert not managed.store.exists(".kafka_cleanshutdown")
+    assert Managed(managed.store).manager.previous_broker_epoch == -1
+
+
+def test_old_producers_are_forgotten() -> None:
+    managed = Managed()
+    managed.manager.start()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    log.append_as_leader(batch(b"x", producer=(1, 0, 0)), 0)
+    managed.wait(600_000)
+    assert list(log.producer_state.producers) == [1]
+    managed.wait(86_400_000)
+    assert list(log.producer_state.producers) == []
+
+
+def test_many_empty_logs_restart_without_new_files() -> None:
+    one = OneLog()
+    for partition in range(1, 20):
+        one.manager.get_or_create("t", partition, TOPIC_ID, one.config)
+    one.restart()
+    before = {name: one.store.list_dir(name) for name in one.store.list_dir()}
+    one.restart()
+    assert {name: one.store.list_dir(name) for name in one.store.list_dir()} == before
