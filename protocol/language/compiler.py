@@ -10,6 +10,48 @@ past the end raises, and a function ends by comparing its position with the end:
 Counts are compared with the bytes that remain before anything loops. One `try` turns all that Python raises into
 MalformedMessage. Encoding has one `try` too: whatever Python raises for a null or an unfitting number is looked into by
 `wire.refused`, which names the field.
+
+`python -m kwire.protocol.show HeartbeatResponse 4` prints
+
+    # decode of HeartbeatResponse v4
+    # Class2 = HeartbeatResponse
+    # unpack4 = Struct('>ihB').unpack_from
+    def decode(data, p):
+        try:
+            if type(data) is not bytes:
+                data = bytes(data)
+            end = len(data)
+            budget = 2097152
+            o1 = new(Class2)
+            o1.unknown_tags = None
+            o1.throttle_time_ms, o1.error_code, n3 = unpack4(data, p)
+            p += 7
+            if n3:
+                o1.unknown_tags, p = continue_tags(data, p, n3, budget)
+                budget -= len(o1.unknown_tags or ())
+                if budget < 0:
+                    raise MalformedMessage('more than 2097152 elements')
+            if p > end:
+                raise MalformedMessage(f'{p - end} bytes are missing')
+            return o1, p
+        except (error, IndexError, UnicodeDecodeError, OverflowError, MalformedMessage) as e:
+            raise malformed(WHAT, data, p, e) from None
+
+
+    # encode of HeartbeatResponse v4
+    # pack1 = Struct('>ihx').pack
+    # pack2 = Struct('>ih').pack
+    def encode(message, parts, marks):
+        try:
+            if not message.unknown_tags:
+                parts.append(pack1(message.throttle_time_ms, message.error_code))
+            else:
+                parts.append(pack2(message.throttle_time_ms, message.error_code))
+                tags3 = []
+                write_tags(parts, tags3, message.unknown_tags)
+            return
+        except (error, AttributeError, TypeError, OverflowError, UnicodeEncodeError) as e:
+            raise refused(message, 4, e) from e
 """
 
 from __future__ import annotations
@@ -18,6 +60,7 @@ from typing import TYPE_CHECKING, Any
 
 from kwire.protocol.language.decode_writer import compile_decoder
 from kwire.protocol.language.encode_writer import compile_encoder
+from kwire.protocol.language.source_writer import define
 
 if TYPE_CHECKING:
     from kwire.protocol.language.schema import StructType
@@ -45,5 +88,5 @@ def compile_constructor(cls: StructType) -> None:
             parameters.append(f"{name}=default_{name}")
             body.append(f"self.{name} = {name}")
     source = f"def __init__({', '.join(parameters)}):\n    " + "\n    ".join(body)
-    exec(compile(source, f"<constructor of {cls.__name__}>", "exec"), names)
+    define(source + "\n", f"<constructor of {cls.__module__}.{cls.__name__}>", names)
     cls.__init__ = names["__init__"]  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,12 @@ def small_array(format: str, method: str) -> tuple[Any, ...]:
     return _small_arrays[key]
 
 
+def define(source: str, filename: str, names: dict[str, Any]) -> None:
+    """Execute the source in `names`, and let tracebacks, profilers and debuggers show its lines."""
+    exec(compile(source, filename, "exec"), names)
+    linecache.cache[filename] = len(source), None, source.splitlines(keepends=True), filename
+
+
 class Writer:
     """The source being written, the names it uses, and the run of fixed-size items not yet written."""
 
@@ -65,11 +72,13 @@ class Writer:
         return name
 
     def function(self, head: str, tail: list[str]) -> Any:
+        """The function that consists of `head`, the lines written and `tail`."""
+        name = head[4:10]  # decode or encode
         what = f"{self.cls.__name__} v{self.version}"
-        source = "\n".join([head, "    try:", *self.lines, *tail])
+        source = "\n".join([head, "    try:", *self.lines, *tail, ""])
         self.names.update(error=struct.error, MalformedMessage=MalformedMessage, WHAT=what)
-        exec(compile(source, f"<{head[4:10]} of {what}>", "exec"), self.names)
-        return self.names[head[4:10]]
+        define(source, f"<{name} of {what}>", self.names)
+        return self.names[name]
 
     def present(self, field: Field) -> bool:
         return field.versions is None or covers(parse_versions(field.versions), self.version)
