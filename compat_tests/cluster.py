@@ -31,6 +31,7 @@ from kwire.protocol.schemas.topics import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from kwire.server.link_rules import LinkRule
 from kwire.server.node import new_event_loop
 
 POLL_SECONDS = 0.005
@@ -56,6 +57,7 @@ class Cluster:
     def __init__(self, supervisor: Supervisor, log_folder: Path) -> None:
         self.supervisor = supervisor
         self.log_folder = log_folder
+        self._rules: dict[int, dict[int, LinkRule]] = {}  # by sender and receiver
         self.loop = new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
@@ -107,6 +109,8 @@ class Cluster:
         until(lambda: not handle.running, what=f"node {node} ends")
 
     def start(self, node: int) -> None:
+        """Without its cuts and delays."""
+        self._rules.pop(node, None)
         self.run(self.handle(node).start())
 
     def stop(self, node: int) -> None:
@@ -126,17 +130,24 @@ class Cluster:
         else:
             raise TypeError("only processes take signals")
 
-    def network(self, node: int, command: str) -> None:
-        self.run(self.handle(node).network(command))
+    def _set_link_rules(self, node: int) -> None:
+        rules = list(self._rules.get(node, {}).values())
+        self.run(self.handle(node).set_link_rules(rules))
+
+    def delay(self, node: int, other: int, milliseconds: int) -> None:
+        """What `node` sends to another takes longer, and so do the answers."""
+        self._rules.setdefault(node, {})[other] = LinkRule(other, milliseconds)
+        self._set_link_rules(node)
 
     def cut(self, node: int, *others: int) -> None:
         """Nothing that `node` sends gets to the others; what they send gets to `node`."""
-        for other in others:
-            self.network(node, f"cut {other}")
+        self._rules.setdefault(node, {}).update({other: LinkRule(other) for other in others})
+        self._set_link_rules(node)
 
     def heal(self, node: int, *others: int) -> None:
         for other in others:
-            self.network(node, f"heal {other}")
+            self._rules.get(node, {}).pop(other, None)
+        self._set_link_rules(node)
 
     # --- questions, over the wire ---
 

@@ -200,7 +200,7 @@ class Attack:
     def _slow(self, victim: int) -> Callable[[], None]:
         others = [n for n in self.cluster.ids if n != victim]
         for other in others:
-            self.cluster.network(victim, f"delay {other} {self.random.randrange(20, 300)}")
+            self.cluster.delay(victim, other, self.random.randrange(20, 300))
 
         def cure() -> None:
             for other in others:

@@ -207,7 +207,7 @@ def test_S57_idempotent_retry_over_failover(start: Start) -> None:
     cluster.create("t", [[1, 2]])
     writer = Writer(cluster.bootstrap, linger_ms=50)  # one batch
     writer.send("t", "before")
-    cluster.network(2, "delay 1 400")
+    cluster.delay(2, 1, 400)
     writer.begin("t", "a", "b", "c")
     until(lambda: len(values(cluster, 2)) == 4, what="the follower has the records")
     writer.poll()

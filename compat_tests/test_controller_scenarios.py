@@ -62,7 +62,7 @@ def test_S84_a_paused_controller_finds_another_in_its_place(start: Start) -> Non
     cluster.create("t", [[1, 2, 3]])
     writer = Writer(cluster.bootstrap)
     writer.send("t", "a")
-    cluster.network(1000, "delay 2 1500")
+    cluster.delay(1000, 2, 1500)
     cluster.kill9(3)
     cluster.await_isr("t", 1, 2, by=1)
     cluster.pause(1000)

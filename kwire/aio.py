@@ -75,7 +75,7 @@ class _Node(NodeState):
         await self._handle.notice_end()
         if self.running:
             raise errors.ClusterStateError(f"{self._kind} {self.id} runs already")
-        self._handle.expect(self._cluster.network.commands_of(self.id))
+        self._handle.expect(self._cluster.network.rules_of(self.id))
         with translated():
             await self._handle.start()
 
@@ -295,9 +295,11 @@ class Cluster:
     async def reset(self) -> None:
         """Makes it as new: all brokers run, the network is whole, no topics, no groups, no dynamic configurations."""
         if not self.external:
-            await self.network.heal()
-            for node in (*self.controllers, *self.brokers):
+            nodes = (*self.controllers, *self.brokers)
+            for node in nodes:
                 await node.resume()
+            await self.network.heal()  # a paused node could not be told
+            for node in nodes:
                 if not node.running:
                     await node.start()
             await self.inside.made_whole()
@@ -421,15 +423,6 @@ class Cluster:
             return self._require_inside("the network between brokers").node(node_id)
         except KeyError:
             raise self._no_broker(node_id) from None
-
-    async def command_network(self, node_id: int, command: str) -> None:
-        """NodeRunner.network at a node; one that does not run hears of it when it starts."""
-        handle = self.node(node_id)
-        if handle.running:
-            kind = Broker._kind if node_id in self._brokers else Controller._kind
-            require_answering(handle, kind)  # a paused one cannot hear it
-            with translated():
-                await handle.network(command)
 
     def _no_broker(self, broker_id: object) -> errors.ClusterStateError:
         text = f"there is no broker {broker_id!r}; the brokers are {list(self._brokers)}"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from kwire.backends.containers import Containers
     from kwire.client.admin import Address
+    from kwire.server.link_rules import LinkRule
 
 ENDED = ("exited", "dead")
 _STOP_SECONDS = 15
@@ -30,7 +31,7 @@ class ContainerHandle:
         self.advertised = advertised
         self.kind = kind
         self._control = control
-        self._commands: dict[str, str] = {}  # of the network, by the other node's id
+        self._rules: list[LinkRule] = []
         self.paused = False
         self.running = False
         self.container: Any = None
@@ -64,21 +65,15 @@ class ContainerHandle:
                 raise errors.RequestError(text, error.kafka_error) from None
             raise errors.BrokerNotAvailableError(text) from None
 
-    def expect(self, commands: list[str]) -> None:
-        """Commands of the network that hold when it starts the next time."""
-        self._commands = {command.split()[1]: command for command in commands}
+    def expect(self, rules: list[LinkRule]) -> None:
+        """Rules for what this node sends that hold when it starts the next time."""
+        self._rules = rules
 
-    async def network(self, command: str) -> None:
-        """NodeRunner.network."""
-        word, other, *_ = command.split()
-        self._commands.pop(other, None)
-        if word != "heal":
-            self._commands[other] = command
-        await self._tell_network()
-
-    async def _tell_network(self) -> None:
-        commands = [self._owner.as_inside(command) for command in self._commands.values()]
-        await self.ask("PUT", "/v1/network", {"commands": commands})
+    async def set_link_rules(self, rules: list[LinkRule]) -> None:
+        """Replace all rules for what this node sends."""
+        self._rules = rules
+        rules = [rule.with_to(self._owner.id_inside(rule.to)) for rule in rules]
+        await self.ask("PUT", "/v1/network", {"rules": [rule.to_json() for rule in rules]})
 
     async def notice_end(self) -> None:
         """Takes note of a container that somebody else has ended."""
@@ -93,7 +88,7 @@ class ContainerHandle:
         self.running = True
         if self._owner.has_network:
             await self._owner.wait_for_control(self)
-            await self._tell_network()  # what it remembers may have been healed since
+            await self.set_link_rules(self._rules)  # what it remembers may have been healed since
         if self.kind == "broker":
             await self._owner.wait_for_members({self.node_id})
 

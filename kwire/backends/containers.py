@@ -129,12 +129,9 @@ class Containers(SeenFromOutside):
         self._require_started()
         return self.controllers.get(node_id) or self.handles[node_id]
 
-    def as_inside(self, command: str) -> str:
-        """A command of the network with the other node's id as the image has it."""
-        word, other, *rest = command.split()
-        if int(other) in self.controllers:
-            other = str(int(other) + CONTROLLER_IDS_FROM)
-        return " ".join((word, other, *rest))
+    def id_inside(self, node_id: int) -> int:
+        """A node's id as the image has it: a controller's is the voter's and a constant."""
+        return node_id + CONTROLLER_IDS_FROM if node_id in self.controllers else node_id
 
     async def active_controller(self) -> int:
         """The id of the controller that is active now. BrokerNotAvailableError when there is none."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire import errors
+from kwire.backends.options import translated
+from kwire.server.link_rules import LinkRule, checked_delay_ms
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -15,20 +17,19 @@ if TYPE_CHECKING:
     Nodes = int | Iterable[int]
 
 
-_DAY_MS = 86_400_000
-
-
 class Cut:
     """What `Network.cut` and `delay` return: awaited it takes effect; as an async context also until its end."""
 
-    def __init__(self, network: Network, pairs: list[tuple[int, int]], command: str) -> None:
-        """`command`: with {} for the other node."""
+    def __init__(
+        self, network: Network, pairs: list[tuple[int, int]], delay_ms: int | None = None
+    ) -> None:
+        """`pairs`: sender and receiver. `delay_ms`: None for a cut."""
         self._network = network
         self._pairs = pairs
-        self._command = command
+        self._delay_ms = delay_ms
 
     def __await__(self) -> Generator[object, None, None]:
-        return self._network.apply(self._pairs, self._command).__await__()
+        return self._network.apply(self._pairs, self._delay_ms).__await__()
 
     async def __aenter__(self) -> None:
         await self
@@ -47,55 +48,63 @@ class Network:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._commands: dict[tuple[int, int], str] = {}  # (who sends, to whom): what holds now
+        self._rules: dict[tuple[int, int], LinkRule] = {}  # by sender and receiver: what holds now
 
     def cut(self, a: Nodes, b: Nodes) -> Cut:
         """Nobody of `a` reaches anybody of `b`, nor the other way round."""
-        return Cut(self, self._pairs(a, b), "cut {}")
+        return Cut(self, self._pairs(a, b))
 
     def delay(self, a: Nodes, b: Nodes, milliseconds: float) -> Cut:
         """Requests between `a` and `b` take this much longer each way, and their answers, too."""
-        if (
-            isinstance(milliseconds, bool)
-            or not isinstance(milliseconds, int | float)
-            or not 0 <= milliseconds < _DAY_MS
-        ):
-            raise errors.ConfigurationError(
-                f"milliseconds: expected a number from 0 to a day's, not {milliseconds!r}"
-            )
-        return Cut(self, self._pairs(a, b), f"delay {{}} {round(milliseconds)}")
+        try:
+            delay_ms = checked_delay_ms(milliseconds)
+        except ValueError as error:
+            raise errors.ConfigurationError(str(error)) from None
+        return Cut(self, self._pairs(a, b), delay_ms)
 
     async def heal(self, a: Nodes | None = None, b: Nodes | None = None) -> None:
         """Undoes cuts and delays: all, all of `a`, or those between `a` and `b`."""
         if a is None:
-            pairs = list(self._commands)
+            pairs = list(self._rules)
         elif b is None:
             nodes = self._known(a)
-            pairs = [pair for pair in self._commands if nodes & set(pair)]
+            pairs = [pair for pair in self._rules if nodes & set(pair)]
         else:
             pairs = self._pairs(a, b)
         await self.undo(pairs)
 
-    def commands_of(self, node_id: int) -> list[str]:
-        """What holds for what a node sends: it must hear it when it starts again."""
-        return [command for (sender, _), command in self._commands.items() if sender == node_id]
+    def rules_of(self, node_id: int) -> list[LinkRule]:
+        """The rules for what a node sends, which hold from its next start, too."""
+        return [rule for (sender, _), rule in self._rules.items() if sender == node_id]
 
-    async def apply(self, pairs: list[tuple[int, int]], command: str) -> None:
-        """Lets a command hold for what the first of each pair sends to the second."""
-        for sender, other in pairs:
-            if (sender, other) in self._commands:
-                await self._tell(sender, f"heal {other}")
-            self._commands[sender, other] = command.format(other)
-            await self._tell(sender, command.format(other))
+    async def apply(self, pairs: list[tuple[int, int]], delay_ms: int | None) -> None:
+        """Cut or delay what the first of each pair sends to the second.
+
+        BrokerNotAvailableError when one that sends is paused, and cannot be told: nothing has changed then."""
+        self._require_not_paused(pairs)
+        self._rules |= {(sender, to): LinkRule(to, delay_ms) for sender, to in pairs}
+        await self._tell_senders(pairs)
 
     async def undo(self, pairs: list[tuple[int, int]]) -> None:
-        """Takes back what holds for these pairs."""
-        for sender, other in pairs:
-            if self._commands.pop((sender, other), None) is not None:
-                await self._tell(sender, f"heal {other}")
+        """Remove the rules for these pairs. BrokerNotAvailableError as `apply`."""
+        pairs = [pair for pair in pairs if pair in self._rules]
+        self._require_not_paused(pairs)
+        for pair in pairs:
+            del self._rules[pair]
+        await self._tell_senders(pairs)
 
-    async def _tell(self, node_id: int, command: str) -> None:
-        await self._cluster.command_network(node_id, command)
+    def _require_not_paused(self, pairs: list[tuple[int, int]]) -> None:
+        for sender, _ in pairs:
+            if self._cluster.node(sender).paused:
+                kind = "broker" if sender in self._cluster.inside.handles else "controller"
+                raise errors.BrokerNotAvailableError(f"{kind} {sender} is paused")
+
+    async def _tell_senders(self, pairs: list[tuple[int, int]]) -> None:
+        for node_id in dict(pairs):
+            handle = self._cluster.node(node_id)
+            if handle.running:  # another is given its rules when it starts
+                with translated():
+                    await handle.set_link_rules(self.rules_of(node_id))
 
     def _known(self, nodes: Nodes) -> set[int]:
         """Ids. ConfigurationError for what are none, ClusterStateError for those that nobody has."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
     from typing import Protocol
 
+    from kwire.server.link_rules import LinkRule
+
     class NodeHandle(Protocol):
         """What a node is started and ended by: `kwire.launch.handles`, or a container."""
 
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
         @property
         def log_dir(self) -> str: ...
 
-        async def network(self, command: str) -> None: ...
+        async def set_link_rules(self, rules: list[LinkRule]) -> None: ...
 
-        def expect(self, commands: list[str]) -> None: ...
+        def expect(self, rules: list[LinkRule]) -> None: ...
 
         async def notice_end(self) -> None: ...
 

@@ -7,17 +7,18 @@ it. A container that starts again has the cuts and delays that it had: they are 
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from kwire.control.socket import ControlSocket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any, Protocol
 
     from kwire.broker import Broker
     from kwire.control.http import Handler, HttpError
+    from kwire.server.link_rules import LinkRule
     from kwire.server.node import Node
 
     class Answering(Protocol):
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
 
         def answer(self, question: str) -> str: ...
 
+        def set_link_rules(self, rules: list[LinkRule]) -> None: ...
+
 
 NETWORK_FILE = "/tmp/kwire-network"
-_MAX_DELAY_MS = 86_400_000
 
 
 class BrokerAlone:
@@ -59,13 +61,16 @@ class BrokerAlone:
 
         return inside.answer(self._node, self._broker, question)
 
+    def set_link_rules(self, rules: list[LinkRule]) -> None:
+        """As NodeRunner.set_link_rules; there is nobody to be cut off from."""
+
 
 async def opened(
-    port: int, nodes: Callable[[], Sequence[Answering]], network: list[str] | None
+    port: int, nodes: Callable[[], Sequence[Answering]], network: list[LinkRule] | None
 ) -> ControlSocket:
     """The API, on all addresses of the container. NodeError for a port that is taken.
 
-    `nodes()`: what is loaded. `network`: the commands that hold, kept up to date; None where there are no others."""
+    `nodes()`: what is loaded. `network`: the rules that hold, kept up to date; None where there are no others."""
 
     def made() -> tuple[Handler, Callable[[Exception], HttpError]]:
         return NodeControl(nodes, network).handle, _judged
@@ -75,10 +80,12 @@ async def opened(
     return socket
 
 
-def kept_network() -> list[str]:
-    """The commands of NodeRunner.network that held when the container ended."""
-    with suppress(OSError, ValueError, AttributeError), open(NETWORK_FILE) as file:
-        return list(_commands(list(json.load(file).values())).values())
+def kept_network() -> list[LinkRule]:
+    """The rules that held when the container ended."""
+    with suppress(OSError, ValueError), open(NETWORK_FILE) as file:
+        from kwire.server.link_rules import rules_from_json
+
+        return rules_from_json(json.load(file))
     return []
 
 
@@ -91,10 +98,11 @@ def _judged(error: Exception) -> HttpError:
 class NodeControl:
     """The API of what runs in this container."""
 
-    def __init__(self, nodes: Callable[[], Sequence[Answering]], network: list[str] | None) -> None:
+    def __init__(
+        self, nodes: Callable[[], Sequence[Answering]], network: list[LinkRule] | None
+    ) -> None:
         self._nodes = nodes
         self._network = network
-        self._commands = _commands(network or [])  # by the other node: what holds now
 
     async def handle(self, method: str, path: list[str], body: dict[str, Any]) -> Any:
         """The answer to a request. HttpError."""
@@ -117,28 +125,28 @@ class NodeControl:
             case "POST" | "DELETE" | "PUT", ["v1", "network", *_] if self._network is None:
                 raise HttpError(409, "the broker of this container has no others")
             case "PUT", ["v1", "network"]:
-                try:
-                    wanted = _commands(checked_body(body, "commands")[0])
-                except ValueError as error:
-                    raise HttpError(400, str(error)) from None
-                self._replace(wanted)
+                from kwire.server.link_rules import rules_from_json
+
+                rules, texts = checked_body(body, optional=("rules", "commands"))
+                with _bad_request():
+                    self._replace(rules_from_json(texts if rules is None else rules))
                 return {}
             case "POST", ["v1", "network", "cuts"]:
-                for other in self._others(*checked_body(body, "a", "b")):
-                    self._apply(other, f"cut {other}")
+                self._add(checked_body(body, "a", "b"), None)
                 return {}
             case "POST", ["v1", "network", "delays"]:
                 *pair, milliseconds = checked_body(body, "a", "b", "milliseconds")
-                if not _is_whole(milliseconds) or milliseconds >= _MAX_DELAY_MS:
-                    raise HttpError(400, f"milliseconds: expected a number, not {milliseconds!r}")
-                for other in self._others(*pair):
-                    self._apply(other, f"delay {other} {milliseconds}")
+                from kwire.server.link_rules import checked_delay_ms
+
+                with _bad_request():
+                    self._add(pair, checked_delay_ms(milliseconds))
                 return {}
             case "DELETE", ["v1", "network", "cuts" | "delays"]:
                 a, b = checked_body(body, optional=("a", "b"))
-                others = list(self._commands) if a is None or b is None else self._others(a, b)
-                for other in others:
-                    self._apply(other, None)
+                with _bad_request():
+                    others = None if a is None or b is None else self._others(a, b)
+                stay = [r for r in self._network or [] if others and r.to not in others]
+                self._replace(stay)
                 return {}
         raise HttpError(404, f"there is no {method} /{'/'.join(path)} in a container")
 
@@ -156,34 +164,38 @@ class NodeControl:
             found["controllers" if node.is_controller else "brokers"].append(state)
         return found
 
-    def _others(self, a: object, b: object) -> list[int]:
-        """Of two sets of nodes, those to be cut off from the nodes in here."""
+    def _others(self, a: object, b: object) -> set[int]:
+        """Of two sets of nodes, those to be cut off from the nodes in here. ValueError for what are no ids."""
         first, second = _ids(a), _ids(b)
         here = {node.node_id for node in self._nodes()}
-        return sorted((second if here & first else set()) | (first if here & second else set()))
+        return (second if here & first else set()) | (first if here & second else set())
 
-    def _apply(self, other: int, command: str | None) -> None:
-        """Lets a command hold for what is sent from here to another node; None: nothing any more."""
-        for node in self._nodes():
-            if self._commands.get(other) is not None:
-                node.answer(f"heal {other}")
-            if command is not None:
-                node.answer(command)
-        self._commands.pop(other, None)
-        if command is not None:
-            self._commands[other] = command
-        self._keep()
+    def _add(self, pair: list[object], delay_ms: int | None) -> None:
+        from kwire.server.link_rules import LinkRule
 
-    def _replace(self, wanted: dict[int, str]) -> None:
-        for other in self._commands.keys() | wanted.keys():
-            if self._commands.get(other) != wanted.get(other):
-                self._apply(other, wanted.get(other))
+        with _bad_request():
+            rules = {rule.to: rule for rule in self._network or []}
+            rules |= {to: LinkRule(to, delay_ms) for to in sorted(self._others(*pair))}
+        self._replace(list(rules.values()))
 
-    def _keep(self) -> None:
+    def _replace(self, rules: list[LinkRule]) -> None:
+        """Lets these rules hold for what is sent from here to other nodes, and no others."""
         assert self._network is not None
-        self._network[:] = self._commands.values()
+        self._network[:] = rules
+        for node in self._nodes():
+            node.set_link_rules(rules)
         with suppress(OSError), open(NETWORK_FILE, "w") as file:
-            json.dump(self._commands, file)
+            json.dump([rule.to_json() for rule in rules], file)
+
+
+@contextmanager
+def _bad_request() -> Iterator[None]:
+    from kwire.control.http import HttpError
+
+    try:
+        yield
+    except ValueError as error:
+        raise HttpError(400, str(error)) from None
 
 
 def _asked(node: Answering, *question: object) -> Any:
@@ -195,28 +207,7 @@ def _asked(node: Answering, *question: object) -> Any:
     return answer["ok"]
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
 def _ids(given: object) -> set[int]:
-    from kwire.control.http import HttpError
+    from kwire.server.link_rules import checked_node_id
 
-    found = given if isinstance(given, list) else [given]
-    if not all(map(_is_whole, found)):
-        raise HttpError(400, f"expected ids of nodes, not {given!r}")
-    return set(found)
-
-
-def _commands(given: object) -> dict[int, str]:
-    """Commands of NodeRunner.network, by the other node. ValueError."""
-    found = {}
-    for command in given if isinstance(given, list) else [given]:
-        word, *numbers = str(command).split() or [""]
-        known = {"cut": 1, "delay": 2}
-        if known.get(word) != len(numbers) or not all(
-            number.isascii() and number.isdigit() and len(number) < 11 for number in numbers
-        ):
-            raise ValueError(f"not understood: {command!r}")
-        found[int(numbers[0])] = " ".join((word, *numbers))
-    return found
+    return set(map(checked_node_id, given if isinstance(given, list) else [given]))

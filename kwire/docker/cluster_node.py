@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kwire.docker.environment import ContainerSettings
+    from kwire.server.link_rules import LinkRule
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ async def _main(settings: ContainerSettings, announce: Callable[[], None]) -> No
         loop.add_signal_handler(number, on_signal)
     runners: list[NodeRunner] = []
     control = None
-    network: list[str] = []
+    network: list[LinkRule] = []
     if settings.control_port is not None:
         network += node_control.kept_network()
         control = await node_control.opened(
@@ -182,9 +183,9 @@ async def _start(
     settings: ContainerSettings,
     runners: list[NodeRunner],
     announce: Callable[[], None],
-    network: list[str],
+    network: list[LinkRule],
 ) -> None:
-    """`network`: commands of NodeRunner.network that hold when a node begins."""
+    """`network`: rules that hold when a node starts."""
     if settings.runs_broker:  # before the controller makes its directory in there
         check_node(split_dirs(settings.data_dir), is_controller=False)
     if settings.runs_controller:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from kwire.server.link_rules import LinkRule
+
 _log = logging.getLogger(__name__)
 
 START_SECONDS = 30.0
@@ -54,9 +56,9 @@ class NodeHandle:
         """The directory of its logs, of several with commas between."""
         return self.settings.data_dir
 
-    def expect(self, commands: list[str]) -> None:
-        """Commands of the network (NodeRunner.network) that hold when it starts the next time."""
-        self.settings.network = commands
+    def expect(self, rules: list[LinkRule]) -> None:
+        """Rules for what this node sends that hold when it starts the next time."""
+        self.settings.network = rules
 
 
 class ThreadHandle(NodeHandle):
@@ -120,11 +122,11 @@ class ThreadHandle(NodeHandle):
             self.paused = False
             self.runner.node.resume()
 
-    async def network(self, command: str) -> None:
-        """NodeRunner.network. ValueError for a command that makes no sense; NodeError when the node does not run."""
+    async def set_link_rules(self, rules: list[LinkRule]) -> None:
+        """Replace all rules for what this node sends. NodeError when it does not run."""
         if self.runner is None:
             raise NodeError(f"node {self.node_id} does not run")
-        _network_answered(self.runner.network(command))
+        self.runner.set_link_rules(rules)
 
     async def ask(self, *question: object) -> Any:
         """What a question of `inside.py` is answered with. KafkaError for what is refused; NodeError."""
@@ -254,9 +256,9 @@ class ProcessHandle(NodeHandle):
         await process.wait()
         self._process = None
 
-    async def network(self, command: str) -> None:
-        """NodeRunner.network. ValueError for a command that makes no sense; NodeError when the node does not run."""
-        _network_answered(await self._ask(command))
+    async def set_link_rules(self, rules: list[LinkRule]) -> None:
+        """Replace all rules for what this node sends. NodeError when it does not run."""
+        await self._ask("rules " + ", ".join(map(str, rules)))
 
     async def ask(self, *question: object) -> Any:
         """What a question of `inside.py` is answered with. KafkaError for what is refused; NodeError."""
@@ -310,11 +312,6 @@ def _answered(answer: str) -> Any:
     return found["ok"]
 
 
-def _network_answered(answer: str) -> None:
-    if answer != "done":
-        raise ValueError(answer)
-
-
 def _arguments(node_id: int, settings: NodeSettings) -> list[str]:
     arguments = ["node", "--supervised", "--id", str(node_id), "--roles", settings.role]
     arguments += ["--brokers", str(settings.brokers), "--data-dir", settings.data_dir]
@@ -333,8 +330,8 @@ def _arguments(node_id: int, settings: NodeSettings) -> list[str]:
         arguments.append("--again")
     if settings.recent_requests:
         arguments.append("--recent-requests")
-    for command in settings.network:
-        arguments += ["--network", command]
+    for rule in settings.network:
+        arguments += ["--network", str(rule)]
     for key, value in settings.values.items():
         arguments += ["-c", f"{key}={value}"]
     return arguments

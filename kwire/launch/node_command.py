@@ -3,8 +3,8 @@
 Prints "ready id=… roles=… listeners=… bootstrap=…" when it is. SIGTERM and SIGINT stop it with a controlled shutdown.
 Under a supervisor (`--supervised`) what goes wrong at the start is a line on stdout, "failed STATUS TEXT", for the
 supervisor to tell, and the end of stdin is a clean stop without controlled shutdown: the cluster stops as a whole, or
-its supervisor has died. Lines on stdin are for tests: about the network ("cut 2", `NodeRunner.network`), or questions
-(`inside.py`); each is answered by a line. SIGUSR1: how the node is, in its log (`status.py`).
+its supervisor has died. Lines on stdin are for tests: `NodeRunner.answer` answers each by a line. SIGUSR1: how the
+node is, in its log (`status.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+    from kwire.server.link_rules import LinkRule
 
 
 async def _run(settings: NodeSettings, supervised: bool) -> int:
@@ -138,9 +140,21 @@ def node_settings(
         as_version=as_version,
         temporary=temporary,
         again=again,
-        network=list(network),
+        network=_rules(network),
         recent_requests=recent_requests,
     )
+
+
+def _rules(texts: tuple[str, ...]) -> list[LinkRule]:
+    """SettingsError."""
+    if not texts:
+        return []
+    from kwire.server.link_rules import LinkRule
+
+    try:
+        return [LinkRule.parse(text) for text in texts]
+    except ValueError as error:
+        raise SettingsError(f"--network: {error}") from None
 
 
 def run_node(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kwire.controller_node import ControllerNode
     from kwire.replication.log_dirs.directory import LogDirectory
     from kwire.server.file_log_store import FileLogStore
+    from kwire.server.link_rules import LinkRule
 
 _log = logging.getLogger(__name__)
 
@@ -72,15 +73,15 @@ class NodeSettings:
         as_version: str | None = None,
         temporary: bool = False,
         again: bool = False,
-        network: list[str] | None = None,
+        network: list[LinkRule] | None = None,
         recent_requests: bool = False,
     ) -> None:
         """`controller`: id, host and port, for a broker; `more_controllers`: others that may take over from it.
         `standby`, for a controller: others use its directory, too. `broker_epoch`: a foreign controller has given it.
 
         `brokers`: the cluster's size, which some defaults depend on. `temporary`: the directory need not survive a
-        power cut. `again`: the node has run before, on the same port. `network`: commands (NodeRunner.network) that
-        hold from the first moment. `recent_requests`: a broker keeps the last ones of clients (kwire.recent)."""
+        power cut. `again`: the node has run before, on the same port. `network`: rules that hold from
+        the first moment. `recent_requests`: a broker keeps the last ones of clients (kwire.recent)."""
         self.network = network or []
         self.recent_requests = recent_requests
         self.again = again
@@ -169,8 +170,8 @@ class NodeRunner:
                 self._load(cluster_id)
             except Exception as error:
                 raise self._load_error(error) from None
-            for command in self.settings.network:
-                self.network(command)
+            if self.settings.network:
+                self.set_link_rules(self.settings.network)
             await self.node.serve(self.core)
             if self.settings.role == BROKER:
                 await self._registered(wait_seconds)
@@ -362,9 +363,13 @@ class NodeRunner:
                 self.on_halted(why)
 
     def answer(self, question: str) -> str:
-        """A question of `inside.py`, or a command of `network`."""
-        if not question.startswith("["):
-            return self.network(question)
+        """A question of `inside.py`, or the rules for what this node sends ("rules cut 2, delay 3 50")."""
+        if question.startswith("rules "):
+            from kwire.server.link_rules import LinkRule
+
+            texts = question.removeprefix("rules ").split(",")
+            self.set_link_rules([LinkRule.parse(text) for text in texts if text.strip()])
+            return "done"
         from kwire.control import inside
 
         return inside.answer(self.node, self.core, question)
@@ -379,15 +384,9 @@ class NodeRunner:
         snapshot = snapshot_of_broker if self.settings.role == BROKER else snapshot_of_controller
         tell(self.config.node_id, snapshot(self.core))
 
-    def network(self, command: str) -> str:
-        """For tests, the network between this node and another: "cut ID", "heal ID", "delay ID MS", about what this
-        node sends and the answers to it. Returns "done", or what is wrong with the command."""
-        word, *numbers = command.split() or [""]
-        known = {"cut": 1, "heal": 1, "delay": 2}
-        if known.get(word) != len(numbers) or not all(number.isdigit() for number in numbers):
-            return f"not understood: {command}"
-        getattr(self.node.peer_connections(), word)(*map(int, numbers))
-        return "done"
+    def set_link_rules(self, rules: list[LinkRule]) -> None:
+        """Replace all rules for what this node sends to others, for tests."""
+        self.node.peer_connections().set_rules(rules)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

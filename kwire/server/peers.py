@@ -7,7 +7,7 @@ order of the requests. Large answers stay views of the FrameReader's buffer, as 
 Invariants: each request is answered to the core once, in a step of its own, with a frame or with None ("lost"): when
 no connection can be made, when it ends, when its answer does not come in time, when its bytes make no sense.
 
-For tests: `cut`, `heal` and `delay` stand for the network between this node and another.
+For tests: `set_rules` stands for the network between this node and others.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from kwire.server.logs import event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Protocol
 
     from kwire.replication.core.outbox import Buffer, Send
+    from kwire.server.link_rules import LinkRule
 
     class PeerHost(Protocol):
         """Whose connections these are: a Node."""
@@ -258,19 +259,20 @@ class PeerConnections:
 
     # -- the network, for tests ----------------------------------------------------------------------------------
 
-    def cut(self, node: int) -> None:
-        """From now on nothing gets to another node: connections end, new ones fail at once."""
-        self._cut.add(node)
-        self._end_all(lambda connection: connection.node == node, "cut")
+    def set_rules(self, rules: Iterable[LinkRule]) -> None:
+        """Replace all rules for what this node sends.
 
-    def heal(self, node: int) -> None:
-        """Undoes `cut` and `delay`."""
-        self._cut.discard(node)
-        self._delays.pop(node, None)
-
-    def delay(self, node: int, milliseconds: float) -> None:
-        """Requests to a node, and its answers, take this much longer each."""
-        self._delays[node] = milliseconds / 1000
+        With a cut connections end, and new ones fail at once. With a delay each request and each answer takes that
+        much longer."""
+        was_cut, self._cut, self._delays = self._cut, set(), {}
+        for rule in rules:
+            if rule.delay_ms is None:
+                self._cut.add(rule.to)
+            else:
+                self._delays[rule.to] = rule.delay_ms / 1000
+        new = self._cut - was_cut
+        if new:
+            self._end_all(lambda connection: connection.node in new, "cut")
 
     def delay_of(self, node: int) -> float:
         return self._delays.get(node, 0.0)

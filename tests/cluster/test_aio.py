@@ -143,7 +143,7 @@ DIFFERENT = {  # what the two say differently, and rightly so
 def test_the_two_doors_have_the_same_calls_options_and_descriptions(name: str) -> None:
     one, other = getattr(cluster_module, name), getattr(aio_module, name)
     names = {each for each in dir(one) if not each.startswith("_")} | {"__init__"}
-    inner = {"inside", "node", "command_network", "observations", "of"}
+    inner = {"inside", "node", "observations", "of"}
     there = {each for each in dir(other) if not each.startswith("_")} | {"__init__"}
     assert names == there - inner
     for each in names - DIFFERENT[name]:

@@ -271,6 +271,34 @@ def test_a_broker_that_is_down_or_paused() -> None:
         assert "does not run" in refused(errors.BrokerNotAvailableError, broker.pause)
 
 
+def test_a_cut_that_a_paused_broker_cannot_be_told_of_changes_nothing() -> None:
+    async def main() -> None:
+        async with aio.Cluster(2) as cluster:
+            network = cluster.network
+
+            def delays() -> list[float]:
+                """The delays that hold: from broker 1 to 2, and back."""
+                handles = (cluster.node(1), cluster.node(2))
+                peers = [each.runner.node.peer_connections() for each in handles]  # type: ignore[attr-defined]
+                return [peers[0].delay_of(2), peers[1].delay_of(1)]
+
+            await cluster.broker(1).pause()
+            with pytest.raises(errors.BrokerNotAvailableError, match="broker 1 is paused"):
+                await network.delay(2, 1, 500)
+            assert network.rules_of(2) == [] and delays() == [0, 0]
+            await cluster.broker(1).resume()
+            await network.delay(2, 1, 500)
+            assert delays() == [0.5, 0.5]
+            await cluster.broker(1).pause()
+            with pytest.raises(errors.BrokerNotAvailableError, match="broker 1 is paused"):
+                await network.heal()
+            assert len(network.rules_of(2)) == 1 and delays() == [0.5, 0.5]
+            await cluster.reset()
+            assert network.rules_of(2) == [] and delays() == [0, 0]
+
+    asyncio.run(main())
+
+
 def test_from_its_own_loop_another_loop_and_a_child_process(shared: Cluster) -> None:
     async def inner() -> object:
         return shared.topics()

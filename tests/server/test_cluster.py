@@ -26,6 +26,7 @@ from kwire.protocol.schemas.groups import FindCoordinatorRequest
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 from kwire.protocol.schemas.transactions import InitProducerIdRequest
+from kwire.server.link_rules import LinkRule
 
 BOTH = pytest.mark.parametrize("isolation", ["thread", "process"])
 QUICK = {
@@ -277,10 +278,10 @@ def test_a_follower_that_is_cut_off_leaves_the_isr_and_comes_back(tmp_path: Path
         follower = next(n for n in (1, 2, 3) if n != leader)
         writer = Writer(cluster.bootstrap)
         writer.send("t", 1)
-        cluster.call(lambda: cluster.peers(follower).cut(leader))
+        cluster.call(lambda: cluster.peers(follower).set_rules([LinkRule(leader)]))
         writer.send("t", 2)
         until(lambda: follower not in cluster.partition("t").isr_nodes)
-        cluster.call(lambda: cluster.peers(follower).heal(leader))
+        cluster.call(lambda: cluster.peers(follower).set_rules([]))
         until(lambda: isr_is_full(cluster, "t"))
         writer.send("t", 3)
         assert writer.acked == [1, 2, 3]
@@ -296,9 +297,10 @@ def test_a_broker_cut_off_from_the_controller_is_failed_and_registers_again(
         leader = cluster.partition("t").leader_id
         other = next(n for n in (1, 2, 3) if n != leader)
         before = cluster.core(leader).services.replica_manager.broker_epoch
-        cluster.call(lambda: cluster.peers(leader).cut(cluster.supervisor.controller_id))
+        to_controller = [LinkRule(cluster.supervisor.controller_id)]
+        cluster.call(lambda: cluster.peers(leader).set_rules(to_controller))
         until(lambda: cluster.partition("t", by=other).leader_id != leader)
-        cluster.call(lambda: cluster.peers(leader).heal(cluster.supervisor.controller_id))
+        cluster.call(lambda: cluster.peers(leader).set_rules([]))
         until(lambda: isr_is_full(cluster, "t"))
         assert cluster.core(leader).services.replica_manager.broker_epoch > before
 

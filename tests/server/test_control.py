@@ -21,6 +21,7 @@ from kwire.control import node_api as node_control
 from kwire.control.cluster_api import control_of
 from kwire.control.http import MAX_BODY_BYTES, HttpError
 from kwire.control.socket import ControlSocket
+from kwire.server.link_rules import LinkRule
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -296,12 +297,12 @@ class FakeNode:
     def __init__(self, node_id: int, is_controller: bool = False) -> None:
         self.node_id, self.is_controller = node_id, is_controller
         self.advertised = f"kafka-{node_id}:9092"
-        self.told: list[str] = []
+        self.told: list[list[str]] = []
+
+    def set_link_rules(self, rules: list[LinkRule]) -> None:
+        self.told.append(list(map(str, rules)))
 
     def answer(self, question: str) -> str:
-        if not question.startswith("["):
-            self.told.append(question)
-            return "done"
         name, *_ = json.loads(question)
         found = {"reign": [True, 4], "requests": [[5, "me", "Fetch v1", "ok"], [-1, "", "", "w"]]}
         return json.dumps({"ok": found[name]})
@@ -316,7 +317,7 @@ def network_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_in_a_container_there_are_its_own_nodes_and_their_network(network_file: Path) -> None:
     nodes = [FakeNode(1), FakeNode(101000, is_controller=True)]
-    network: list[str] = []
+    network: list[LinkRule] = []
     control = node_control.NodeControl(lambda: nodes, network)
 
     def ask(method: str, path: str, **body: Any) -> Any:
@@ -338,15 +339,17 @@ def test_in_a_container_there_are_its_own_nodes_and_their_network(network_file: 
     assert ask("DELETE", "v1/requests") == {}
 
     ask("POST", "v1/network/cuts", a=[1, 4], b=[2, 3])
-    assert nodes[0].told == ["cut 2", "cut 3"]
-    assert network == node_control.kept_network() == ["cut 2", "cut 3"]
+    assert nodes[0].told == nodes[1].told == [["cut 2", "cut 3"]]
+    assert network == node_control.kept_network() == [LinkRule(2), LinkRule(3)]
     ask("POST", "v1/network/delays", a=2, b=1, milliseconds=50)
-    assert nodes[0].told[2:] == ["heal 2", "delay 2 50"]
+    assert nodes[0].told[1:] == [["delay 2 50", "cut 3"]]
     ask("PUT", "v1/network", commands=["cut 3", "cut 4"])
-    assert sorted(nodes[0].told[4:]) == ["cut 4", "heal 2"]
-    assert sorted(node_control.kept_network()) == ["cut 3", "cut 4"]
+    assert nodes[0].told[2:] == [["cut 3", "cut 4"]]
+    assert node_control.kept_network() == [LinkRule(3), LinkRule(4)]
     ask("DELETE", "v1/network/cuts", a=1, b=4)
-    assert network == ["cut 3"]
+    assert network == [LinkRule(3)] and nodes[0].told[-1] == ["cut 3"]
+    ask("PUT", "v1/network", rules=[{"to": 3, "delay_ms": 7}])
+    assert network == [LinkRule(3, 7)]
     ask("DELETE", "v1/network/cuts")
     assert network == node_control.kept_network() == []
     for path, body, status in (
@@ -365,6 +368,6 @@ def test_a_broker_alone_has_no_network_and_a_torn_file_is_nothing(network_file: 
     control = node_control.NodeControl(lambda: [FakeNode(1)], None)
     with pytest.raises(HttpError, match="has no others"):
         asyncio.run(control.handle("POST", ["v1", "network", "cuts"], {"a": 1, "b": 2}))
-    for text in ('{"2": "cu', '{"2": "rm 3"}', "[]"):
+    for text in ('{"2": "cu', '{"2": "rm 3"}', '["cut 3', '["rm 3"]', "[]"):
         network_file.write_text(text)
         assert node_control.kept_network() == []

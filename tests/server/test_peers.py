@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kwire.replication.core.outbox import Send
+from kwire.server.link_rules import LinkRule
 from kwire.server.peers import PeerConnections
 
 
@@ -196,12 +197,12 @@ def test_a_cut_link_fails_until_it_is_healed_and_others_work_on() -> None:
     async def scene(host: Host, peers: PeerConnections, answerer: Answerer) -> None:
         peers.send(request(1))
         await host.until(lambda: len(host.heard) == 1)
-        peers.cut(2)
+        peers.set_rules([LinkRule(2)])
         peers.send(request(2))
         peers.send(request(3, node=3))
         await host.until(lambda: len(host.heard) == 3)
         assert sorted(host.heard[1:]) == [(2, None), (3, b"?")]
-        peers.heal(2)
+        peers.set_rules([])
         peers.send(request(4))
         await host.until(lambda: len(host.heard) == 4)
         assert host.heard[-1] == (4, b"?")
@@ -211,7 +212,7 @@ def test_a_cut_link_fails_until_it_is_healed_and_others_work_on() -> None:
 
 def test_a_delayed_link_takes_its_time_both_ways() -> None:
     async def scene(host: Host, peers: PeerConnections, answerer: Answerer) -> None:
-        peers.delay(2, 15)
+        peers.set_rules([LinkRule(2, 15)])
         begun = host.loop.time()
         peers.send(request(1))
         peers.send(request(2))
