@@ -8,8 +8,8 @@ Answers to org.apache.kafka.common.requests.{RequestContext,RequestHeader} and t
 - malformed bytes end the connection that sent them and nothing else.
 Left out until there is security: SASL states (`Session.principal` is the place), throttling.
 
-Invariants: a handler never runs inside another request's handler (an answer given there makes the next frame runnable,
-it runs when the step is nearly over); no request is answered twice; a closed session is sent nothing.
+Invariants: a handler never runs inside another request's handler (a reply given there makes the connection's next frame
+runnable, it runs at the end of the step); no request is answered twice; a closed session is sent nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 
 from kwire.apis import BY_KEY
-from kwire.apis.context import NO_RESPONSE, PARKED, RequestContext
+from kwire.apis.context import RequestContext
 from kwire.protocol.api import encode_response, parse_request_header, request_class
 from kwire.protocol.errors import ErrorCode, MalformedMessage
 
@@ -50,18 +50,22 @@ class Session:
         "listener_name",
         "peer_host",
         "principal",
+        "sessions",
         "waiting",
         "waiting_bytes",
     )
 
-    def __init__(self, connection: int, listener_name: str, peer_host: str) -> None:
+    def __init__(
+        self, sessions: Sessions, connection: int, listener_name: str, peer_host: str
+    ) -> None:
+        self.sessions = sessions
         self.connection = connection
         self.listener_name = listener_name
         self.peer_host = peer_host
         self.principal = "User:ANONYMOUS"
         self.client_software_name = "unknown"  # Kafka's ClientInformation.EMPTY
         self.client_software_version = "unknown"
-        self.in_flight: RequestContext | None = None
+        self.in_flight: Request | None = None
         self.waiting: deque[bytes] = deque()
         self.waiting_bytes = 0
         self.closed = False
@@ -75,6 +79,46 @@ class Session:
         """What the client said of itself in ApiVersions 3 and later (KIP-511)."""
         self.client_software_name = name
         self.client_software_version = version
+
+
+class Request(RequestContext):
+    """A request of one connection, in the session's `in_flight` until it is answered."""
+
+    __slots__ = ()
+
+    session: Session
+
+    def reply(self, response: Message) -> None:
+        """Encode the response into the outbox and make the connection's next frame runnable."""
+        assert not self.answered, "a request is answered once"
+        self.answered = True
+        self.on_disconnect = None
+        session = self.session
+        if session.closed:
+            return
+        sessions = session.sessions
+        parts = encode_response(self.api_key, self.api_version, self.correlation_id, response)
+        sessions.outbox.reply(session.connection, parts)
+        session.in_flight = None
+        if sessions.recent is not None:
+            sessions.recent.answered(self, response)
+        if session.waiting:
+            sessions.runnable.append(session)
+
+    def end_without_response(self) -> None:
+        assert not self.answered, "a request is answered once"
+        self.answered = True
+        self.on_disconnect = None
+        session = self.session
+        sessions = session.sessions
+        session.in_flight = None
+        if sessions.recent is not None:
+            sessions.recent.answered(self, None)
+        if session.waiting:
+            sessions.runnable.append(session)
+
+    def close(self, reason: str) -> None:
+        self.session.sessions.close(self.session, reason)
 
 
 class _Route:
@@ -94,13 +138,13 @@ class Sessions:
 
     __slots__ = (
         "_apis",
-        "_outbox",
         "_ranges",
         "_routes",
-        "_runnable",
         "_services",
         "by_connection",
+        "outbox",
         "recent",
+        "runnable",
     )
 
     def __init__(
@@ -113,16 +157,17 @@ class Sessions:
         """`ranges`: key → (min, max) of what is accepted. `apis`: who handles it; a broker's table by default."""
         self._apis = apis
         self._services = services
-        self._outbox = outbox
+        self.outbox = outbox
         self._ranges = ranges
         self._routes: dict[int, _Route] = {}  # api_key << 16 | api_version
-        self._runnable: list[Session] = []
+        self.runnable: list[Session] = []  # whose frames waited for a reply that this step gave
         self.recent: RecentRequests | None = None  # for tests that fail: who asked for what
         self.by_connection: dict[int, Session] = {}
 
     def opened(self, connection: int, listener_name: str, peer_host: str) -> Session:
         assert connection not in self.by_connection, "connection ids are used once"
-        session = self.by_connection[connection] = Session(connection, listener_name, peer_host)
+        session = Session(self, connection, listener_name, peer_host)
+        self.by_connection[connection] = session
         return session
 
     def receive_frame(self, connection: int, frame: memoryview | bytes) -> None:
@@ -134,12 +179,12 @@ class Sessions:
             self._hold(session, frame)
             return
         self._handle(session, frame)
-        if self._runnable:
+        if self.runnable:
             self.run_waiting()
 
     def run_waiting(self) -> None:
         """Runs what waited for answers that this step gave. The last act of every step."""
-        runnable = self._runnable
+        runnable = self.runnable
         while runnable:
             session = runnable.pop(0)
             while session.waiting and session.in_flight is None and not session.closed:
@@ -157,7 +202,7 @@ class Sessions:
         """Ends a connection from this side, after what was replied before."""
         if self.by_connection.pop(session.connection, None) is not None:
             self._forget(session)
-            self._outbox.close(session.connection, reason)
+            self.outbox.close(session.connection, reason)
             if self.recent is not None:
                 self.recent.closed(session, reason)
 
@@ -185,49 +230,11 @@ class Sessions:
             if route is None:
                 self._refuse(session, api_key, api_version, header.correlation_id)
                 return
-            request, _ = route.decode(frame, header.body_position, api_version)
-            context = session.in_flight = RequestContext(
-                api_key,
-                api_version,
-                header.correlation_id,
-                header.client_id,
-                session,
-                self._services,  # type: ignore[arg-type]  # a controller's handlers know theirs
-                self._respond,
-                self._close_context,
-            )
-            response = route.handler(context, request)
+            message, _ = route.decode(frame, header.body_position, api_version)
+            request = session.in_flight = Request(header, session, self._services)  # type: ignore[arg-type]  # a controller's handlers know theirs
+            route.handler(request, message)
         except MalformedMessage as error:
             self.close(session, f"malformed request: {error}")
-            return
-        if response is PARKED:
-            return
-        if response is NO_RESPONSE:
-            session.in_flight = None
-            if self.recent is not None:
-                self.recent.answered(context, None)
-        else:
-            assert not context.answered, "a handler returns its response or calls reply, not both"
-            context.answered = True
-            self._respond(context, response)  # type: ignore[arg-type]  # the markers are handled above
-
-    def _respond(self, context: RequestContext, response: Message) -> None:
-        """`RequestContext.reply`, and the end of every request answered at once."""
-        session: Session = context.session  # type: ignore[assignment]  # made above
-        if session.closed:
-            return
-        parts = encode_response(
-            context.api_key, context.api_version, context.correlation_id, response
-        )
-        self._outbox.reply(session.connection, parts)
-        session.in_flight = None
-        if self.recent is not None:
-            self.recent.answered(context, response)
-        if session.waiting:
-            self._runnable.append(session)
-
-    def _close_context(self, context: RequestContext, reason: str) -> None:
-        self.close(context.session, reason)  # type: ignore[arg-type]  # made above
 
     def _route(self, api_key: int, api_version: int) -> _Route | None:
         """Makes the route of an API and version; None when it is not served."""
@@ -253,4 +260,4 @@ class Sessions:
             error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=[own]
         )
         parts = encode_response(API_VERSIONS, 0, correlation_id, response)
-        self._outbox.reply(session.connection, parts)
+        self.outbox.reply(session.connection, parts)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kwire.apis.context import RequestContext
+from kwire.protocol.api import RequestHeader
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.language.schema import Message
 from kwire.protocol.schemas.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -19,7 +19,7 @@ from kwire.protocol.schemas.produce import (
 )
 from kwire.recent import KEPT, RecentRequests, aged, told
 from kwire.replication.core.clock import Clock
-from kwire.session import Session
+from kwire.session import Request, Sessions
 
 PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
 T_ID = b"t" * 16
@@ -42,9 +42,9 @@ def recent(clock: Clock) -> RecentRequests:
     return RecentRequests(clock, Names())  # type: ignore[arg-type]
 
 
-def context(key: int, version: int = 9, client: str | None = "shop") -> RequestContext:
+def context(key: int, version: int = 9, client: str | None = "shop") -> Request:
     nothing: Any = None
-    return RequestContext(key, version, 1, client, nothing, nothing, nothing, nothing)
+    return Request(RequestHeader(key, version, 1, client, 0), nothing, nothing)
 
 
 def produced(codes: dict[int, int], topic: str = "t") -> Message:
@@ -99,7 +99,9 @@ def test_only_the_last_are_kept_and_none_of_other_nodes(recent: RecentRequests) 
 
 
 def test_what_waits_and_what_was_refused_is_told(recent: RecentRequests) -> None:
-    waiting, idle, follower = (Session(number, "PLAINTEXT", "h") for number in range(3))
+    nothing: Any = None
+    sessions = Sessions(nothing, nothing, {})
+    waiting, idle, follower = (sessions.opened(number, "PLAINTEXT", "h") for number in range(3))
     waiting.in_flight, follower.in_flight = context(FETCH), context(FETCH, 17, "broker-3")
     idle.identify("librdkafka", "2")
     recent.closed(idle, "malformed request: oh")

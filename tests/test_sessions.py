@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from kwire.apis import BY_KEY, TABLE, served_ranges
-from kwire.apis.context import PARKED, RequestContext, Services
+from kwire.apis.context import RequestContext, Services
 from kwire.apis.releases import known_releases, release_ranges
 from kwire.protocol import api
+from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataResponse
 from kwire.replication.core.outbox import Close, Outbox, Reply
@@ -43,9 +44,8 @@ class Core:
         self.sessions = Sessions(services, self.outbox, services.api_ranges)
         monkeypatch.setattr(BY_KEY[METADATA], "_handler", self.handle)
 
-    def handle(self, context: RequestContext, request: Any) -> Any:
+    def handle(self, context: RequestContext, request: Any) -> None:
         self.parked.append(context)
-        return PARKED
 
     def answers(self) -> list[tuple[int, int]]:
         """(connection, correlation id) of the replies so far; closes are (connection, -1)."""
@@ -87,13 +87,13 @@ def test_an_answer_of_one_connection_does_not_run_anothers_frame_inside_its_hand
     (first,) = core.parked
     inside: list[int] = []
 
-    def on_second(context: RequestContext, request: Any) -> Any:
+    def on_second(context: RequestContext, request: Any) -> None:
         if context.session.connection == 2:
             first.reply(MetadataResponse())  # as a produce completes a fetch
             inside.append(len(core.parked))
-            return MetadataResponse()
-        core.parked.append(context)
-        return PARKED
+            context.reply(MetadataResponse())
+        else:
+            core.parked.append(context)
 
     BY_KEY[METADATA]._handler = on_second
     core.sessions._routes.clear()
@@ -117,10 +117,9 @@ def test_more_than_the_limit_may_not_wait(core: Core) -> None:
     assert core.answers() == []
 
 
-def test_a_handler_may_answer_before_it_parks(core: Core) -> None:
-    def handler(context: RequestContext, request: Any) -> Any:
+def test_a_handler_may_answer_before_it_returns(core: Core) -> None:
+    def handler(context: RequestContext, request: Any) -> None:
         context.reply(MetadataResponse())
-        return PARKED
 
     BY_KEY[METADATA]._handler = handler
     session = core.sessions.opened(1, "PLAINTEXT", "h")
@@ -130,9 +129,8 @@ def test_a_handler_may_answer_before_it_parks(core: Core) -> None:
 
 
 def test_a_handler_may_close_the_connection(core: Core) -> None:
-    def handler(context: RequestContext, request: Any) -> Any:
+    def handler(context: RequestContext, request: Any) -> None:
         context.close("acks=0 failed")
-        return PARKED
 
     BY_KEY[METADATA]._handler = handler
     core.sessions.opened(1, "PLAINTEXT", "h")
@@ -140,6 +138,60 @@ def test_a_handler_may_close_the_connection(core: Core) -> None:
     assert core.answers() == [(1, -1)]
     core.sessions.closed(1)  # the driver's word comes later
     assert core.answers() == []
+
+
+def test_a_second_reply_is_a_bug(core: Core) -> None:
+    core.sessions.opened(1, "PLAINTEXT", "h")
+    core.sessions.receive_frame(1, park(1))
+    (context,) = core.parked
+    context.reply(MetadataResponse())
+    with pytest.raises(AssertionError, match="answered once"):
+        context.reply(MetadataResponse())
+    with pytest.raises(AssertionError, match="answered once"):
+        context.end_without_response()
+    assert core.answers() == [(1, 1)]
+
+
+def test_a_request_without_a_response_lets_the_next_one_run_now_or_later(core: Core) -> None:
+    core.sessions.opened(1, "PLAINTEXT", "h")
+    core.sessions.receive_frame(1, park(1))
+    core.sessions.receive_frame(1, ask(2))
+    core.parked[0].end_without_response()
+    assert (
+        core.answers() == []
+    )  # the next frame runs at the end of the step, not inside another handler
+    core.sessions.run_waiting()
+    assert core.answers() == [(1, 2)]
+
+
+def test_the_end_of_a_connection_tells_its_parked_request_and_no_answered_one(core: Core) -> None:
+    dropped: list[int] = []
+    for connection in (1, 2):
+        core.sessions.opened(connection, "PLAINTEXT", "h")
+        core.sessions.receive_frame(connection, park(connection))
+        core.parked[-1].on_disconnect = lambda number=connection: dropped.append(number)
+    core.parked[0].reply(MetadataResponse())
+    for connection in (1, 2):
+        core.sessions.closed(connection)
+    core.parked[1].reply(MetadataResponse())  # too late
+    assert dropped == [2]
+    assert core.answers() == [(1, 1)]
+
+
+@pytest.mark.parametrize("before_reply", [True, False])
+def test_what_a_handler_raises_goes_to_the_driver(core: Core, before_reply: bool) -> None:
+    """The driver keeps it and closes the connection (`step_failed`); a refusal belongs into a response."""
+
+    def handler(context: RequestContext, request: Any) -> None:
+        if not before_reply:
+            context.reply(MetadataResponse())
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    BY_KEY[METADATA]._handler = handler
+    core.sessions.opened(1, "PLAINTEXT", "h")
+    with pytest.raises(KafkaError):
+        core.sessions.receive_frame(1, park(1))
+    assert core.answers() == ([] if before_reply else [(1, 1)])
 
 
 # ---- the table

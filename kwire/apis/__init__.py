@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kwire.apis.context import NoResponse, Parked, RequestContext
-    from kwire.protocol.language.schema import Message
+    from kwire.apis.context import RequestContext
 
-    Handler = Callable[[RequestContext, Any], Message | Parked | NoResponse]
+    # Any: each handler knows the message of its API.
+    Handler = Callable[[RequestContext, Any], None]
 
 
 class Api:

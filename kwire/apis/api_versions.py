@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from kwire.apis.context import RequestContext
 
 
-def handle_api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle_api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> None:
     """All served ranges; INVALID_REQUEST for a client name that breaks the rule of KIP-511."""
+    ctx.reply(_api_versions(ctx, request))
+
+
+def _api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if ctx.api_version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not (_is_software_word(name) and _is_software_word(version)):

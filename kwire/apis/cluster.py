@@ -35,10 +35,14 @@ _BROKERS, _CONTROLLERS = 1, 2
 _NO_LAG = -1
 
 
-def handle_describe_cluster(
+def handle_describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> None:
+    """DescribeCluster v0-2."""
+    ctx.reply(_describe_cluster(ctx, request))
+
+
+def _describe_cluster(
     ctx: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    """DescribeCluster v0-2."""
     if request.endpoint_type == _CONTROLLERS:
         return DescribeClusterResponse(
             error_code=int(ErrorCode.MISMATCHED_ENDPOINT_TYPE),
@@ -70,22 +74,17 @@ def handle_describe_cluster(
     return response
 
 
-def handle_describe_log_dirs(
-    ctx: RequestContext, request: DescribeLogDirsRequest
-) -> DescribeLogDirsResponse:
+def handle_describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> None:
     """DescribeLogDirs v0-5. Unknown partitions are left out, as in Kafka."""
     wanted = None
     if request.topics is not None:
         wanted = {(t.topic, index) for t in request.topics for index in t.partitions}
     directories = ctx.services.log_manager.directories
-    return DescribeLogDirsResponse(
-        results=[_directory(ctx.services, directory, wanted) for directory in directories]
-    )
+    results = [_directory(ctx.services, directory, wanted) for directory in directories]
+    ctx.reply(DescribeLogDirsResponse(results=results))
 
 
-def handle_alter_replica_log_dirs(
-    ctx: RequestContext, request: AlterReplicaLogDirsRequest
-) -> AlterReplicaLogDirsResponse:
+def handle_alter_replica_log_dirs(ctx: RequestContext, request: AlterReplicaLogDirsRequest) -> None:
     """AlterReplicaLogDirs v0-2: answered when the move has begun (DescribeLogDirs tells how far it is)."""
     manager = ctx.services.replica_manager
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
@@ -102,7 +101,7 @@ def handle_alter_replica_log_dirs(
                 result.partitions.append(
                     AlterReplicaLogDirPartitionResult(partition_index=index, error_code=int(code))
                 )
-    return AlterReplicaLogDirsResponse(results=list(results.values()))
+    ctx.reply(AlterReplicaLogDirsResponse(results=list(results.values())))
 
 
 def _directory(

@@ -59,8 +59,7 @@ from kwire.replication.core.metadata import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kwire.apis.context import Parked, RequestContext, Services
-    from kwire.protocol.language.schema import Message
+    from kwire.apis.context import RequestContext, Services
     from kwire.protocol.schemas.configs import AlterConfigsResource, IncrementalAlterableConfig
 
 _LOGGERS = ("kwire", "root")
@@ -74,9 +73,7 @@ _UNKNOWN_TYPE = (
 # --- describe -----------------------------------------------------------------------------------------------------
 
 
-def handle_describe_configs(
-    ctx: RequestContext, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
+def handle_describe_configs(ctx: RequestContext, request: DescribeConfigsRequest) -> None:
     """DescribeConfigs v0-4."""
     response = DescribeConfigsResponse()
     for resource in request.resources:
@@ -98,7 +95,7 @@ def handle_describe_configs(
                 if wanted is None or entry.name in wanted
             ]
         response.results.append(result)
-    return response
+    ctx.reply(response)
 
 
 def _entries(services: Services, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
@@ -185,7 +182,7 @@ def _shown(
 
 def handle_incremental_alter_configs(
     ctx: RequestContext, request: IncrementalAlterConfigsRequest
-) -> Message | Parked:
+) -> None:
     """IncrementalAlterConfigs v0-1."""
     services = ctx.services
     answers: list[IncrementalAlterConfigsResourceResponse | None] = []
@@ -215,14 +212,16 @@ def handle_incremental_alter_configs(
             forwarded.append(resource)
             answers.append(None)
     if not forwarded:
-        return IncrementalAlterConfigsResponse(responses=[a for a in answers if a is not None])
+        decided_here = [answer for answer in answers if answer is not None]
+        ctx.reply(IncrementalAlterConfigsResponse(responses=decided_here))
+        return
     inner = IncrementalAlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
 
     def finish(decided: IncrementalAlterConfigsResponse) -> IncrementalAlterConfigsResponse:
         done = iter(decided.responses)
         return IncrementalAlterConfigsResponse(responses=[a or next(done) for a in answers])
 
-    return ask_controller(ctx, inner, finish)
+    ask_controller(ctx, inner, finish)
 
 
 def _touched(
@@ -238,7 +237,7 @@ def _touched(
     return {c.name: values.get(c.name) for c in resource.configs}
 
 
-def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> Message | Parked:
+def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> None:
     """AlterConfigs v0-2: what is not named returns to its default."""
     services = ctx.services
     answers: list[AlterConfigsResourceResponse | None] = []
@@ -265,14 +264,15 @@ def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> M
             forwarded.append(resource)
             answers.append(None)
     if not forwarded:
-        return AlterConfigsResponse(responses=[a for a in answers if a is not None])
+        ctx.reply(AlterConfigsResponse(responses=[a for a in answers if a is not None]))
+        return
     inner = AlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
 
     def finish(decided: AlterConfigsResponse) -> AlterConfigsResponse:
         done = iter(decided.responses)
         return AlterConfigsResponse(responses=[a or next(done) for a in answers])
 
-    return ask_controller(ctx, inner, finish)
+    ask_controller(ctx, inner, finish)
 
 
 def _check_once(count: int) -> None:
@@ -356,9 +356,7 @@ def _alter_loggers(
 # --- list ---------------------------------------------------------------------------------------------------------
 
 
-def handle_list_config_resources(
-    ctx: RequestContext, request: ListConfigResourcesRequest
-) -> ListConfigResourcesResponse:
+def handle_list_config_resources(ctx: RequestContext, request: ListConfigResourcesRequest) -> None:
     """ListConfigResources v0-1 (KIP-1000, KIP-1142): what has, or could have, a configuration of its own."""
     metadata = ctx.services.metadata
     brokers = [str(broker_id) for broker_id in sorted(metadata.brokers)]
@@ -374,11 +372,11 @@ def handle_list_config_resources(
     else:
         types = list(dict.fromkeys(request.resource_types)) or list(lists)
     if any(kind not in lists for kind in types):
-        return ListConfigResourcesResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
-    return ListConfigResourcesResponse(
-        config_resources=[
-            ConfigResource(resource_name=name, resource_type=kind)
-            for kind in types
-            for name in lists[kind]()
-        ]
-    )
+        ctx.reply(ListConfigResourcesResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION)))
+        return
+    resources = [
+        ConfigResource(resource_name=name, resource_type=kind)
+        for kind in types
+        for name in lists[kind]()
+    ]
+    ctx.reply(ListConfigResourcesResponse(config_resources=resources))

@@ -1,10 +1,13 @@
 """What a handler of kwire/apis gets: the request's context and the broker's parts.
 
-A handler is `handle_<api>(ctx, request)`; it returns a response message, `PARKED` or `NO_RESPONSE` and runs to
-completion (docs/architecture.md §3). A parked request is answered later by exactly one `ctx.reply(response)`.
-`ctx.close(reason)` ends the connection (acks=0 failed, say); the broker does it after what was replied before.
-When a connection ends while a request is parked the broker calls `ctx.disconnected()`: whoever parked the request
-may have set `ctx.on_disconnect` to drop what waits. Replies to a dead connection are ignored by the broker.
+A handler is `handle_<api>(ctx, request)`, returns nothing and runs to completion (docs/architecture.md §3). It answers
+by `ctx.reply(response)`, exactly once: before it returns, or later, when what it waits for has happened; until then
+the request is parked. Produce with acks=0 has no response: `ctx.end_without_response()` takes the place of the reply.
+`ctx.close(reason)` ends the connection (acks=0 failed, say), after what was replied before.
+
+When a connection ends while a request is parked the session calls `ctx.disconnected()`; a handler may have set
+`ctx.on_disconnect` to drop what waits. Replies to a dead connection are ignored. What a handler raises is a bug, and
+ends the connection; a refusal is an error code in the response.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from kwire.coordinator.group_coordinator import GroupCoordinator
+    from kwire.protocol.api import RequestHeader
     from kwire.protocol.language.schema import Message
     from kwire.replication.config.broker_config import BrokerConfig
     from kwire.replication.controller.controller import Controller
@@ -34,28 +38,6 @@ NO_TRANSACTIONS: Final = "kwire has no transactions yet"
 _MOST_TOLD: Final = 1000
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """The client id that Kafka lets write to internal topics (AdminUtils.ADMIN_CLIENT_ID)."""
-
-
-class Parked:
-    """The handler will call `ctx.reply` exactly once, later (or has done so already)."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "PARKED"
-
-
-class NoResponse:
-    """The request has no answer (Produce with acks=0)."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "NO_RESPONSE"
-
-
-PARKED: Final = Parked()
-NO_RESPONSE: Final = NoResponse()
 
 
 class Session(Protocol):
@@ -176,11 +158,9 @@ def refuse_transactions(ctx: RequestContext, transactional_id: str) -> KafkaErro
 
 
 class RequestContext:
-    """One request on its way. `respond` and `close` are the broker's, called with the context itself."""
+    """One request until it is answered. kwire/session.py has the real one, with the way to the connection."""
 
     __slots__ = (
-        "_close",
-        "_respond",
         "answered",
         "api_key",
         "api_version",
@@ -191,38 +171,27 @@ class RequestContext:
         "session",
     )
 
-    def __init__(
-        self,
-        api_key: int,
-        api_version: int,
-        correlation_id: int,
-        client_id: str | None,
-        session: Session,
-        services: Services,
-        respond: Callable[[RequestContext, Message], None],
-        close: Callable[[RequestContext, str], None],
-    ) -> None:
-        self.api_key = api_key
-        self.api_version = api_version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
+    def __init__(self, header: RequestHeader, session: Session, services: Services) -> None:
+        self.api_key = header.api_key
+        self.api_version = header.api_version
+        self.correlation_id = header.correlation_id
+        self.client_id = header.client_id
         self.session = session
         self.services = services
-        self._respond = respond
-        self._close = close
         self.answered = False
         self.on_disconnect: Callable[[], None] | None = None
 
     def reply(self, response: Message) -> None:
-        """Answers a parked request. Exactly once: a second call is a bug of the caller."""
-        assert not self.answered, "a request is answered once"
-        self.answered = True
-        self.on_disconnect = None
-        self._respond(self, response)
+        """Answer the request, now or later. Exactly once: a second reply is a bug of the caller."""
+        raise NotImplementedError
+
+    def end_without_response(self) -> None:
+        """End a request that has no response (Produce with acks=0), in place of `reply`."""
+        raise NotImplementedError
 
     def close(self, reason: str) -> None:
-        """Ends the connection after what was replied before; `reason` goes to the log."""
-        self._close(self, reason)
+        """End the connection after what was replied before; `reason` goes to the log."""
+        raise NotImplementedError
 
     def disconnected(self) -> None:
         """The connection is gone: what waits for this request's sake need not wait any longer."""

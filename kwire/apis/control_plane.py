@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire.apis.context import PARKED
 from kwire.protocol import api
 from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from kwire.protocol.schemas.configs import (
@@ -39,38 +38,38 @@ from kwire.replication.replica.local_listener import LocalListener
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kwire.apis.context import Parked, RequestContext
+    from kwire.apis.context import RequestContext
     from kwire.protocol.language.schema import Message
 
 _SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
-def _once_registered(
+def _reply_once_registered(
     ctx: RequestContext, broker_epoch: int, carry_out: Callable[[], Message]
-) -> Message | Parked:
+) -> None:
     """An order waits until this broker knows its own epoch: it may be meant for the incarnation before it."""
     member = ctx.services.member
     if broker_epoch == -1 or member is None or member.is_registered:
-        return carry_out()
-    member.hold(lambda: ctx.reply(carry_out()))
-    return PARKED
+        ctx.reply(carry_out())
+    else:
+        member.hold(lambda: ctx.reply(carry_out()))
 
 
-def handle_leader_and_isr(ctx: RequestContext, request: LeaderAndIsrRequest) -> Message | Parked:
+def handle_leader_and_isr(ctx: RequestContext, request: LeaderAndIsrRequest) -> None:
     """LeaderAndIsr v0-7."""
     manager, version = ctx.services.replica_manager, ctx.api_version
-    return _once_registered(
+    _reply_once_registered(
         ctx, request.broker_epoch, lambda: manager.become_leader_or_follower(request, version)
     )
 
 
-def handle_stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> Message | Parked:
+def handle_stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> None:
     """StopReplica v0-4."""
     manager = ctx.services.replica_manager
-    return _once_registered(ctx, request.broker_epoch, lambda: manager.stop_replicas(request))
+    _reply_once_registered(ctx, request.broker_epoch, lambda: manager.stop_replicas(request))
 
 
-def handle_update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -> Message | Parked:
+def handle_update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -> None:
     """UpdateMetadata v0-8."""
     if ctx.api_version < 5:
         _group(request)
@@ -84,7 +83,7 @@ def handle_update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) 
             member.controller_told()
         return response
 
-    return _once_registered(ctx, request.broker_epoch, carry_out)
+    _reply_once_registered(ctx, request.broker_epoch, carry_out)
 
 
 def _group(request: UpdateMetadataRequest) -> None:
@@ -108,8 +107,12 @@ def _name_listeners(request: UpdateMetadataRequest) -> None:
                 endpoint.listener = _SECURITY_PROTOCOLS[endpoint.security_protocol]
 
 
-def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
+def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> None:
     """Envelope v0 from the controller: configurations to be applied here."""
+    ctx.reply(_open_envelope(ctx, request))
+
+
+def _open_envelope(ctx: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
     manager = ctx.services.replica_manager
     principal = read_principal(request.request_principal)
     if principal is None:

@@ -11,21 +11,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire.apis import Api
-from kwire.apis.context import PARKED
 from kwire.protocol import api
-from kwire.protocol.errors import ErrorCode, MalformedMessage
+from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from kwire.protocol.schemas.control_plane import EnvelopeRequest, EnvelopeResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
-    from kwire.apis.context import Parked, RequestContext
+    from kwire.apis.context import RequestContext
     from kwire.protocol.language.schema import Message
-    from kwire.protocol.schemas.cluster import DescribeClusterRequest, DescribeClusterResponse
+    from kwire.protocol.schemas.cluster import DescribeClusterRequest
     from kwire.protocol.schemas.nodes import BrokerHeartbeatRequest, BrokerRegistrationRequest
     from kwire.replication.controller.controller import Controller
     from kwire.replication.core.metadata import Endpoint
+    from kwire.replication.core.outbox import Buffer
 
 _BROKERS, _CONTROLLERS = 1, 2
 
@@ -91,50 +90,31 @@ def _services(ctx: RequestContext) -> ControllerServices:
     return ctx.services  # type: ignore[return-value]  # what a ControllerNode's sessions were given
 
 
-def _submit(
-    ctx: RequestContext, request: Message, note: Callable[[Any], None] | None = None
-) -> Message | Parked:
-    at_once: list[Message] = []
-    returned = False
-
-    def completed(response: Message) -> None:
-        if note is not None:
-            note(response)
-        if returned:
-            ctx.reply(response)
-        else:
-            at_once.append(response)
-
-    _services(ctx).controller.submit(request, ctx.api_version, completed)
-    returned = True
-    return at_once[0] if at_once else PARKED
-
-
-def handle_submit(ctx: RequestContext, request: Message) -> Message | Parked:
+def handle_submit(ctx: RequestContext, request: Message) -> None:
     """Whatever the controller answers as it is."""
-    return _submit(ctx, request)
+    _services(ctx).controller.submit(request, ctx.api_version, ctx.reply)
 
 
-def handle_registration(
-    ctx: RequestContext, request: BrokerRegistrationRequest
-) -> Message | Parked:
+def handle_registration(ctx: RequestContext, request: BrokerRegistrationRequest) -> None:
     """BrokerRegistration v0-4. The broker lives as long as this connection, or its lease."""
 
-    def note(response: Any) -> None:
+    def registered(response: Any) -> None:
         if not response.error_code:
             _note(ctx, request.broker_id, response.broker_epoch)
+        ctx.reply(response)
 
-    return _submit(ctx, request, note)
+    _services(ctx).controller.submit(request, ctx.api_version, registered)
 
 
-def handle_heartbeat(ctx: RequestContext, request: BrokerHeartbeatRequest) -> Message | Parked:
+def handle_heartbeat(ctx: RequestContext, request: BrokerHeartbeatRequest) -> None:
     """BrokerHeartbeat v0-1. It may come by another connection than the one before."""
 
-    def note(response: Any) -> None:
+    def renewed(response: Any) -> None:
         if not response.error_code:
             _note(ctx, request.broker_id, request.broker_epoch)
+        ctx.reply(response)
 
-    return _submit(ctx, request, note)
+    _services(ctx).controller.submit(request, ctx.api_version, renewed)
 
 
 def _note(ctx: RequestContext, broker_id: int, broker_epoch: int) -> None:
@@ -146,47 +126,49 @@ def _note(ctx: RequestContext, broker_id: int, broker_epoch: int) -> None:
     registered[ctx.session.connection] = (broker_id, broker_epoch)
 
 
-def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse | Parked:
-    """Envelope v0: a client's request that a broker has forwarded; the answer is the bytes that the client gets."""
-    data = request.request_data
+def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> None:
+    """Envelope v0: a client's request that a broker has forwarded; the response is the bytes that the client gets."""
+    controller = _services(ctx).controller
+    try:
+        header, inner = _open_envelope(request.request_data)
+        if not controller.active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)  # the broker asks another
+    except KafkaError as error:
+        ctx.reply(EnvelopeResponse(error_code=error.code))
+        return
+    deciding = True
+
+    def completed(response: Message) -> None:
+        if deciding and not controller.active:  # deposed in this step: no decision of it counts
+            ctx.reply(EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
+            return
+        parts = api.encode_response(
+            header.api_key, header.api_version, header.correlation_id, response
+        )
+        ctx.reply(EnvelopeResponse(response_data=b"".join(parts)[4:]))
+
+    controller.submit(inner, header.api_version, completed)
+    deciding = False
+
+
+def _open_envelope(data: Buffer) -> tuple[api.RequestHeader, Message]:
+    """The request in an envelope. KafkaError(INVALID_REQUEST or UNSUPPORTED_VERSION)."""
     try:
         header = api.parse_request_header(data)
         entry = _ADMIN_BY_KEY.get(header.api_key)
         if entry is None:
-            return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
         if not entry.min_version <= header.api_version <= entry.max_version:
-            return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         inner, _ = api.request_class(header.api_key).decode_from(
             data, header.body_position, header.api_version
         )
     except MalformedMessage:
-        return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-    controller = _services(ctx).controller
-    if not controller.active:
-        return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)  # the broker asks another
-    at_once: list[EnvelopeResponse] = []
-    returned = False
-
-    def completed(response: Message) -> None:
-        parts = api.encode_response(
-            header.api_key, header.api_version, header.correlation_id, response
-        )
-        envelope = EnvelopeResponse(response_data=b"".join(parts)[4:])
-        if returned:
-            ctx.reply(envelope)
-        else:
-            at_once.append(envelope)
-
-    controller.submit(inner, header.api_version, completed)
-    returned = True
-    if at_once and not controller.active:  # deposed in this step: nothing that it decided counts
-        return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
-    return at_once[0] if at_once else PARKED
+        raise KafkaError(ErrorCode.INVALID_REQUEST) from None
+    return header, inner
 
 
-def handle_describe_cluster(
-    ctx: RequestContext, request: DescribeClusterRequest
-) -> DescribeClusterResponse:
+def handle_describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> None:
     """DescribeCluster v0-2."""
     from kwire.protocol.schemas.cluster import DescribeClusterBroker, DescribeClusterResponse
 
@@ -213,4 +195,4 @@ def handle_describe_cluster(
     else:
         response.error_code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         response.error_message = f"Unsupported endpoint type {request.endpoint_type}"
-    return response
+    ctx.reply(response)

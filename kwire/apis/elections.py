@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from kwire.apis.forwarding import ask_controller
 
 if TYPE_CHECKING:
-    from kwire.apis.context import Parked, RequestContext
-    from kwire.protocol.language.schema import Message
+    from kwire.apis.context import RequestContext
     from kwire.protocol.schemas.nodes import UnregisterBrokerRequest
     from kwire.protocol.schemas.topics import (
         AlterPartitionReassignmentsRequest,
@@ -22,27 +21,25 @@ if TYPE_CHECKING:
     )
 
 
-def handle_elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> Message | Parked:
+def handle_elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> None:
     """ElectLeaders v0-2."""
-    return ask_controller(ctx, request)
+    ask_controller(ctx, request)
 
 
 def handle_alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
-) -> Message | Parked:
+) -> None:
     """AlterPartitionReassignments v0-1."""
-    return ask_controller(ctx, request)
+    ask_controller(ctx, request)
 
 
 def handle_list_partition_reassignments(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
-) -> Message | Parked:
+) -> None:
     """ListPartitionReassignments v0."""
-    return ask_controller(ctx, request)
+    ask_controller(ctx, request)
 
 
-def handle_unregister_broker(
-    ctx: RequestContext, request: UnregisterBrokerRequest
-) -> Message | Parked:
+def handle_unregister_broker(ctx: RequestContext, request: UnregisterBrokerRequest) -> None:
     """UnregisterBroker v0."""
-    return ask_controller(ctx, request)
+    ask_controller(ctx, request)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire.apis.context import PARKED
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.fetch import (
     AbortedTransaction,
@@ -35,7 +34,7 @@ from kwire.replication.replica.fetch_data import (
 from kwire.replication.replica.fetch_session import CachedPartition
 
 if TYPE_CHECKING:
-    from kwire.apis.context import Parked, RequestContext, Services
+    from kwire.apis.context import RequestContext, Services
     from kwire.protocol.schemas.fetch import FetchRequest
     from kwire.replication.replica.fetch_data import FetchPartition
     from kwire.replication.replica.fetch_session import FetchContext, SessionKey
@@ -44,8 +43,8 @@ if TYPE_CHECKING:
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-def handle_fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Parked:
-    """Answers at once when there is enough to read, else when there is or when max_wait_ms is over."""
+def handle_fetch(ctx: RequestContext, request: FetchRequest) -> None:
+    """Replies at once when there is enough to read, else when there is or when max_wait_ms is over."""
     version = ctx.api_version
     services = ctx.services
     if version >= 15:
@@ -65,7 +64,8 @@ def handle_fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | 
             is_follower=replica_id >= 0,
         )
     except KafkaError as error:
-        return FetchResponse(error_code=error.code)
+        ctx.reply(FetchResponse(error_code=error.code))
+        return
     max_bytes = max(min(request.max_bytes, services.config.fetch_max_bytes), 0)
     params = FetchParams(
         replica_id=replica_id,
@@ -83,12 +83,8 @@ def handle_fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | 
         # A follower that was told of a new topic before this broker was: it asks again soon, but not while it waits.
         params.max_wait_ms = 0
     operation = services.replica_manager.fetch_records(params, answer.readable, answer.complete)
-    if operation is None:
-        assert answer.response is not None
-        return answer.response
-    answer.parked = True
-    ctx.on_disconnect = operation.cancel
-    return PARKED
+    if operation is not None:
+        ctx.on_disconnect = operation.cancel
 
 
 def _asked(
@@ -124,7 +120,7 @@ def _forgotten(request: FetchRequest, version: int) -> list[SessionKey]:
 
 
 class _Answer:
-    """The answer in the making: what is read, what could not be, and, when all is there, the response."""
+    """The answer in the making: what is read and what could not be; `complete` replies."""
 
     __slots__ = (
         "_context",
@@ -132,9 +128,7 @@ class _Answer:
         "_is_follower",
         "_partitions",
         "failed",
-        "parked",
         "readable",
-        "response",
     )
 
     def __init__(self, ctx: RequestContext, context: FetchContext, is_follower: bool) -> None:
@@ -144,8 +138,6 @@ class _Answer:
         self._partitions: list[CachedPartition] = []
         self.failed: list[tuple[CachedPartition, FetchPartitionData]] = []
         self.readable: list[tuple[TopicPartition, FetchPartition]] = []
-        self.response: FetchResponse | None = None
-        self.parked = False
         hosted = ctx.services.replica_manager.by_key
         metadata = ctx.services.metadata
         for partition in context.asked.values():
@@ -165,7 +157,7 @@ class _Answer:
             self.readable.append((partition.key, partition))
 
     def complete(self, results: list[FetchPartitionData]) -> None:
-        """Called once, by ReplicaManager.fetch_records: within the call, or later."""
+        """Replies; called once, by ReplicaManager.fetch_records: within the call, or later."""
         version = self._ctx.api_version
         if version < 10:
             services = self._ctx.services
@@ -181,10 +173,7 @@ class _Answer:
         else:
             response = FetchResponse(session_id=session_id)
             _fill(self._ctx, response, answered)
-        if self.parked:
-            self._ctx.reply(response)
-        else:
-            self.response = response
+        self._ctx.reply(response)
 
 
 def _error(error: ErrorCode) -> FetchPartitionData:

@@ -1,7 +1,7 @@
 """What only the controller can answer: asked in the same process, or forwarded to the node that it is (KIP-590).
 
 Answers to kafka.server.ForwardingManager. A broker that hosts the controller calls it directly; any other wraps the
-request into an Envelope (`replication/member/controller_link.py`) and parks it. No answer in time, or none that can be
+request into an Envelope (`replication/member/controller_link.py`). No answer in time, or one that cannot be
 read, is answered with the API's own error response (`replication/controller/answers.py`).
 """
 
@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire.apis.context import PARKED
 from kwire.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from kwire.apis.context import Parked, RequestContext
+    from kwire.apis.context import RequestContext
     from kwire.protocol.language.schema import Message
 
 
@@ -24,8 +23,8 @@ def ask_controller(
     ctx: RequestContext,
     request: Message,
     finish: Callable[[Any], Message] | None = None,
-) -> Message | Parked:
-    """The controller's response to `request` (of the context's API and version), `finish`ed: now, or PARKED."""
+) -> None:
+    """Replies with the controller's response to `request` (of the context's API and version), `finish`ed."""
     services = ctx.services
     member = services.member
     if member is None:
@@ -36,7 +35,8 @@ def ask_controller(
             from kwire.replication.controller.answers import refusal
 
             response = refusal(request, ctx.api_version, error.code, error.message)
-        return response if finish is None else finish(response)
+        ctx.reply(response if finish is None else finish(response))
+        return
 
     def answered(answer: Message | ErrorCode) -> None:
         if isinstance(answer, ErrorCode):
@@ -55,4 +55,3 @@ def ask_controller(
         client_id=ctx.client_id,
         client_host=ctx.session.peer_host,
     )
-    return PARKED

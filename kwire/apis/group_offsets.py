@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kwire.apis.groups import answer_or_park
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.schemas.offsets import (
     OffsetCommitRequest,
@@ -35,7 +34,7 @@ from kwire.protocol.schemas.offsets import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kwire.apis.context import Parked, RequestContext
+    from kwire.apis.context import RequestContext
     from kwire.coordinator.offsets import FetchedTopic, OffsetAndMetadata
     from kwire.protocol.schemas.offsets import OffsetDeleteRequestTopic
     from kwire.replication.core.metadata import MetadataCache
@@ -50,32 +49,28 @@ PartitionErrors = dict[tuple[str, int], int]
 # ---- OffsetCommit
 
 
-def handle_offset_commit(
-    ctx: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse | Parked:
+def handle_offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> None:
     """Partitions that do not exist are refused one by one, the others committed together."""
     topics = request.topics
     errors: PartitionErrors = {}
     request.topics = _existing(ctx, topics, errors)
     if not request.topics:
-        return _commit_response(topics, errors)
+        ctx.reply(_commit_response(topics, errors))
+        return
 
-    def start(reply: Callable[[OffsetCommitResponse], None]) -> None:
-        def committed(response: OffsetCommitResponse) -> None:
-            for topic in response.topics:
-                for partition in topic.partitions:
-                    errors[topic.name, partition.partition_index] = partition.error_code
-            reply(_commit_response(topics, errors))
+    def committed(response: OffsetCommitResponse) -> None:
+        for topic in response.topics:
+            for partition in topic.partitions:
+                errors[topic.name, partition.partition_index] = partition.error_code
+        ctx.reply(_commit_response(topics, errors))
 
-        def failed(error: ErrorCode) -> None:
-            for topic in request.topics:
-                for partition in topic.partitions:
-                    errors[topic.name, partition.partition_index] = int(error)
-            reply(_commit_response(topics, errors))
+    def failed(error: ErrorCode) -> None:
+        for topic in request.topics:
+            for partition in topic.partitions:
+                errors[topic.name, partition.partition_index] = int(error)
+        ctx.reply(_commit_response(topics, errors))
 
-        ctx.services.group_coordinator.commit_offsets(request, ctx.api_version, committed, failed)
-
-    return answer_or_park(ctx, start)
+    ctx.services.group_coordinator.commit_offsets(request, ctx.api_version, committed, failed)
 
 
 def _existing(
@@ -130,9 +125,7 @@ def _commit_response(
 # ---- OffsetFetch
 
 
-def handle_offset_fetch(
-    ctx: RequestContext, request: OffsetFetchRequest
-) -> OffsetFetchResponse | Parked:
+def handle_offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> None:
     """One group before version 8, several from then on; each group's answer stands in the request's order."""
     if ctx.api_version >= BATCHED_GROUPS_VERSION:
         groups = request.groups
@@ -140,18 +133,15 @@ def handle_offset_fetch(
         groups = [_as_group(request)]
     answers: dict[int, OffsetFetchResponseGroup] = {}
 
-    def start(reply: Callable[[OffsetFetchResponse], None]) -> None:
-        def one_done(index: int, answer: OffsetFetchResponseGroup) -> None:
-            answers[index] = answer
-            if len(answers) == len(groups):
-                reply(_fetch_response(ctx, [answers[each] for each in range(len(groups))]))
+    def one_done(index: int, answer: OffsetFetchResponseGroup) -> None:
+        answers[index] = answer
+        if len(answers) == len(groups):
+            ctx.reply(_fetch_response(ctx, [answers[each] for each in range(len(groups))]))
 
-        if not groups:
-            reply(OffsetFetchResponse())
-        for index, group in enumerate(groups):
-            _fetch_group(ctx, request.require_stable, group, index, one_done)
-
-    return answer_or_park(ctx, start)
+    if not groups:
+        ctx.reply(OffsetFetchResponse())
+    for index, group in enumerate(groups):
+        _fetch_group(ctx, request.require_stable, group, index, one_done)
 
 
 def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -280,9 +270,7 @@ def _old_partition(
 # ---- OffsetDelete
 
 
-def handle_offset_delete(
-    ctx: RequestContext, request: OffsetDeleteRequest
-) -> OffsetDeleteResponse | Parked:
+def handle_offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> None:
     """KIP-496. Unknown topics and partitions are refused one by one."""
     metadata = ctx.services.metadata
     topics = request.topics
@@ -301,18 +289,15 @@ def handle_offset_delete(
     # Also with nothing left to delete: the group itself is to be checked.
     checked = OffsetDeleteRequest(group_id=request.group_id, topics=existing)
 
-    def start(reply: Callable[[OffsetDeleteResponse], None]) -> None:
-        def deleted(response: OffsetDeleteResponse) -> None:
-            if not response.error_code:
-                for topic in response.topics:
-                    for partition in topic.partitions:
-                        errors[topic.name, partition.partition_index] = partition.error_code
-                response = _delete_response(topics, errors)
-            reply(response)
+    def deleted(response: OffsetDeleteResponse) -> None:
+        if not response.error_code:
+            for topic in response.topics:
+                for partition in topic.partitions:
+                    errors[topic.name, partition.partition_index] = partition.error_code
+            response = _delete_response(topics, errors)
+        ctx.reply(response)
 
-        ctx.services.group_coordinator.delete_offsets(checked, deleted)
-
-    return answer_or_park(ctx, start)
+    ctx.services.group_coordinator.delete_offsets(checked, deleted)
 
 
 def _delete_response(

@@ -7,10 +7,9 @@ Left out: transaction coordinators. FindCoordinator refuses to look for one with
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from kwire.apis.context import PARKED, refuse_transactions
+from kwire.apis.context import refuse_transactions
 from kwire.coordinator.config import OFFSETS_TOPIC
 from kwire.coordinator.result import MemberContext
 from kwire.protocol.errors import ErrorCode, KafkaError
@@ -23,7 +22,6 @@ from kwire.protocol.schemas.groups import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     HeartbeatRequest,
-    HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
     LeaveGroupRequest,
@@ -36,10 +34,7 @@ from kwire.protocol.schemas.groups import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kwire.apis.context import Parked, RequestContext
-    from kwire.protocol.language.schema import Message
+    from kwire.apis.context import RequestContext
     from kwire.replication.core.metadata import Endpoint
 
 GROUP_KEY: Final = 0
@@ -56,31 +51,10 @@ GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
 """READ, DELETE and DESCRIBE: all operations on a group, as a broker without an authorizer reports them."""
 
 
-T = TypeVar("T", bound="Message")
-
-
-def answer_or_park(ctx: RequestContext, start: Callable[[Callable[[T], None]], None]) -> T | Parked:
-    """Starts something that calls back once: the response if it did so at once, else PARKED."""
-    at_once: list[T] = []
-    returned = False
-
-    def reply(response: T) -> None:
-        if returned:
-            ctx.reply(response)
-        else:
-            at_once.append(response)
-
-    start(reply)
-    returned = True
-    return at_once[0] if at_once else PARKED
-
-
 # ---- FindCoordinator
 
 
-def handle_find_coordinator(
-    ctx: RequestContext, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse | Parked:
+def handle_find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> None:
     """One key before version 4, several from then on. The offsets topic is made here when it is first needed: the
     request is parked while another node, the controller, does that."""
     services = ctx.services
@@ -92,8 +66,8 @@ def handle_find_coordinator(
         services.member.topic_creation.create(
             [OFFSETS_TOPIC], lambda: ctx.reply(_find_coordinator(ctx, request))
         )
-        return PARKED
-    return _find_coordinator(ctx, request)
+    else:
+        ctx.reply(_find_coordinator(ctx, request))
 
 
 def _find_coordinator(
@@ -158,85 +132,71 @@ def _group_coordinator(ctx: RequestContext, group_id: str) -> tuple[int, Endpoin
 # ---- membership
 
 
-def handle_join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | Parked:
+def handle_join_group(ctx: RequestContext, request: JoinGroupRequest) -> None:
     """Parked until the group's join phase is over."""
     if ctx.api_version == 0:
         request.rebalance_timeout_ms = request.session_timeout_ms
     member = MemberContext(ctx.api_version, ctx.client_id or "", "/" + ctx.session.peer_host)
     old_protocol_name = ctx.api_version < 7
 
-    def start(reply: Callable[[JoinGroupResponse], None]) -> None:
-        def respond(response: JoinGroupResponse) -> None:
-            if old_protocol_name and response.protocol_name is None:
-                response.protocol_name = ""
-            reply(response)
+    def joined(response: JoinGroupResponse) -> None:
+        if old_protocol_name and response.protocol_name is None:
+            response.protocol_name = ""
+        ctx.reply(response)
 
-        ctx.services.group_coordinator.join_group(member, request, respond)
-
-    return answer_or_park(ctx, start)
+    ctx.services.group_coordinator.join_group(member, request, joined)
 
 
-def handle_sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse | Parked:
+def handle_sync_group(ctx: RequestContext, request: SyncGroupRequest) -> None:
     """Parked until the leader's assignment is committed."""
     if ctx.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
-        return SyncGroupResponse(error_code=int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-    coordinator = ctx.services.group_coordinator
-    return answer_or_park(ctx, partial(coordinator.sync_group, request))
+        error = int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        ctx.reply(SyncGroupResponse(error_code=error))
+    else:
+        ctx.services.group_coordinator.sync_group(request, ctx.reply)
 
 
-def handle_heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse | Parked:
-    coordinator = ctx.services.group_coordinator
-    return answer_or_park(ctx, partial(coordinator.heartbeat, request))
+def handle_heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> None:
+    ctx.services.group_coordinator.heartbeat(request, ctx.reply)
 
 
-def handle_leave_group(
-    ctx: RequestContext, request: LeaveGroupRequest
-) -> LeaveGroupResponse | Parked:
+def handle_leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> None:
     """Before version 3 one member leaves, and its error is the response's."""
     coordinator = ctx.services.group_coordinator
     if ctx.api_version >= 3:
-        return answer_or_park(ctx, partial(coordinator.leave_group, request))
+        coordinator.leave_group(request, ctx.reply)
+        return
     request.members = [MemberIdentity(member_id=request.member_id)]
 
-    def start(reply: Callable[[LeaveGroupResponse], None]) -> None:
-        def respond(response: LeaveGroupResponse) -> None:
-            if not response.error_code and response.members:
-                response.error_code = response.members[0].error_code
-            response.members = []
-            reply(response)
+    def left(response: LeaveGroupResponse) -> None:
+        if not response.error_code and response.members:
+            response.error_code = response.members[0].error_code
+        response.members = []
+        ctx.reply(response)
 
-        coordinator.leave_group(request, respond)
-
-    return answer_or_park(ctx, start)
+    coordinator.leave_group(request, left)
 
 
 # ---- groups
 
 
-def handle_describe_groups(
-    ctx: RequestContext, request: DescribeGroupsRequest
-) -> DescribeGroupsResponse:
+def handle_describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> None:
     groups = []
     for group_id in request.groups:
         group = ctx.services.group_coordinator.describe_group(group_id, ctx.api_version)
         if request.include_authorized_operations and not group.error_code:
             group.authorized_operations = GROUP_OPERATIONS
         groups.append(group)
-    return DescribeGroupsResponse(groups=groups)
+    ctx.reply(DescribeGroupsResponse(groups=groups))
 
 
-def handle_list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+def handle_list_groups(ctx: RequestContext, request: ListGroupsRequest) -> None:
     """The groups that this broker coordinates: clients ask every broker."""
     groups = ctx.services.group_coordinator.list_groups(request.states_filter, request.types_filter)
-    return ListGroupsResponse(groups=groups)
+    ctx.reply(ListGroupsResponse(groups=groups))
 
 
-def handle_delete_groups(
-    ctx: RequestContext, request: DeleteGroupsRequest
-) -> DeleteGroupsResponse | Parked:
-    def start(reply: Callable[[DeleteGroupsResponse], None]) -> None:
-        ctx.services.group_coordinator.delete_groups(
-            request.groups_names, lambda results: reply(DeleteGroupsResponse(results=results))
-        )
-
-    return answer_or_park(ctx, start)
+def handle_delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> None:
+    ctx.services.group_coordinator.delete_groups(
+        request.groups_names, lambda results: ctx.reply(DeleteGroupsResponse(results=results))
+    )

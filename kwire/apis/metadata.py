@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire.apis.context import PARKED, Parked
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.metadata import (
     Cursor,
@@ -43,32 +42,26 @@ TOPIC_OPERATIONS = 3576
 CLUSTER_OPERATIONS = 8096
 
 
-def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | Parked:
+def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> None:
     """Metadata v0-13. Parked while another node, the controller, makes topics that were asked for, on a broker that has
     only just started until the controller has told it of the cluster, and for a moment when the connection to a leader
     has ended."""
     member = ctx.services.member
     if member is not None and not member.is_told:
-        member.when_told(lambda: _reply_metadata(ctx, request))
-        return PARKED
-    if member is not None and member.leader_doubts:
-        member.leader_doubts.when_settled(lambda: _reply_metadata(ctx, request))
-        return PARKED
-    return _metadata_or_parked(ctx, request)
+        member.when_told(lambda: _reply_with_topics(ctx, request))
+    elif member is not None and member.leader_doubts:
+        member.leader_doubts.when_settled(lambda: _reply_with_topics(ctx, request))
+    else:
+        _reply_with_topics(ctx, request)
 
 
-def _reply_metadata(ctx: RequestContext, request: MetadataRequest) -> None:
-    answer = _metadata_or_parked(ctx, request)
-    if not isinstance(answer, Parked):
-        ctx.reply(answer)
-
-
-def _metadata_or_parked(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | Parked:
+def _reply_with_topics(ctx: RequestContext, request: MetadataRequest) -> None:
+    """Replies once the topics exist that are to be created on demand."""
     member = ctx.services.member
     if member is not None and (missing := _missing(ctx, request)):
         member.topic_creation.create(missing, lambda: ctx.reply(_metadata(ctx, request)))
-        return PARKED
-    return _metadata(ctx, request)
+    else:
+        ctx.reply(_metadata(ctx, request))
 
 
 def _missing(ctx: RequestContext, request: MetadataRequest) -> list[str]:
@@ -273,13 +266,14 @@ def _leader(
 
 def handle_describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse | Parked:
+) -> None:
     """DescribeTopicPartitions v0: topics by name, in pages of `response_partition_limit` partitions.
 
     Which replicas are eligible leaders (KIP-966) only the controller knows; it is asked where there can be any."""
     response = _page(ctx, request)
     if not ctx.services.config.eligible_leader_replicas_enable:
-        return response
+        ctx.reply(response)
+        return
     from kwire.apis.forwarding import ask_controller
 
     def finish(answer: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
@@ -292,7 +286,7 @@ def handle_describe_topic_partitions(
                     partition.last_known_elr = found.last_known_elr
         return response
 
-    return ask_controller(ctx, request, finish)  # type: ignore[return-value]  # what `finish` returns
+    ask_controller(ctx, request, finish)
 
 
 def _page(

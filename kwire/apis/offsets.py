@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire.apis.context import PARKED
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.replica.fetch_data import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID
 from kwire.replication.replica.lookup import (
@@ -27,21 +26,18 @@ from kwire.replication.replica.lookup import (
 )
 
 if TYPE_CHECKING:
-    from kwire.apis.context import Parked, RequestContext
+    from kwire.apis.context import RequestContext
     from kwire.protocol.schemas.offsets import (
         EpochEndOffset,
         ListOffsetsPartition,
         ListOffsetsPartitionResponse,
         ListOffsetsRequest,
-        ListOffsetsResponse,
         OffsetForLeaderEpochRequest,
-        OffsetForLeaderEpochResponse,
         OffsetForLeaderPartition,
     )
-    from kwire.protocol.schemas.topics import DeleteRecordsRequest, DeleteRecordsResponse
+    from kwire.protocol.schemas.topics import DeleteRecordsRequest
     from kwire.protocol.schemas.transactions import (
         DescribeProducersRequest,
-        DescribeProducersResponse,
         PartitionResponse,
     )
     from kwire.replication.replica.manager import DeleteRecordsResult, TopicPartition
@@ -56,7 +52,7 @@ _FIRST_VERSION_OF = {
 }
 
 
-def handle_list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle_list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> None:
     """One offset for each timestamp; INVALID_REQUEST for a partition that is asked about twice (not in v0)."""
     from kwire.protocol.schemas.offsets import ListOffsetsResponse, ListOffsetsTopicResponse
 
@@ -79,7 +75,7 @@ def handle_list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> Lis
                 ],
             )
         )
-    return response
+    ctx.reply(response)
 
 
 def _no_offset(index: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
@@ -127,22 +123,21 @@ def _list_offset(
 
 def handle_offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+) -> None:
     """Where each leader epoch ended, -1 and -1 where that is unknown."""
     from kwire.protocol.schemas.offsets import (
         OffsetForLeaderEpochResponse,
         OffsetForLeaderTopicResult,
     )
 
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[_end_offset(ctx, topic.topic, asked) for asked in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = [
+        OffsetForLeaderTopicResult(
+            topic=topic.topic,
+            partitions=[_end_offset(ctx, topic.topic, asked) for asked in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    ctx.reply(OffsetForLeaderEpochResponse(topics=topics))
 
 
 def _end_offset(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
@@ -159,18 +154,13 @@ def _end_offset(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition
     return answer
 
 
-def handle_delete_records(
-    ctx: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse | Parked:
+def handle_delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> None:
     """Deletes what is before an offset (-1: before the high watermark), when the followers have done so too."""
     from kwire.protocol.schemas.topics import (
         DeleteRecordsPartitionResult,
         DeleteRecordsResponse,
         DeleteRecordsTopicResult,
     )
-
-    answered: list[DeleteRecordsResponse] = []
-    parked = False
 
     def complete(results: dict[TopicPartition, DeleteRecordsResult]) -> None:
         by_topic: dict[str, list[DeleteRecordsPartitionResult]] = {}
@@ -182,16 +172,11 @@ def handle_delete_records(
                     error_code=result.error,
                 )
             )
-        response = DeleteRecordsResponse(
-            topics=[
-                DeleteRecordsTopicResult(name=name, partitions=partitions)
-                for name, partitions in by_topic.items()
-            ]
-        )
-        if parked:
-            ctx.reply(response)
-        else:
-            answered.append(response)
+        topics = [
+            DeleteRecordsTopicResult(name=name, partitions=partitions)
+            for name, partitions in by_topic.items()
+        ]
+        ctx.reply(DeleteRecordsResponse(topics=topics))
 
     offsets = {
         (topic.name, asked.partition_index): asked.offset
@@ -201,27 +186,20 @@ def handle_delete_records(
     ctx.services.replica_manager.delete_records(
         timeout_ms=request.timeout_ms, offsets=offsets, on_complete=complete
     )
-    if answered:
-        return answered[0]
-    parked = True
-    return PARKED
 
 
-def handle_describe_producers(
-    ctx: RequestContext, request: DescribeProducersRequest
-) -> DescribeProducersResponse:
+def handle_describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -> None:
     """The producers that partitions remember, led here or followed: an admin client may ask any replica (KIP-664)."""
     from kwire.protocol.schemas.transactions import DescribeProducersResponse, TopicResponse
 
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[_producers(ctx, topic.name, i) for i in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = [
+        TopicResponse(
+            name=topic.name,
+            partitions=[_producers(ctx, topic.name, i) for i in topic.partition_indexes],
+        )
+        for topic in request.topics
+    ]
+    ctx.reply(DescribeProducersResponse(topics=topics))
 
 
 def _producers(ctx: RequestContext, topic: str, index: int) -> PartitionResponse:

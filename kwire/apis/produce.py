@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire.apis.context import ADMIN_CLIENT_ID, NO_RESPONSE, PARKED, refuse_transactions
+from kwire.apis.context import ADMIN_CLIENT_ID, refuse_transactions
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.produce import (
     BatchIndexAndErrorMessage,
@@ -31,7 +31,7 @@ from kwire.replication.core.metadata import INTERNAL_TOPICS
 from kwire.replication.replica.manager import PartitionAppendResult, refused
 
 if TYPE_CHECKING:
-    from kwire.apis.context import NoResponse, Parked, RequestContext
+    from kwire.apis.context import RequestContext
     from kwire.protocol.schemas.produce import ProduceRequest
     from kwire.protocol.schemas.transactions import InitProducerIdRequest, InitProducerIdResponse
     from kwire.replication.core.outbox import Buffer
@@ -42,10 +42,8 @@ _ZSTD = 4
 _TRANSACTIONAL = 0x10
 
 
-def handle_produce(
-    ctx: RequestContext, request: ProduceRequest
-) -> ProduceResponse | Parked | NoResponse:
-    """Appends. acks=0 has no answer, but an error ends the connection; acks=all with followers waits for them."""
+def handle_produce(ctx: RequestContext, request: ProduceRequest) -> None:
+    """Appends. acks=0 has no response, but an error ends the connection; acks=all with followers waits for them."""
     version, acks = ctx.api_version, request.acks
     manager = ctx.services.replica_manager
     metadata = ctx.services.metadata
@@ -88,8 +86,9 @@ def handle_produce(
     if acks == 0:
         if failed:
             ctx.close("a Produce request with acks=0 failed: " + _failures(response))
-        return NO_RESPONSE
-    return PARKED if pending else response
+        ctx.end_without_response()
+    elif not pending:
+        ctx.reply(response)
 
 
 def _append(
@@ -227,10 +226,12 @@ def _await_followers(
         ctx.on_disconnect = operation.cancel
 
 
-def handle_init_producer_id(
-    ctx: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse:
+def handle_init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> None:
     """A new producer id with epoch 0 for an idempotent producer, whatever id and epoch it had before, as in Kafka."""
+    ctx.reply(_producer_id(ctx, request))
+
+
+def _producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     from kwire.protocol.schemas.transactions import InitProducerIdResponse
 
     transactional_id = request.transactional_id

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from kwire.apis.forwarding import ask_controller
 
 if TYPE_CHECKING:
-    from kwire.apis.context import Parked, RequestContext
-    from kwire.protocol.language.schema import Message
+    from kwire.apis.context import RequestContext
     from kwire.protocol.schemas.topics import (
         CreatePartitionsRequest,
         CreateTopicsRequest,
@@ -21,18 +20,16 @@ if TYPE_CHECKING:
     )
 
 
-def handle_create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Message | Parked:
+def handle_create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> None:
     """CreateTopics v0-7."""
-    return ask_controller(ctx, request)
+    ask_controller(ctx, request)
 
 
-def handle_delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> Message | Parked:
+def handle_delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> None:
     """DeleteTopics v0-6."""
-    return ask_controller(ctx, request)
+    ask_controller(ctx, request)
 
 
-def handle_create_partitions(
-    ctx: RequestContext, request: CreatePartitionsRequest
-) -> Message | Parked:
+def handle_create_partitions(ctx: RequestContext, request: CreatePartitionsRequest) -> None:
     """CreatePartitions v0-3."""
-    return ask_controller(ctx, request)
+    ask_controller(ctx, request)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kwire.apis.context import PARKED, RequestContext, Services
+from kwire.apis.context import Services
 from kwire.protocol.records import Record, build_batch
 from kwire.protocol.schemas.control_plane import (
     LeaderAndIsrPartitionState,
@@ -36,7 +36,9 @@ from kwire.replication.log_dirs.manager import LogManager
 from kwire.replication.replica.fetch_session import FetchSessionCache
 from kwire.replication.replica.manager import ReplicaManager
 
-sys.path.insert(0, str(Path(__file__).parent))  # for kafka_dialogue, which compat_tests records
+sys.path.insert(0, str(Path(__file__).parent))  # for the helpers of this folder
+
+from recorded import NO_RESPONSE, PARKED, RecordedContext
 
 
 def topic_id(name: str) -> bytes:
@@ -203,16 +205,15 @@ class Node:
 
     # Requests
 
-    def context(self, version: int, client_id: str = "client") -> RequestContext:
-        return RequestContext(
-            0,
+    def context(self, version: int, client_id: str = "client") -> RecordedContext:
+        """A request's context; what is replied later goes to `replies`."""
+        return RecordedContext(
             version,
-            7,
-            client_id,
-            self.session,  # type: ignore[arg-type]
+            self.session,
             self.services,
-            lambda _, response: self.replies.append(response),
-            lambda _, reason: self.closed.append(reason),
+            client_id=client_id,
+            later=self.replies,
+            closed=self.closed,
         )
 
     def produce(
@@ -239,14 +240,15 @@ class Node:
                 )
             ],
         )
-        response = handle_produce(self.context(version, client_id), self.wire(request, version))
-        if hasattr(response, "responses"):
-            return self.wire(response, version).responses[0].partition_responses[0]
-        return response
+        context = self.context(version, client_id)
+        response = context.handled_by(handle_produce, self.wire(request, version))
+        if response in (PARKED, NO_RESPONSE):
+            return response
+        return self.wire(response, version).responses[0].partition_responses[0]
 
     def call(self, handler: Any, request: Any, version: int) -> Any:
         """A request through its bytes, and its answer through its bytes."""
-        response = handler(self.context(version), self.wire(request, version))
+        response = self.context(version).handled_by(handler, self.wire(request, version))
         return response if response is PARKED else self.wire(response, version)
 
     def wire(self, message: Any, version: int) -> Any:

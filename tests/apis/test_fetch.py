@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from recorded import PARKED
 
-from kwire.apis.context import PARKED
 from kwire.apis.fetch import handle_fetch
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.message_set import iter_entries, message_records
@@ -416,7 +416,7 @@ def test_a_client_that_has_gone_is_not_waited_for(node):
         FetchTopic(topic="t", partitions=[FetchPartition(partition=0, partition_max_bytes=1)])
     ]
     request = FetchRequest(topics=topics, max_wait_ms=2**31 - 1, min_bytes=1)
-    assert handle_fetch(ctx, request) is PARKED
+    assert ctx.handled_by(handle_fetch, request) is PARKED
     ctx.disconnected()
     assert node.waiting() == 0 and len(node.timers) == 0
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from recorded import PARKED
 
-from kwire.apis.context import PARKED
 from kwire.apis.offsets import (
     handle_delete_records,
     handle_describe_producers,

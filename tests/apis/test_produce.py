@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from recorded import NO_RESPONSE, PARKED
 
-from kwire.apis.context import NO_RESPONSE, PARKED
 from kwire.apis.produce import handle_init_producer_id, handle_produce
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.message_set import build_message_set
@@ -221,7 +221,7 @@ def test_nobody_waits_for_a_connection_that_is_gone(node, make_batch):
     parts = [PartitionProduceData(index=0, records=make_batch(b"a"))]
     topics = [TopicProduceData(name="t", partition_data=parts)]
     request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics)
-    assert handle_produce(ctx, request) is PARKED
+    assert ctx.handled_by(handle_produce, request) is PARKED
     ctx.disconnected()
     node.advance(2000)
     assert node.waiting() == 0 and node.replies == [] and len(node.timers) == 0

@@ -13,7 +13,7 @@ import pytest
 import server_harness
 from server_harness import Client, StubBroker, framed, handler_for, request_bytes, running_node
 
-from kwire.apis.context import NO_RESPONSE, PARKED, RequestContext
+from kwire.apis.context import RequestContext
 from kwire.protocol import api
 from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataResponse
@@ -37,9 +37,8 @@ def api_versions(client: Client, version: int = 3, **fields: Any) -> Any:
 
 
 def parking(contexts: list[RequestContext]) -> Any:
-    def handler(context: RequestContext, request: Any) -> Any:
+    def handler(context: RequestContext, request: Any) -> None:
         contexts.append(context)
-        return PARKED
 
     return handler
 
@@ -159,7 +158,7 @@ def test_requests_wait_for_a_parked_one_before_them() -> None:
 
 def test_a_request_without_an_answer_does_not_hold_the_next_one_up() -> None:
     with (
-        handler_for(METADATA, lambda context, request: NO_RESPONSE),
+        handler_for(METADATA, lambda context, request: context.end_without_response()),
         running_node() as running,
         Client(running.port) as client,
     ):
@@ -315,7 +314,7 @@ def test_a_half_closed_client_still_gets_its_answer() -> None:
 def test_a_slow_reader_does_not_make_the_node_collect_answers() -> None:
     big = MetadataResponse(cluster_id="x" * 30_000)
     with (
-        handler_for(METADATA, lambda context, request: big),
+        handler_for(METADATA, lambda context, request: context.reply(big)),
         running_node() as running,
         Client(running.port) as slow,
         Client(running.port) as good,

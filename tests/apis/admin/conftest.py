@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from recorded import PARKED, RecordedContext
 
 from kwire.apis import BY_KEY
-from kwire.apis.context import RequestContext
 from kwire.broker import Broker
 from kwire.protocol import api
 from kwire.protocol.schemas.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -45,10 +45,9 @@ class Admin:
         assert entry.min_version <= version <= entry.max_version
         request = type(request).decode(request.encode(version), version)
         session: Any = SimpleNamespace(listener_name=self.listener)
-        context = RequestContext(
-            entry.key, version, 1, "test", session, self.services, _never, _never
-        )
-        response: Any = entry.handler(context, request)
+        context = RecordedContext(version, session, self.services, key=entry.key, client_id="test")
+        response = context.handled_by(entry.handler, request)
+        assert response is not PARKED, "these requests are answered at once"
         return api.response_class(entry.key).decode(response.encode(version), version)
 
     def create(self, name: str, partitions: int = -1, version: int = 7, **configs: str) -> Any:
@@ -63,10 +62,6 @@ class Admin:
             ],
         )
         return self.call(CreateTopicsRequest(topics=[topic]), version).topics[0]
-
-
-def _never(*_: object) -> None:
-    raise AssertionError("these requests are answered at once")
 
 
 @pytest.fixture

@@ -38,7 +38,16 @@ def context(two: TwoDisks) -> Any:
         log_dir="",
         disk_space=lambda path: (1000, len(path)),
     )
-    return SimpleNamespace(services=services)
+    replies: list[Any] = []
+    return SimpleNamespace(services=services, reply=replies.append, replies=replies)
+
+
+def answer(two: TwoDisks, handler: Any, request: Any) -> Any:
+    """The response that a handler gives at once."""
+    ctx = context(two)
+    handler(ctx, request)
+    (response,) = ctx.replies
+    return response
 
 
 def alter(two: TwoDisks, path: str, index: int = 0, topic: str = "t") -> int:
@@ -49,14 +58,14 @@ def alter(two: TwoDisks, path: str, index: int = 0, topic: str = "t") -> int:
             )
         ]
     )
-    response = handle_alter_replica_log_dirs(context(two), request)
+    response = answer(two, handle_alter_replica_log_dirs, request)
     ((partition,),) = [result.partitions for result in response.results]
     return int(partition.error_code)
 
 
 def describe(two: TwoDisks) -> dict[str, Any]:
     """Directory → its error, or topic-partition → (size, lag, whether it is a future one)."""
-    response = handle_describe_log_dirs(context(two), DescribeLogDirsRequest(topics=None))
+    response = answer(two, handle_describe_log_dirs, DescribeLogDirsRequest(topics=None))
     return {
         result.log_dir: result.error_code
         or {
@@ -329,7 +338,7 @@ def test_a_source_that_fails_at_the_end_costs_nothing(two: TwoDisks) -> None:
 
 def test_the_directories_are_described_with_their_space(two: TwoDisks) -> None:
     two.produce()
-    response = handle_describe_log_dirs(context(two), DescribeLogDirsRequest(topics=None))
+    response = answer(two, handle_describe_log_dirs, DescribeLogDirsRequest(topics=None))
     assert [(r.log_dir, r.total_bytes, r.usable_bytes) for r in response.results] == [
         (A, 1000, 7),
         (B, 1000, 7),
