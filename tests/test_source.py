@@ -1,12 +1,15 @@
-"""Rules about the source that no linter knows: rooms, their doors and their size."""
+"""Rules about the source that no linter knows: rooms, their doors and their size; settings."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from kwire.replication.config.broker_config import KEYS_READ_AS_TEXT
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("kwire", "protocol", "replication")
@@ -97,3 +100,76 @@ def test_rooms_are_entered_by_their_doors() -> None:
 def test_a_folder_has_a_readable_number_of_modules(folder: str) -> None:
     modules = [path for path in SOURCES if str(path.parent) == folder and path.stem[0] != "_"]
     assert len(modules) <= MODULES_IN_A_FOLDER or folder in LARGE_FOLDERS
+
+
+# --- settings
+
+SETTINGS_CLASS = re.compile(r"\w+(Settings|Config|Spec)$")
+# Other classes have attributes of the same names: only what is read of something called a configuration counts.
+READ_OF_A_CONFIG = {"BrokerConfig", "LogConfig"}
+CONFIG_EXPRESSION = re.compile(r"(.*\.)?_?config$|.*log_config\(.*\)$")
+
+
+def own_attributes(node: ast.ClassDef) -> set[str]:
+    """The public attributes of a class: annotated in its body, or assigned to `self`."""
+    found = {ast.unparse(one.target) for one in node.body if isinstance(one, ast.AnnAssign)}
+    for one in ast.walk(node):
+        if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store):
+            found |= {one.attr} if ast.unparse(one.value) == "self" else set()
+    return {name for name in found if name[0] != "_"}
+
+
+SETTINGS = {
+    node.name: own_attributes(node)
+    for path, tree in TREES.items()
+    if path.parts[:2] != ("protocol", "schemas")
+    for node in tree.body
+    if isinstance(node, ast.ClassDef) and SETTINGS_CLASS.match(node.name)
+}
+
+
+def attributes_read(names: set[str]) -> Iterator[tuple[str, str, Path]]:
+    """(expression, attribute, file) wherever an attribute of these names is read."""
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Attribute)
+                and node.attr in names
+                and isinstance(node.ctx, ast.Load)
+            ):
+                yield ast.unparse(node.value), node.attr, path
+
+
+def test_settings_are_found() -> None:
+    assert {"BrokerConfig", "LogConfig", "GroupConfig"} < SETTINGS.keys()
+    assert "num_partitions" in SETTINGS["BrokerConfig"]
+    assert "group_max_size" in SETTINGS["GroupConfig"]
+
+
+def test_every_attribute_of_settings_is_read() -> None:
+    """`kwire config --unused` and the documentation of keys trust it."""
+    read, read_of_a_config = set(), set()
+    for expression, name, path in attributes_read(set().union(*SETTINGS.values())):
+        read.add(name)
+        own = expression == "self" and path.name == "broker_config.py"
+        if own or CONFIG_EXPRESSION.match(expression):
+            read_of_a_config.add(name)
+    unread = {
+        f"{settings}.{name}"
+        for settings, names in SETTINGS.items()
+        for name in names - (read_of_a_config if settings in READ_OF_A_CONFIG else read)
+    }
+    assert not unread, f"no code reads {sorted(unread)}: delete them, or act on them"
+    both = SETTINGS["BrokerConfig"] & SETTINGS["LogConfig"]
+    assert not both, f"a read of {both} could be of either"
+
+
+def test_keys_read_as_text_are_read() -> None:
+    texts = {
+        node.value
+        for path, tree in TREES.items()
+        if path.parts[:2] != ("replication", "config")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    assert texts >= KEYS_READ_AS_TEXT

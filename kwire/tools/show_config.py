@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kwire.launch.settings import UpSettings, config_values
-from kwire.replication.config.broker_config import BrokerConfig, ConfigError, is_used
+from kwire.replication.config.broker_config import BrokerConfig, ConfigError, acts_on_broker_key
 from kwire.replication.config.table import BROKER_KEYS
 from kwire.server.errors import SettingsError
 
@@ -18,13 +18,11 @@ def show_config(config_path: str | None, overrides: dict[str, str], unused: bool
     lines: list[str] = []
     if unused:
         given = config_path is not None or bool(overrides)
-        keys = (
-            config.unused_keys() if given else [k for k in BROKER_KEYS if not is_used("broker", k)]
-        )
-        lines += keys
+        all_unused = [key for key in BROKER_KEYS if not acts_on_broker_key(key)]
+        lines += config.unused_keys() if given else all_unused
         lines += [f"{key}  # not a key of Kafka's" for key in config.unknown_keys()]
     else:
-        used = sorted(key for key in BROKER_KEYS if is_used("broker", key))
+        used = sorted(key for key in BROKER_KEYS if acts_on_broker_key(key))
         for key in sorted(used, key=lambda key: not config.is_set(key)):
             text = config.text(key)
             lines.append(f"{key}={'' if text is None else text}")

@@ -1,8 +1,10 @@
 """Configuration keys: their types, defaults and limits, and what this broker's effective values are.
 
 Answers to org.apache.kafka.common.config.ConfigDef, KafkaConfig, DynamicBrokerConfig, LogConfig and
-ServerTopicConfigSynonyms. `table.py` lists every key of Kafka's; the annotated attributes of `BrokerConfig` are
-the broker keys that kwire acts on (dots become underscores), the fields of `LogConfig` those of topics.
+ServerTopicConfigSynonyms. `table.py` lists every key of Kafka's. kwire acts on a broker key if `BrokerConfig` has an
+attribute for it (dots become underscores), if it is the default of a topic key that kwire acts on, or if it stands in
+`KEYS_READ_AS_TEXT`; on a topic key if `LogConfig` has a field for it. All other keys are accepted, checked and shown,
+without effect. tests/test_source.py fails for an attribute, a field or a text that no code reads.
 
 Invariants: a key Kafka does not know is kept and reported, never refused; a value that Kafka would refuse raises
 `ConfigError` with one line; the highest layer that names a key wins: this broker's dynamic value, the cluster-wide
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
-from kwire.replication.config.table import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, Row
+from kwire.replication.config.table import BROKER_KEYS, TOPIC_KEYS, Row
 from kwire.replication.core.log_config import LogConfig
 
 if TYPE_CHECKING:
@@ -80,6 +82,9 @@ TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
 }
 
+
+# What starts a node reads these out of the given values; broker.id is node.id under its old name.
+KEYS_READ_AS_TEXT = frozenset({"broker.id", "log.dir", "log.dirs"})
 
 EPOCH_BUMP_KEY = "kwire.leader.epoch.bump.on.isr.shrink"
 """kwire's own, static: Kafka decides it by its metadata version (KAFKA-15021)."""
@@ -206,10 +211,10 @@ def _check_broker_values(values: Mapping[str, str]) -> None:
 
 
 class BrokerConfig:
-    """This broker's effective configuration; an attribute for every broker key that kwire acts on.
+    """This broker's effective configuration; an attribute for every broker key that code reads.
 
-    `BrokerConfig({"num.partitions": "3"}).num_partitions == 3`. Durations and sizes keep the unit of the key's name;
-    `log_retention_ms`, `log_roll_ms`, `log_roll_jitter_ms`, `log_flush_interval_ms` have their synonyms resolved.
+    `BrokerConfig({"num.partitions": "3"}).num_partitions == 3`. Durations and sizes keep the unit of the key's name.
+    Keys that are defaults of topic keys have no attribute: `log_config()` has their values, synonyms resolved.
     The object lives as long as the broker: dynamic values change its attributes (`set_dynamic`).
     """
 
@@ -217,13 +222,8 @@ class BrokerConfig:
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool
     broker_heartbeat_interval_ms: int
-    broker_id: int
     broker_rack: str | None
     broker_session_timeout_ms: int
-    compression_gzip_level: int
-    compression_lz4_level: int
-    compression_type: str
-    compression_zstd_level: int
     connections_max_idle_ms: int
     controlled_shutdown_enable: bool
     controlled_shutdown_max_retries: int
@@ -231,20 +231,9 @@ class BrokerConfig:
     controller_quorum_fetch_timeout_ms: int
     controller_listener_names: str | None
     default_replication_factor: int
-    delete_records_purgatory_purge_interval_requests: int
     delete_topic_enable: bool
     eligible_leader_replicas_enable: bool
     fetch_max_bytes: int
-    fetch_purgatory_purge_interval_requests: int
-    group_consumer_assignors: list[str]
-    group_consumer_heartbeat_interval_ms: int
-    group_consumer_max_heartbeat_interval_ms: int
-    group_consumer_max_session_timeout_ms: int
-    group_consumer_max_size: int
-    group_consumer_migration_policy: str
-    group_consumer_min_heartbeat_interval_ms: int
-    group_consumer_min_session_timeout_ms: int
-    group_consumer_session_timeout_ms: int
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
@@ -256,46 +245,18 @@ class BrokerConfig:
     listeners: str
     log_cleaner_backoff_ms: int
     log_cleaner_dedupe_buffer_size: int
-    log_cleaner_delete_retention_ms: int
     log_cleaner_enable: bool
-    log_cleaner_io_buffer_size: int
-    log_cleaner_max_compaction_lag_ms: int
-    log_cleaner_min_cleanable_ratio: float
-    log_cleaner_min_compaction_lag_ms: int
-    log_cleanup_policy: list[str]
-    log_dir: str
-    log_dirs: str | None
-    log_flush_interval_messages: int
-    log_flush_interval_ms: int
     log_flush_offset_checkpoint_interval_ms: int
     log_flush_scheduler_interval_ms: int
     log_flush_start_offset_checkpoint_interval_ms: int
-    log_index_interval_bytes: int
-    log_index_size_max_bytes: int
     log_initial_task_delay_ms: int
-    log_message_downconversion_enable: bool
-    log_message_timestamp_after_max_ms: int
-    log_message_timestamp_before_max_ms: int
-    log_message_timestamp_type: str
-    log_preallocate: bool
-    log_retention_bytes: int
     log_retention_check_interval_ms: int
-    log_retention_hours: int
-    log_retention_minutes: int | None
-    log_retention_ms: int
-    log_roll_hours: int
-    log_roll_jitter_hours: int
-    log_roll_jitter_ms: int
-    log_roll_ms: int
-    log_segment_bytes: int
     log_segment_delete_delay_ms: int
     max_connections: int
     max_connections_per_ip: int
     max_connections_per_ip_overrides: str
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
-    message_max_bytes: int
-    min_insync_replicas: int
     node_id: int
     num_partitions: int
     num_replica_fetchers: int
@@ -309,9 +270,6 @@ class BrokerConfig:
     offsets_topic_segment_bytes: int
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
-    producer_purgatory_purge_interval_requests: int
-    queued_max_request_bytes: int
-    queued_max_requests: int
     replica_fetch_backoff_ms: int
     replica_fetch_max_bytes: int
     replica_fetch_min_bytes: int
@@ -327,16 +285,11 @@ class BrokerConfig:
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int
-    transaction_partition_verification_enable: bool
-    transaction_remove_expired_transaction_cleanup_interval_ms: int
     transaction_state_log_min_isr: int
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
-    transactional_id_expiration_ms: int
-    unclean_leader_election_enable: bool
 
     _ATTRIBUTES = tuple(__annotations__)
     __slots__ = (
@@ -376,20 +329,19 @@ class BrokerConfig:
         for attribute in self._ATTRIBUTES:
             key = attribute.replace("_", ".")
             setattr(self, attribute, _parse_type(key, BROKER_KEYS[key][0], self.text(key)))
-        for topic_key in ("retention.ms", "segment.ms", "segment.jitter.ms", "flush.ms"):
-            synonyms = TOPIC_SYNONYMS[topic_key]
-            value = self.topic_default_text(topic_key)
-            assert value is not None
-            setattr(self, synonyms[0][0].replace(".", "_"), int(value))
-        if self.log_retention_ms == 0 or self.log_retention_ms < -1:
-            reason = "must be unlimited (-1) or, equal or greater than 1"
-            raise ConfigError("log.retention.ms", self.log_retention_ms, reason)
-        if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
-            reason = f"must be at most log.cleaner.max.compaction.lag.ms ({self.log_cleaner_max_compaction_lag_ms})"
-            raise ConfigError(
-                "log.cleaner.min.compaction.lag.ms", self.log_cleaner_min_compaction_lag_ms, reason
-            )
+        self._check_retention()
         self._default_log_config: LogConfig | None = None
+
+    def _check_retention(self) -> None:
+        """ConfigError for values that are allowed one by one, but not together or not in their effect."""
+        retention_ms = int(self.topic_default_text("retention.ms") or -1)
+        if retention_ms == 0 or retention_ms < -1:
+            reason = "must be unlimited (-1) or, equal or greater than 1"
+            raise ConfigError("log.retention.ms", retention_ms, reason)
+        keys = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+        least, most = (int(self.text(key) or 0) for key in keys)
+        if least > most:
+            raise ConfigError(keys[0], least, f"must be at most {keys[1]} ({most})")
 
     def default_text(self, key: str) -> str | None:
         """The default of a broker key as text: kwire's own where it has one, else Kafka's."""
@@ -464,7 +416,7 @@ class BrokerConfig:
 
     def unused_keys(self) -> list[str]:
         """Static keys that Kafka knows and kwire does not act on."""
-        return sorted(key for key in self.static if broker_key(key) and not is_used("broker", key))
+        return sorted(key for key in self.static if broker_key(key) and not acts_on_broker_key(key))
 
     def log_config(self) -> LogConfig:
         """The LogConfig of a topic without overrides; the same object until a dynamic key changes."""
@@ -497,14 +449,23 @@ def _log_value(field: str, text: str | None) -> Any:
     return frozenset(value) if isinstance(value, list) else value
 
 
-def is_used(scope: str, key: str) -> bool:
-    """kwire acts on the key. `scope`: "broker", "topic" or "group"."""
-    attribute = key.replace(".", "_")
-    if scope == "broker":
-        return attribute in BrokerConfig._ATTRIBUTES
-    if scope == "topic":
-        return attribute in LogConfig.__dataclass_fields__
-    return key in GROUP_KEYS and key.startswith("consumer.")
+def acts_on_broker_key(key: str) -> bool:
+    """Whether kwire acts on a broker key of Kafka's."""
+    return (
+        key.replace(".", "_") in BrokerConfig._ATTRIBUTES
+        or key in KEYS_READ_AS_TEXT
+        or any(
+            key == synonym
+            for topic_key, synonyms in TOPIC_SYNONYMS.items()
+            if acts_on_topic_key(topic_key)
+            for synonym, _ in synonyms
+        )
+    )
+
+
+def acts_on_topic_key(key: str) -> bool:
+    """Whether kwire acts on a topic key of Kafka's."""
+    return key.replace(".", "_") in LogConfig.__dataclass_fields__
 
 
 def validate_topic_config(overrides: Mapping[str, str | None]) -> None:

@@ -37,7 +37,6 @@ class LogConfig:
     compression_zstd_level: int = 3
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
-    preallocate: bool = False
     file_delete_delay_ms: int = 60_000
     flush_messages: int = (1 << 63) - 1
     flush_ms: int = (1 << 63) - 1

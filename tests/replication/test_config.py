@@ -6,8 +6,9 @@ from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.broker_config import (
     BrokerConfig,
     ConfigError,
+    acts_on_broker_key,
+    acts_on_topic_key,
     broker_key,
-    is_used,
     parse_value,
     topic_log_config,
 )
@@ -15,7 +16,7 @@ from kwire.replication.config.docs import _BROKER as BROKER_DOCS
 from kwire.replication.config.docs import documentation
 from kwire.replication.config.table import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS
 from kwire.replication.core.log_config import LogConfig
-from kwire.replication.core.metadata import TOPIC_RESOURCE
+from kwire.replication.core.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
 
 HOUR_MS = 3_600_000
 
@@ -46,9 +47,38 @@ def test_every_key_that_kwire_acts_on_is_in_the_table_with_its_type() -> None:
 
 
 def test_every_key_that_kwire_acts_on_is_documented() -> None:
-    assert set(BROKER_DOCS) == {a.replace("_", ".") for a in BrokerConfig._ATTRIBUTES}
+    assert set(BROKER_DOCS) == {key for key in BROKER_KEYS if acts_on_broker_key(key)}
     for key in TOPIC_KEYS:
-        assert is_used("topic", key) != ("does not act" in documentation(TOPIC_RESOURCE, key)), key
+        unused = "does not act" in documentation(TOPIC_RESOURCE, key)
+        assert acts_on_topic_key(key) != unused, key
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "log.cleaner.io.buffer.size",
+        "log.preallocate",
+        "group.consumer.max.size",
+        "queued.max.requests",
+        "transactional.id.expiration.ms",
+        "producer.purgatory.purge.interval.requests",
+        "background.threads",
+    ],
+)
+def test_a_key_without_effect_is_accepted_checked_and_said_to_be_without_effect(key: str) -> None:
+    value = "true" if key == "log.preallocate" else "7"
+    config = BrokerConfig({key: value})
+    assert (config.text(key), config.unused_keys()) == (value, [key])
+    assert "does not act" in documentation(BROKER_RESOURCE, key)
+    with pytest.raises(ConfigError):
+        BrokerConfig({key: "no such value"})
+
+
+@pytest.mark.parametrize(
+    "key", ["log.segment.bytes", "log.retention.hours", "broker.id", "log.dir"]
+)
+def test_a_key_without_an_attribute_may_have_an_effect(key: str) -> None:
+    assert BrokerConfig({key: "4000"}).unused_keys() == []
 
 
 def test_defaults_without_any_setting_are_those_of_log_config() -> None:
@@ -106,7 +136,10 @@ def test_a_wrong_value_is_refused_in_one_line(key: str, value: str, reason: str)
     ],
 )
 def test_a_value_is_read_as_kafka_reads_it(key: str, value: str, expected: object) -> None:
-    assert getattr(BrokerConfig({key: value}), key.replace(".", "_")) == expected
+    assert parse_value(key, BROKER_KEYS[key], value) == expected
+    config = BrokerConfig({key: value})
+    attribute = key.replace(".", "_")
+    assert attribute not in BrokerConfig._ATTRIBUTES or getattr(config, attribute) == expected
 
 
 def test_a_key_that_is_nearly_one_of_kafkas_is_recognised() -> None:
@@ -138,7 +171,7 @@ def test_keys_of_a_listener_are_known_by_their_plain_name() -> None:
 
 def test_node_id_and_broker_id_are_one() -> None:
     assert BrokerConfig({"broker.id": "4"}).node_id == 4
-    assert BrokerConfig({"node.id": "4"}).broker_id == 4
+    assert BrokerConfig({"node.id": "4"}).text("broker.id") == "4"
     with pytest.raises(ConfigError):
         BrokerConfig({"node.id": "4", "broker.id": "5"})
 
@@ -156,7 +189,7 @@ def test_node_id_and_broker_id_are_one() -> None:
 )
 def test_the_most_specific_retention_wins(settings: dict[str, str], expected: int) -> None:
     config = BrokerConfig(settings)
-    assert config.log_retention_ms == config.log_config().retention_ms == expected
+    assert config.log_config().retention_ms == expected
 
 
 def test_internal_topics_need_no_more_replicas_than_there_are_brokers() -> None:
@@ -178,12 +211,12 @@ def test_dynamic_values_cover_static_ones_and_are_told() -> None:
     heard: list[set[str]] = []
     config.listeners_of_change.append(heard.append)
     config.set_dynamic({"message.max.bytes": "200"}, {})
-    assert config.message_max_bytes == config.log_config().max_message_bytes == 200
+    assert config.log_config().max_message_bytes == 200
     config.set_dynamic({"message.max.bytes": "200"}, {"message.max.bytes": "300"})
-    assert config.message_max_bytes == 300
+    assert config.log_config().max_message_bytes == 300
     config.set_dynamic({"message.max.bytes": "200"}, {"message.max.bytes": "300"})
     config.set_dynamic({}, {})
-    assert config.message_max_bytes == 100
+    assert config.log_config().max_message_bytes == 100
     assert heard == [{"message.max.bytes"}] * 3
 
 
@@ -193,7 +226,7 @@ def test_a_wrong_dynamic_value_leaves_everything_as_it_was() -> None:
         with pytest.raises(ConfigError):
             config.set_dynamic(wrong, {})
     assert config.dynamic_default == {}
-    assert config.log_retention_ms == 168 * HOUR_MS
+    assert config.log_config().retention_ms == 168 * HOUR_MS
 
 
 def test_a_topics_overrides_go_before_the_brokers_values() -> None:

@@ -254,7 +254,7 @@ def test_dynamic_broker_values_change_what_topics_inherit(admin: Any) -> None:
 def test_dynamic_broker_values_survive_a_restart(admin: Any) -> None:
     change(admin, BROKER, "", ("message.max.bytes", SET, "5000"))
     admin.start()
-    assert admin.services.config.message_max_bytes == 5000
+    assert admin.services.config.log_config().max_message_bytes == 5000
 
 
 @pytest.mark.parametrize(

@@ -249,9 +249,9 @@ def test_cluster_wide_configuration_holds_for_the_controller_after_a_failover_to
     configs = [AlterableConfig(name="unclean.leader.election.enable", value="true")]
     resource = AlterConfigsResource(resource_type=4, resource_name="", configs=configs)
     cluster.ask(AlterConfigsRequest(resources=[resource]), 2)
-    assert cluster.controller.config.unclean_leader_election_enable
+    assert cluster.controller.config.log_config().unclean_leader_election_enable
     new = Simulated(journal=ListJournal(cluster.journal.records))
-    assert new.controller.config.unclean_leader_election_enable
+    assert new.controller.config.log_config().unclean_leader_election_enable
 
 
 # Producer ids
