@@ -27,6 +27,7 @@ Buffer = bytes | bytearray | memoryview
 
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 """Codec names by id (attribute bits 0 to 2)."""
+LAST_CODEC_ID = len(NAMES) - 1
 
 DECOMPRESSED_BYTES_MAX = 100 << 20
 

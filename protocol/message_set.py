@@ -25,8 +25,10 @@ from kwire.protocol import compression as _compression
 from kwire.protocol.compression import DECOMPRESSED_BYTES_MAX
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import (
+    COMPRESSION_MASK,
     CREATE_TIME,
     LOG_APPEND_TIME,
+    LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
     MAGIC_POSITION,
     NO_TIMESTAMP,
@@ -41,13 +43,10 @@ from kwire.protocol.records import (
 
 NO_TIMESTAMP_TYPE = "NoTimestampType"
 
-_COMPRESSION = 0x07
-_LOG_APPEND_TIME = 0x08
 _MIN_SIZE = (14, 22)
 """Bytes of a message with null key and value after its offset and size, by magic."""
 
 _PREFIX = Struct(">qiIbb")
-_OFFSET_AND_SIZE = Struct(">qi")
 _INT64 = Struct(">q")
 _INT32 = Struct(">i")
 _UINT32 = Struct(">I")
@@ -70,13 +69,13 @@ class Message(NamedTuple):
 
     @property
     def compression(self) -> str:
-        return _compression.codec_name(self.attributes & _COMPRESSION)
+        return _compression.codec_name(self.attributes & COMPRESSION_MASK)
 
     @property
     def timestamp_type(self) -> str:
         if self.magic == 0:
             return NO_TIMESTAMP_TYPE
-        return LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME else CREATE_TIME
+        return LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_FLAG else CREATE_TIME
 
     @property
     def last_offset(self) -> int:
@@ -166,7 +165,7 @@ def message_records(
     The CRC of the message itself is not looked at, those of inner messages are. KafkaError(INVALID_RECORD) where Kafka
     says so: no inner records, nested compression, zstd, inner offsets beyond the wrapper's; CORRUPT_MESSAGE else.
     """
-    if not message.attributes & _COMPRESSION:
+    if not message.attributes & COMPRESSION_MASK:
         return [_as_record(message, message.offset, message.timestamp)]
     codec = message.compression
     if codec == "zstd":
@@ -182,7 +181,7 @@ def message_records(
         base = message.offset - inner[-1].offset
         if base < 0:
             raise _invalid("the wrapper's offset is less than the last inner message's")
-    append_time = message.timestamp if message.attributes & _LOG_APPEND_TIME else None
+    append_time = message.timestamp if message.attributes & LOG_APPEND_TIME_FLAG else None
     return [
         _as_record(
             entry,
@@ -204,7 +203,7 @@ def _inner_messages(data: bytes, magic: int) -> Iterator[Message]:
         message = parse_message(data, position, len(data))
         if message.magic != magic:
             raise _invalid(f"a message of magic {message.magic} in a wrapper of magic {magic}")
-        if message.attributes & _COMPRESSION:
+        if message.attributes & COMPRESSION_MASK:
             raise _invalid("Inner messages must not be compressed")
         if not check_message_crc(data, message):
             raise _corrupt("the checksum of an inner message is wrong")
@@ -243,7 +242,7 @@ def build_message_set(
             "Down-conversion of zstandard-compressed batches is not supported",
         )
     append_time = magic == 1 and timestamp_type == LOG_APPEND_TIME
-    attributes = _LOG_APPEND_TIME if append_time else 0
+    attributes = LOG_APPEND_TIME_FLAG if append_time else 0
     relative = magic == 1 and compression != "none"
     out = bytearray()
     first_offset: int | None = None

@@ -50,19 +50,42 @@ LOG_OVERHEAD = 12
 """Base offset and length, which the length field does not count."""
 HEADER_SIZE = 61
 MAGIC_POSITION = 16
+ATTRIBUTES_POSITION = 21
+"""Also where the part begins that the CRC covers."""
+
+HEADER = Struct(">qiibIhiqqqhii")
+"""The layout above. Most readers want `parse_header`; the fast path of a log unpacks a header itself and looks at
+some of its fields by these numbers, because a BatchHeader of them costs 0.3 µs a batch."""
+(
+    BASE_OFFSET,
+    LENGTH,
+    PARTITION_LEADER_EPOCH,
+    MAGIC,
+    CRC,
+    ATTRIBUTES,
+    LAST_OFFSET_DELTA,
+    BASE_TIMESTAMP,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
+    PRODUCER_EPOCH,
+    BASE_SEQUENCE,
+    COUNT,
+) = range(13)
+OFFSET_AND_LENGTH = Struct(">qi")
+"""What is needed to step from batch to batch."""
+
+# The bits of a batch's attributes.
+COMPRESSION_MASK = 0x07
+LOG_APPEND_TIME_FLAG = 0x08
+TRANSACTIONAL_FLAG = 0x10
+CONTROL_FLAG = 0x20
+DELETE_HORIZON_FLAG = 0x40
 
 CONTROL_ABORT = 0
 CONTROL_COMMIT = 1
 CONTROL_LEADER_CHANGE = 2
 
-_COMPRESSION = 0x07
-_LOG_APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
-_CONTROL = 0x20
-_DELETE_HORIZON = 0x40
-
-_HEADER = Struct(">qiibIhiqqqhii")
-_unpack_header = _HEADER.unpack_from
+_unpack_header = HEADER.unpack_from
 _CRC = Struct(">I")
 _INT64 = Struct(">q")
 _INT32 = Struct(">i")
@@ -107,31 +130,31 @@ class BatchHeader(NamedTuple):
     @property
     def compression(self) -> str:
         """Codec name; KafkaError(UNSUPPORTED_COMPRESSION_TYPE) when the id is none of Kafka's."""
-        return _compression.codec_name(self.attributes & _COMPRESSION)
+        return _compression.codec_name(self.attributes & COMPRESSION_MASK)
 
     @property
     def compression_id(self) -> int:
-        return self.attributes & _COMPRESSION
+        return self.attributes & COMPRESSION_MASK
 
     @property
     def timestamp_type(self) -> str:
-        return LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME else CREATE_TIME
+        return LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_FLAG else CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:
-        return self.attributes & _TRANSACTIONAL != 0
+        return self.attributes & TRANSACTIONAL_FLAG != 0
 
     @property
     def is_control(self) -> bool:
-        return self.attributes & _CONTROL != 0
+        return self.attributes & CONTROL_FLAG != 0
 
     @property
     def has_delete_horizon(self) -> bool:
-        return self.attributes & _DELETE_HORIZON != 0
+        return self.attributes & DELETE_HORIZON_FLAG != 0
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        return self.base_timestamp if self.attributes & _DELETE_HORIZON else None
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property
     def has_producer_id(self) -> bool:
@@ -168,7 +191,7 @@ def increment_sequence(sequence: int, increment: int) -> int:
     return (sequence + increment) & INT32_MAX
 
 
-_new_header = tuple.__new__
+_new_header = tuple.__new__  # BatchHeader's own __new__ takes twice as long
 
 
 # ---------------------------------------------------------------- reading
@@ -184,10 +207,20 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         fields = _unpack_header(buffer, position)
     except _StructError:
         raise _header_error(buffer, position) from None
-    length = fields[1]
-    if length < HEADER_SIZE - LOG_OVERHEAD or fields[3] != 2:
+    length = fields[LENGTH]
+    if length < HEADER_SIZE - LOG_OVERHEAD or fields[MAGIC] != 2:
         raise _header_error(buffer, position)
-    return _new_header(BatchHeader, (position, fields[0], length + 12, *fields[2:]))
+    # As header_of, without the call: this is done for every batch that a follower or a restart reads.
+    return _new_header(
+        BatchHeader, (position, fields[BASE_OFFSET], length + LOG_OVERHEAD, *fields[2:])
+    )
+
+
+def header_of(fields: tuple[int, ...], position: int = 0) -> BatchHeader:
+    """The header whose fields `HEADER` has unpacked, whatever they are."""
+    return _new_header(
+        BatchHeader, (position, fields[BASE_OFFSET], fields[LENGTH] + LOG_OVERHEAD, *fields[2:])
+    )
 
 
 def _header_error(buffer: Buffer, position: int) -> KafkaError:
@@ -233,8 +266,8 @@ def iter_batches(
 def check_crc(buffer: Buffer, header: BatchHeader) -> bool:
     """Whether the batch is whole and its CRC-32C right."""
     position = header.position
-    body = memoryview(buffer)[position + 21 : position + header.size]
-    return len(body) == header.size - 21 and _crc32c(body) == header.crc
+    body = memoryview(buffer)[position + ATTRIBUTES_POSITION : position + header.size]
+    return len(body) == header.size - ATTRIBUTES_POSITION and _crc32c(body) == header.crc
 
 
 def iter_records(
@@ -250,7 +283,7 @@ def iter_records(
         return
     data, position, end = _records_section(buffer, header, limit)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
-    append_time = header.max_timestamp if header.attributes & _LOG_APPEND_TIME else None
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_FLAG else None
     try:
         while count > 0:
             count -= 1
@@ -304,7 +337,7 @@ def _records_section(buffer: Buffer, header: BatchHeader, limit: int) -> tuple[b
     end = header.position + header.size
     if end > len(buffer):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the buffer ends within a batch")
-    if not header.attributes & _COMPRESSION:
+    if not header.attributes & COMPRESSION_MASK:
         if isinstance(buffer, bytes):
             return buffer, start, end
         # Copied: records are picked apart byte by byte, and bytes are twice as fast at that as a view.
@@ -371,11 +404,53 @@ def build_batch(
     `last_offset` is the batch's where it is not its last record's (after compaction). With LogAppendTime all records
     get `log_append_time_ms`.
     """
+    section: Buffer
+    section, written = _records_written(records, base_offset, delete_horizon_ms)
+    is_append_time = timestamp_type == LOG_APPEND_TIME
+    header = BatchHeader(
+        position=0,
+        base_offset=base_offset,
+        size=0,
+        partition_leader_epoch=partition_leader_epoch,
+        magic=2,
+        crc=0,
+        attributes=_compression.codec_id(compression)
+        | (LOG_APPEND_TIME_FLAG if is_append_time else 0)
+        | (TRANSACTIONAL_FLAG if is_transactional else 0)
+        | (CONTROL_FLAG if is_control else 0)
+        | (DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0),
+        last_offset_delta=written.last_offset_delta
+        if last_offset is None
+        else last_offset - base_offset,
+        base_timestamp=written.base_timestamp,
+        max_timestamp=log_append_time_ms if is_append_time else written.max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        count=written.count,
+    )
+    if compression != "none":
+        section = _compression.compress(compression, section, level=level)
+    return _assemble(header, section)
+
+
+class _Written(NamedTuple):
+    """What a header says of the records in its batch."""
+
+    count: int  # type: ignore[assignment]  # tuple.count is of no use here
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+
+
+def _records_written(
+    records: Iterable[Record], base_offset: int, base_timestamp: int | None
+) -> tuple[bytearray, _Written]:
+    """The records in their wire form, not compressed. `base_timestamp` None: the first record's."""
     section = bytearray()
     count = 0
     offset_delta = -1
     max_timestamp = NO_TIMESTAMP
-    base_timestamp = delete_horizon_ms
     for offset, timestamp, key, value, headers in records:
         if base_timestamp is None:
             base_timestamp = timestamp
@@ -384,37 +459,9 @@ def build_batch(
             max_timestamp = timestamp
         append_record(section, offset_delta, timestamp - base_timestamp, key, value, headers)
         count += 1
-    attributes = _compression.codec_id(compression)
-    if timestamp_type == LOG_APPEND_TIME:
-        attributes |= _LOG_APPEND_TIME
-        max_timestamp = log_append_time_ms
-    if is_transactional:
-        attributes |= _TRANSACTIONAL
-    if is_control:
-        attributes |= _CONTROL
-    if delete_horizon_ms is not None:
-        attributes |= _DELETE_HORIZON
-    if last_offset is not None:
-        offset_delta = last_offset - base_offset
-    header = BatchHeader(
-        position=0,
-        base_offset=base_offset,
-        size=0,
-        partition_leader_epoch=partition_leader_epoch,
-        magic=2,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=offset_delta,
-        base_timestamp=NO_TIMESTAMP if base_timestamp is None else base_timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        count=count,
-    )
-    if compression != "none":
-        return _assemble(header, _compression.compress(compression, section, level=level))
-    return _assemble(header, section)
+    if base_timestamp is None:
+        base_timestamp = NO_TIMESTAMP
+    return section, _Written(count, offset_delta, base_timestamp, max_timestamp)
 
 
 def append_record(
@@ -453,7 +500,7 @@ def append_record(
 
 def empty_batch(header: BatchHeader) -> bytes:
     """The batch without its records, offsets and sequences kept: what compaction leaves of a live producer's last."""
-    attributes = header.attributes & (_LOG_APPEND_TIME | _TRANSACTIONAL | _CONTROL)
+    attributes = header.attributes & (LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG)
     return _assemble(
         header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, count=0), b""
     )
@@ -463,7 +510,7 @@ def _assemble(header: BatchHeader, section: Buffer) -> bytes:
     """The header's fields (but position, size and CRC) before the records."""
     batch = bytearray(HEADER_SIZE)
     batch += section
-    _HEADER.pack_into(
+    HEADER.pack_into(
         batch,
         0,
         header.base_offset,
@@ -478,7 +525,7 @@ def _assemble(header: BatchHeader, section: Buffer) -> bytes:
 
 
 def _write_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
-    crc = _crc32c(memoryview(buffer)[position + 21 : position + size])
+    crc = _crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + size])
     _CRC.pack_into(buffer, position + 17, crc)
 
 
@@ -502,12 +549,12 @@ def restamp(
     sender told another maximum than its records have.
     """
     header = parse_header(buffer, position)
-    attributes = header.attributes & ~_LOG_APPEND_TIME
+    attributes = header.attributes & ~LOG_APPEND_TIME_FLAG
     if timestamp_type == LOG_APPEND_TIME:
-        attributes |= _LOG_APPEND_TIME
+        attributes |= LOG_APPEND_TIME_FLAG
     if attributes == header.attributes and max_timestamp == header.max_timestamp:
         return
-    _INT16.pack_into(buffer, position + 21, attributes)
+    _INT16.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes)
     _INT64.pack_into(buffer, position + 35, max_timestamp)
     _write_crc(buffer, position, header.size)
 
@@ -523,7 +570,7 @@ def recompress(
     section: Buffer = memoryview(data)[start:end]
     if codec != "none":
         section = _compression.compress(codec, section, level=level)
-    attributes = header.attributes & ~_COMPRESSION | _compression.codec_id(codec)
+    attributes = header.attributes & ~COMPRESSION_MASK | _compression.codec_id(codec)
     return _assemble(header._replace(attributes=attributes), section)
 
 

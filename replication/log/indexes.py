@@ -16,6 +16,8 @@ from struct import Struct
 
 from kwire.replication.core.log_store import LogFile, LogStore
 
+OFFSET_INDEX_ENTRY_BYTES = 8
+TIME_INDEX_ENTRY_BYTES = 12
 _PAGE_ENTRIES = 512
 _PENDING_BYTES_MAX = 512
 """New entries are written in lots of this size: one write in some 200 KiB of records instead of two in 4 KiB."""

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING
 
 from fastcrc.crc32 import iscsi as crc32c
 
-from kwire.protocol.records import BatchHeader, ControlMarker, iter_records, parse_control_record
+from kwire.protocol.records import (
+    ATTRIBUTES_POSITION,
+    HEADER,
+    HEADER_SIZE,
+    BatchHeader,
+    ControlMarker,
+    header_of,
+    iter_records,
+    parse_control_record,
+)
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.log.checkpoints import (
     PARTITION_METADATA,
@@ -27,12 +36,7 @@ from kwire.replication.log.checkpoints import (
 from kwire.replication.log.leader_epochs import LeaderEpochCache
 from kwire.replication.log.log import Log
 from kwire.replication.log.producer_state import ProducerStateManager
-from kwire.replication.log.segment import (
-    BATCH_OVERHEAD_BYTES,
-    HEADER,
-    LogSegment,
-    base_offset_of,
-)
+from kwire.replication.log.segment import LogSegment, base_offset_of
 from kwire.replication.log.types import AppendOrigin
 
 if TYPE_CHECKING:
@@ -458,13 +462,12 @@ def scan_batches(segment: LogSegment) -> Iterator[tuple[BatchHeader, memoryview,
     chunk, chunk_start = memoryview(b""), 0
     while position < size:
         at = position - chunk_start
-        if at + BATCH_OVERHEAD_BYTES > len(chunk) and chunk_start + len(chunk) < size:
+        if at + HEADER_SIZE > len(chunk) and chunk_start + len(chunk) < size:
             chunk, chunk_start, at = memoryview(file.read(position, _CHUNK_BYTES)), position, 0
-        if at + BATCH_OVERHEAD_BYTES > len(chunk):
+        if at + HEADER_SIZE > len(chunk):
             yield _NO_HEADER, chunk[at:], "it ends within a batch header"
             return
-        fields = HEADER.unpack_from(chunk, at)
-        header = BatchHeader(position, fields[0], fields[1] + 12, *fields[2:])
+        header = header_of(HEADER.unpack_from(chunk, at), position)
         if header.size > len(chunk) - at and position + header.size <= size:
             chunk_start, at = position, 0
             chunk = memoryview(file.read(position, max(header.size, _CHUNK_BYTES)))
@@ -480,13 +483,13 @@ _NO_HEADER = BatchHeader(0, -1, 0, -1, -1, 0, 0, 0, -1, -1, -1, -1, -1, 0)
 
 
 def _why_bad(segment: LogSegment, header: BatchHeader, data: memoryview) -> str:
-    if header.size < BATCH_OVERHEAD_BYTES:
+    if header.size < HEADER_SIZE:
         return f"a batch of {header.size} bytes is smaller than its header"
     if len(data) < header.size:
         return f"the file ends within a batch of {header.size} bytes"
     if header.magic != 2:
         return f"magic {header.magic} instead of 2"
-    if crc32c(data[21:]) != header.crc:
+    if crc32c(data[ATTRIBUTES_POSITION:]) != header.crc:
         return f"the checksum of the batch at offset {header.base_offset} is wrong"
     relative = header.base_offset - segment.base_offset
     if relative < 0 or header.last_offset_delta < 0:

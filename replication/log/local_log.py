@@ -14,9 +14,18 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.records import (
+    BASE_OFFSET,
+    HEADER,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA,
+    LENGTH,
+    LOG_OVERHEAD,
+    OFFSET_AND_LENGTH,
+)
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.log_store import PartitionFault
-from kwire.replication.log.segment import HEADER, OFFSET_AND_LENGTH, LogSegment
+from kwire.replication.log.segment import LogSegment
 from kwire.replication.log.types import FetchedData
 
 if TYPE_CHECKING:
@@ -175,13 +184,13 @@ class LocalLog:
             available, next_offset = self.position_of(segment, end_offset) - position, end_offset
         if available <= 0:
             return FetchedData(b"", offset, offset)
-        data = segment.file.read(position, min(max(max_bytes, 12), available))
+        data = segment.file.read(position, min(max(max_bytes, LOG_OVERHEAD), available))
         first_offset, length = OFFSET_AND_LENGTH.unpack_from(data)
-        if length + 12 > max_bytes:
+        if length + LOG_OVERHEAD > max_bytes:
             if not min_one_batch:
                 return FetchedData(b"", offset, offset, True)
-            data = segment.file.read(position, length + 12)
-            next_offset = first_offset + HEADER.unpack_from(data)[6] + 1
+            data = segment.file.read(position, length + LOG_OVERHEAD)
+            next_offset = first_offset + HEADER.unpack_from(data)[LAST_OFFSET_DELTA] + 1
             self.remember_position(next_offset, segment, position + len(data))
             return FetchedData(data, first_offset, next_offset)
         if len(data) == available:
@@ -312,12 +321,12 @@ def _last_whole_batch(data: bytes, segment: LogSegment, position: int) -> tuple[
     size = len(data)
     at = 0
     if size > _JUMP_BYTES:
-        at = max(segment.offset_index.position_before(position + size - 61) - position, 0)
+        at = max(segment.offset_index.position_before(position + size - HEADER_SIZE) - position, 0)
     last, unpack_from = at, OFFSET_AND_LENGTH.unpack_from
-    while size - at >= 61:
-        end = at + 12 + unpack_from(data, at)[1]
+    while size - at >= HEADER_SIZE:
+        end = at + LOG_OVERHEAD + unpack_from(data, at)[LENGTH]
         if end > size:
-            return at, unpack_from(data, at)[0]
+            return at, unpack_from(data, at)[BASE_OFFSET]
         last, at = at, end
     fields = HEADER.unpack_from(data, last)
-    return at, fields[0] + fields[6] + 1
+    return at, fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA] + 1

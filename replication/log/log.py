@@ -19,14 +19,39 @@ from typing import TYPE_CHECKING
 
 from fastcrc.crc32 import iscsi as crc32c
 
+from kwire.protocol.compression import LAST_CODEC_ID
 from kwire.protocol.errors import ErrorCode, KafkaError
-from kwire.protocol.records import BatchHeader
+from kwire.protocol.records import (
+    ATTRIBUTES,
+    ATTRIBUTES_POSITION,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    COUNT,
+    CRC,
+    HEADER,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA,
+    LENGTH,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
+    header_of,
+)
 from kwire.replication.core.log_config import LogConfig
-from kwire.replication.log.indexes import AbortedTxn
+from kwire.replication.log.indexes import (
+    OFFSET_INDEX_ENTRY_BYTES,
+    TIME_INDEX_ENTRY_BYTES,
+    AbortedTxn,
+)
 from kwire.replication.log.leader_epochs import LeaderEpochCache
 from kwire.replication.log.local_log import LocalLog
 from kwire.replication.log.producer_state import ProducerStateManager
-from kwire.replication.log.segment import HEADER, LogSegment, file_name
+from kwire.replication.log.segment import LogSegment, file_name
 from kwire.replication.log.types import (
     AppendOrigin,
     FetchedData,
@@ -36,7 +61,7 @@ from kwire.replication.log.types import (
 )
 
 if TYPE_CHECKING:
-    from kwire.protocol.records import ControlMarker
+    from kwire.protocol.records import BatchHeader, ControlMarker
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.log_store import LogStore
     from kwire.replication.core.outbox import Buffer
@@ -51,10 +76,30 @@ __all__ = [
     "UnexpectedAppendOffset",
 ]
 
-_PREFIX = Struct(">qii")
-_new_header = tuple.__new__  # BatchHeader's own __new__ takes twice as long
+_STAMP = Struct(">qii")
+"""Base offset, length, leader epoch: what stands before the magic, outside the checksum."""
 _INT32_MAX = 0x7FFFFFFF
 _INT64_MAX = 0x7FFFFFFFFFFFFFFF
+
+
+def _single_batch(records: Buffer) -> tuple[memoryview, tuple[int, ...]]:
+    """The one batch of a request and the fields of its header. KafkaError as validation.single_batch."""
+    view = records if type(records) is memoryview else memoryview(records)
+    try:
+        fields = HEADER.unpack_from(view)
+    except StructError:
+        fields = None
+    if (
+        fields is None
+        or fields[LENGTH] + LOG_OVERHEAD != len(view)
+        or fields[MAGIC] != 2
+        or fields[LENGTH] < HEADER_SIZE - LOG_OVERHEAD
+    ):
+        from kwire.replication.log.validation import single_batch
+
+        view = single_batch(view)
+        fields = HEADER.unpack_from(view)
+    return view, fields
 
 
 class Log(LocalLog):
@@ -138,77 +183,89 @@ class Log(LocalLog):
         `record_errors`, compression), RECORD_LIST_TOO_LARGE, what ProducerStateManager refuses. Source:
         UnifiedLog.append.
         """
-        view = records if type(records) is memoryview else memoryview(records)
+        view, fields = _single_batch(records)
+        self._check_header(view, fields, origin)
+        append_time_ms = -1
+        if self._needs_validation(fields, origin):
+            view, append_time_ms = self._validated(view, origin)
+            fields = HEADER.unpack_from(view)
         try:
-            fields = HEADER.unpack_from(view)
-        except StructError:
-            fields = None
-        if fields is None or fields[1] + 12 != len(view) or fields[3] != 2 or fields[1] < 49:
-            from kwire.replication.log.validation import single_batch
+            return self._append_stamped(view, fields, leader_epoch, origin, append_time_ms)
+        except OSError as error:
+            raise self.storage_error("append to", error) from error
 
-            view = single_batch(view)
-            fields = HEADER.unpack_from(view)
-        size, config = fields[1] + 12, self._config
-        from_client = origin is AppendOrigin.CLIENT
-        if from_client and fields[0] != 0:
+    def _check_header(
+        self, view: memoryview, fields: tuple[int, ...], origin: AppendOrigin
+    ) -> None:
+        """Refuses a batch that its header and its checksum condemn (UnifiedLog.analyzeAndValidateRecords)."""
+        base_offset = fields[BASE_OFFSET]
+        if base_offset != 0 and origin is AppendOrigin.CLIENT:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD,
-                f"The baseOffset of the record batch in the append to {self.name} should be 0, but it is {fields[0]}",
+                f"The baseOffset of the record batch in the append to {self.name} should be 0, but it is {base_offset}",
             )
-        if size > config.max_message_bytes:
-            raise self._too_large(size)
-        if crc32c(view[21:]) != fields[4]:
+        if fields[LENGTH] + LOG_OVERHEAD > self._config.max_message_bytes:
+            raise self._too_large(fields[LENGTH] + LOG_OVERHEAD)
+        if crc32c(view[ATTRIBUTES_POSITION:]) != fields[CRC]:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE,
-                f"Record is corrupt (stored crc = {fields[4]}) in topic partition {self.name}.",
+                f"Record is corrupt (stored crc = {fields[CRC]}) in topic partition {self.name}.",
             )
-        wall_ms, append_time_ms = self.clock.wall_ms, -1
-        if (
-            self._validates_records  # compacted, LogAppendTime, recompressed or with a lower bound of time
-            or fields[5] & 0x28  # claims LogAppendTime or control
-            or fields[8] - wall_ms > config.message_timestamp_after_max_ms
-            or (
-                from_client
-                and (
-                    fields[6] < 0
-                    or fields[12] != fields[6] + 1
-                    or fields[5] & 7 > 4
-                    or (fields[9] >= 0 and fields[11] < 0)
-                )
-            )
-        ):
-            from kwire.replication.log.validation import validate
 
-            view, append_time_ms = validate(view, config, wall_ms, origin, self.name)
-            fields = HEADER.unpack_from(view)
-            if (size := fields[1] + 12) > config.max_message_bytes:
-                raise self._too_large(size)
-        if size > config.segment_bytes:
+    def _needs_validation(self, fields: tuple[int, ...], origin: AppendOrigin) -> bool:
+        """Whether LogValidator may refuse or change the batch: Kafka lets it look at every one.
+
+        A header that breaks no rule is believed where the topic asks for nothing of the records (validation.py).
+        """
+        attributes, newest_ms = fields[ATTRIBUTES], self.clock.wall_ms
+        if (
+            self._validates_records
+            or attributes & (LOG_APPEND_TIME_FLAG | CONTROL_FLAG)
+            or fields[MAX_TIMESTAMP] - newest_ms > self._config.message_timestamp_after_max_ms
+        ):
+            return True
+        return origin is AppendOrigin.CLIENT and (  # brokers' own batches are as they must be
+            fields[LAST_OFFSET_DELTA] < 0
+            or fields[COUNT] != fields[LAST_OFFSET_DELTA] + 1
+            or attributes & COMPRESSION_MASK > LAST_CODEC_ID
+            or (fields[PRODUCER_ID] >= 0 and fields[BASE_SEQUENCE] < 0)
+        )
+
+    def _validated(self, view: memoryview, origin: AppendOrigin) -> tuple[memoryview, int]:
+        """The batch as LogValidator leaves it, and the log append time or -1. KafkaError as validation.validate."""
+        from kwire.replication.log.validation import validate
+
+        view, append_time_ms = validate(view, self._config, self.clock.wall_ms, origin, self.name)
+        if len(view) > self._config.max_message_bytes:  # recompressed, it may be larger
+            raise self._too_large(len(view))
+        return view, append_time_ms
+
+    def _append_stamped(
+        self,
+        view: memoryview,
+        fields: tuple[int, ...],
+        leader_epoch: int,
+        origin: AppendOrigin,
+        append_time_ms: int,
+    ) -> LogAppendInfo:
+        """Gives a batch that may be appended its offset and its epoch, and writes it; its bytes are not copied."""
+        size, base_offset = fields[LENGTH] + LOG_OVERHEAD, self.log_end_offset
+        if size > self._config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"Message batch size is {size} bytes in append to partition {self.name}, "
-                f"which exceeds the maximum configured segment size of {config.segment_bytes}.",
+                f"which exceeds the maximum configured segment size of {self._config.segment_bytes}.",
             )
-        base_offset = self.log_end_offset
-        try:
-            if leader_epoch != self._appended_epoch:
-                if self._topic_id_unflushed:
-                    self.flush_topic_id()
-                self.leader_epochs.assign(leader_epoch, base_offset)
-                self._appended_epoch = leader_epoch
-            parts: list[Buffer] = [
-                _PREFIX.pack(base_offset, fields[1], leader_epoch),
-                view[16:],
-            ]
-            if fields[9] >= 0:
-                return self._append_of_producer(
-                    parts, view, fields, base_offset, origin, append_time_ms
-                )
-            last_offset = base_offset + fields[6]
-            self._write(parts, size, base_offset, last_offset, fields[8])
-        except OSError as error:
-            raise self.storage_error("append to", error) from error
-        if self._unflushed_messages >= config.flush_messages:
+        if leader_epoch != self._appended_epoch:
+            self._enter_epoch(leader_epoch, base_offset)
+        stamp = _STAMP.pack(base_offset, fields[LENGTH], leader_epoch)
+        parts: list[Buffer] = [stamp, view[MAGIC_POSITION:]]
+        if fields[PRODUCER_ID] >= 0:
+            header = header_of((base_offset, *fields[1:]))
+            return self._append_of_producer(parts, view, header, origin, append_time_ms)
+        last_offset = base_offset + fields[LAST_OFFSET_DELTA]
+        self._write(parts, size, base_offset, last_offset, fields[MAX_TIMESTAMP])
+        if self._unflushed_messages >= self._config.flush_messages:
             self.flush()
         return LogAppendInfo(
             base_offset, last_offset, append_time_ms, self.log_start_offset, False, size
@@ -240,21 +297,22 @@ class Log(LocalLog):
         return LogAppendInfo(first_offset, last_offset, -1, self.log_start_offset, False, size)
 
     def _append_replicated(self, view: memoryview, header: BatchHeader) -> None:
-        epoch, base_offset = header.partition_leader_epoch, header.base_offset
-        if epoch != self._appended_epoch:
-            if self._topic_id_unflushed:
-                self.flush_topic_id()
-            if epoch >= 0:
-                self.leader_epochs.assign(epoch, base_offset)
-            self._appended_epoch = epoch
-        part = view[header.position : header.position + header.size]
+        if header.partition_leader_epoch != self._appended_epoch:
+            self._enter_epoch(header.partition_leader_epoch, header.base_offset)
+        part = view[header.position : header.end]
         if header.producer_id >= 0:
-            fields = HEADER.unpack_from(part)
-            self._append_of_producer(
-                [part], part, fields, base_offset, AppendOrigin.REPLICATION, -1
-            )
+            self._append_of_producer([part], part, header, AppendOrigin.REPLICATION, -1)
         else:
-            self._write([part], header.size, base_offset, header.last_offset, header.max_timestamp)
+            last_offset = header.last_offset
+            self._write([part], header.size, header.base_offset, last_offset, header.max_timestamp)
+
+    def _enter_epoch(self, epoch: int, base_offset: int) -> None:
+        """Before the first batch of an epoch: what must be durable before it is (KIP-101). OSError."""
+        if self._topic_id_unflushed:
+            self.flush_topic_id()
+        if epoch >= 0:  # -1: a batch that was written before there were epochs
+            self.leader_epochs.assign(epoch, base_offset)
+        self._appended_epoch = epoch
 
     def _write(
         self,
@@ -265,8 +323,9 @@ class Log(LocalLog):
         max_timestamp: int,
     ) -> LogSegment:
         """Rolls when it is time, writes one batch, moves the log end. OSError: nothing was written."""
-        config, segment = self.config, self.active
+        config, segment = self._config, self.active
         first = segment._first_timestamp
+        # Kafka asks shouldRoll before every append; here that is called when one of its reasons may hold.
         if (
             segment.size + size > config.segment_bytes
             or last_offset - segment.base_offset > _INT32_MAX
@@ -274,7 +333,7 @@ class Log(LocalLog):
             or max_timestamp - first > config.segment_ms
             or first < 0
             or config.segment_jitter_ms
-            or segment.offset_index.count + 1 >= config.segment_index_bytes // 12
+            or segment.index_entries + 1 >= config.segment_index_bytes // TIME_INDEX_ENTRY_BYTES
         ) and self._should_roll(segment, size, last_offset, max_timestamp):
             segment = self._roll(base_offset)
         segment.append(parts, size, last_offset, max_timestamp, config.index_interval_bytes)
@@ -286,44 +345,35 @@ class Log(LocalLog):
         self,
         parts: list[Buffer],
         view: memoryview,
-        fields: tuple[int, ...],
-        base_offset: int,
+        header: BatchHeader,
         origin: AppendOrigin,
         append_time_ms: int,
     ) -> LogAppendInfo:
-        """An idempotent or transactional batch, or a transaction marker: sequences first, the transaction after."""
-        header = _new_header(BatchHeader, (0, base_offset, fields[1] + 12, *fields[2:]))
+        """An idempotent or transactional batch, or a transaction marker: sequences first, the transaction after.
+
+        `view` begins with the batch, `header` has its offset in this log.
+        """
+        base_offset, last_offset = header.base_offset, header.last_offset
         marker: ControlMarker | None = None
-        if fields[5] & 0x20:
+        if header.attributes & CONTROL_FLAG:
             from kwire.replication.log.loader import marker_of
 
             marker = marker_of(view, header)
         producer_state = self.producer_state
         duplicate = producer_state.check(header, origin, marker)
-        if duplicate is not None:
-            return LogAppendInfo(
-                duplicate.first_offset,
-                duplicate.last_offset,
-                duplicate.timestamp,
-                self.log_start_offset,
-                True,
-                0,
-            )
-        segment = self._write(
-            parts, header.size, base_offset, header.last_offset, header.max_timestamp
-        )
+        if duplicate is not None:  # answered as it was the first time; nothing is written
+            first_offset, last_offset = duplicate.first_offset, duplicate.last_offset
+            start_offset, appended_ms = self.log_start_offset, duplicate.timestamp
+            return LogAppendInfo(first_offset, last_offset, appended_ms, start_offset, True, 0)
+        size = header.size
+        segment = self._write(parts, size, base_offset, last_offset, header.max_timestamp)
         completed = producer_state.append(header, base_offset, origin, marker)
         if completed is not None:
             segment.note_completed(completed, producer_state)
         if origin is not AppendOrigin.REPLICATION:
             self._flush_if_due()
         return LogAppendInfo(
-            base_offset,
-            header.last_offset,
-            append_time_ms,
-            self.log_start_offset,
-            False,
-            header.size,
+            base_offset, last_offset, append_time_ms, self.log_start_offset, False, size
         )
 
     def _flush_if_due(self) -> None:
@@ -336,16 +386,16 @@ class Log(LocalLog):
         """LogSegment.shouldRoll: size, age by the first batch's timestamp, a full index, an offset that does not
         fit.
         """
-        config = self.config
+        config = self._config
         if not segment.size:
             return last_offset - segment.base_offset > _INT32_MAX
         roll_ms = config.segment_ms - segment.jitter_ms(config, self.name)
-        index_entries_max = config.segment_index_bytes // 8
+        index_entries_max = config.segment_index_bytes // OFFSET_INDEX_ENTRY_BYTES
         return (
             segment.size > config.segment_bytes - size
             or segment.waited_for_roll_ms(max_timestamp, self.clock.wall_ms) > roll_ms
             or segment.offset_index.count >= index_entries_max
-            or segment.time_index.count >= config.segment_index_bytes // 12 - 1
+            or segment.time_index.count >= config.segment_index_bytes // TIME_INDEX_ENTRY_BYTES - 1
             or last_offset - segment.base_offset > _INT32_MAX
         )
 

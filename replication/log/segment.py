@@ -10,12 +10,19 @@ increase; every index entry points at the start of a batch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from fastcrc.crc32 import iscsi as crc32c
 
-from kwire.protocol.records import BatchHeader
+from kwire.protocol.records import (
+    HEADER,
+    HEADER_SIZE,
+    LENGTH,
+    LOG_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    header_of,
+)
 from kwire.replication.core.log_store import LogFile, LogStore
 from kwire.replication.core.outbox import Buffer
 from kwire.replication.log.indexes import AbortedTxn, OffsetIndex, TimeIndex, TransactionIndex
@@ -24,11 +31,6 @@ if TYPE_CHECKING:
     from kwire.replication.core.log_config import LogConfig
     from kwire.replication.log.producer_state import CompletedTxn, ProducerStateManager
 
-BATCH_OVERHEAD_BYTES = 61
-HEADER = Struct(">qiibIhiqqqhii")
-"""baseOffset length partitionLeaderEpoch magic crc attributes lastOffsetDelta baseTimestamp maxTimestamp producerId
-producerEpoch baseSequence count"""
-OFFSET_AND_LENGTH = Struct(">qi")
 _READ_AHEAD_BYTES = 8192
 NO_TIMESTAMP = -1
 
@@ -45,7 +47,10 @@ def base_offset_of(name: str) -> int | None:
 
 
 class LogSegment:
-    """A segment. `max_timestamp` and `first_timestamp` of a segment that was on disk are read when first asked for."""
+    """A segment. `max_timestamp` and `first_timestamp` of a segment that was on disk are read when first asked for.
+
+    `index_entries`: how many the offset index of an active segment has, for an append to look at without a call.
+    """
 
     __slots__ = (
         "_file",
@@ -56,7 +61,7 @@ class LogSegment:
         "bytes_since_index",
         "created_ms",
         "directory",
-        "index_full",
+        "index_entries",
         "offset_index",
         "path",
         "size",
@@ -79,7 +84,7 @@ class LogSegment:
         self.txn_index = TransactionIndex(store, f"{name}.txnindex{suffix}")
         self.size = 0
         self.bytes_since_index = 0
-        self.index_full = False
+        self.index_entries = 0
         self._file: LogFile | None = None
         self._first_timestamp: int | None = None
         self._max_timestamp: int | None = None
@@ -146,6 +151,7 @@ class LogSegment:
         self.time_index.maybe_append(
             max_timestamp, self._offset_of_max_timestamp - self.base_offset
         )
+        self.index_entries += 1
         self.bytes_since_index = 0
 
     def note_completed(self, completed: CompletedTxn, producers: ProducerStateManager) -> None:
@@ -215,18 +221,18 @@ class LogSegment:
         """
         limit = self.size if end is None else end
         file, chunk, chunk_start = self.file, b"", position
-        while position + BATCH_OVERHEAD_BYTES <= limit:
+        while position + HEADER_SIZE <= limit:
             at = position - chunk_start
-            if at + BATCH_OVERHEAD_BYTES > len(chunk):
+            if at + HEADER_SIZE > len(chunk):
                 chunk_start, at = position, 0
                 chunk = file.read(position, min(_READ_AHEAD_BYTES, limit - position))
-                if len(chunk) < BATCH_OVERHEAD_BYTES:
+                if len(chunk) < HEADER_SIZE:
                     return
             fields = HEADER.unpack_from(chunk, at)
-            size = fields[1] + 12
-            if size < BATCH_OVERHEAD_BYTES or position + size > limit or fields[3] != 2:
+            size = fields[LENGTH] + LOG_OVERHEAD
+            if size < HEADER_SIZE or position + size > limit or fields[MAGIC] != 2:
                 return
-            yield BatchHeader(position, fields[0], size, *fields[2:])
+            yield header_of(fields, position)
             position += size
 
     def find_batch(self, offset: int, end: int | None = None) -> BatchHeader | None:
@@ -258,6 +264,7 @@ class LogSegment:
         self._max_timestamp = NO_TIMESTAMP
         self._offset_of_max_timestamp = self.base_offset
         self._first_timestamp = None
+        self.index_entries = 0
         self.bytes_since_index = 0
 
     def index_recovered(self, batch: BatchHeader, index_interval_bytes: int) -> None:
@@ -279,6 +286,7 @@ class LogSegment:
         self.offset_index.truncate_to(relative, 0)
         self.time_index.truncate_to(relative, 1)
         self.txn_index.truncate_to(offset)
+        self.index_entries = self.offset_index.count
         if batch is None:
             return 0
         return self.cut(batch.position)
@@ -305,6 +313,7 @@ class LogSegment:
                 largest = batch.max_timestamp
                 self._offset_of_max_timestamp = batch.last_offset
         self._max_timestamp = largest
+        self.index_entries = self.offset_index.count
         self.bytes_since_index = self.size - position
         return batch
 

@@ -13,7 +13,11 @@ from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.record_validation import validate_header, validate_records
 from kwire.protocol.records import (
     CREATE_TIME,
+    HEADER_SIZE,
     LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    OFFSET_AND_LENGTH,
     BatchHeader,
     build_batch,
     check_crc,
@@ -24,7 +28,6 @@ from kwire.protocol.records import (
     restamp,
 )
 from kwire.replication.core.log_config import LogConfig
-from kwire.replication.log.segment import BATCH_OVERHEAD_BYTES, OFFSET_AND_LENGTH
 from kwire.replication.log.types import AppendOrigin, UnexpectedAppendOffset
 
 _INT64_MAX = 0x7FFFFFFFFFFFFFFF
@@ -44,7 +47,7 @@ def single_batch(view: memoryview) -> memoryview:
             ErrorCode.INVALID_RECORD,
             "Produce requests must have at least one record batch per partition",
         )
-    if view[16] != 2:
+    if view[MAGIC_POSITION] != 2:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
             "Produce requests are only allowed to contain record batches with magic version 2",
@@ -54,11 +57,11 @@ def single_batch(view: memoryview) -> memoryview:
             ErrorCode.INVALID_RECORD,
             "Produce requests are only allowed to contain exactly one record batch per partition",
         )
-    if size < BATCH_OVERHEAD_BYTES:
+    if size < HEADER_SIZE:
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE,
             f"Record batch is corrupt (the size {size} is smaller than the minimum allowed overhead"
-            f" {BATCH_OVERHEAD_BYTES})",
+            f" {HEADER_SIZE})",
         )
     return view[:size]
 
@@ -66,7 +69,7 @@ def single_batch(view: memoryview) -> memoryview:
 def _whole_batch(view: memoryview, position: int) -> int:
     """Size of the batch at `position`; 0 when what is there is not a whole one."""
     remaining = len(view) - position
-    if remaining < 17:
+    if remaining <= MAGIC_POSITION:
         return 0
     length = OFFSET_AND_LENGTH.unpack_from(view, position)[1]
     if length < _MESSAGE_SET_MIN_BYTES:
@@ -74,12 +77,12 @@ def _whole_batch(view: memoryview, position: int) -> int:
             ErrorCode.CORRUPT_MESSAGE,
             f"Record size {length} is less than the minimum record overhead ({_MESSAGE_SET_MIN_BYTES})",
         )
-    magic = view[position + 16]
-    if length + 12 > remaining:
+    magic = view[position + MAGIC_POSITION]
+    if length + LOG_OVERHEAD > remaining:
         return 0
     if magic > 2:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
-    return int(length) + 12
+    return int(length) + LOG_OVERHEAD
 
 
 def validate(
