@@ -267,8 +267,16 @@ _FAMILY_OF = {key: family for family, keys in _FAMILIES.items() for key in keys}
 _NEVER = 0x8000
 _CONTROLLED_SHUTDOWN, _API_VERSIONS = 7, 18  # plain numbers: looked at for every request
 
-_first_flexible: dict[int, int] = {}
-"""By key, of those loaded: the first flexible version, or _NEVER."""
+
+class _FirstFlexible(dict[int, int]):
+    """By key: the first flexible version, or _NEVER. An API is loaded when it is first looked up."""
+
+    def __missing__(self, key: int) -> int:
+        _load(key)
+        return self[key]
+
+
+_first_flexible = _FirstFlexible()
 _request_classes: dict[int, type[Message]] = {}
 _response_classes: dict[int, type[Message]] = {}
 
@@ -324,18 +332,14 @@ def response_class(key: int) -> type[Message]:
 
 def request_header_version(key: int, version: int) -> int:
     """Also of a version that does not exist, as Kafka reckons it: those after the last are flexible like it."""
-    first_flexible = _first_flexible.get(key)
-    if first_flexible is None:
-        _load(key)
-        first_flexible = _first_flexible[key]
-    if version >= first_flexible:
+    if version >= _first_flexible[key]:
         return 2
     return 0 if key == _CONTROLLED_SHUTDOWN and version == 0 else 1
 
 
 def response_header_version(key: int, version: int) -> int:
     """0, or 1 with tagged fields in flexible versions; always 0 for ApiVersions."""
-    return 1 if key != _API_VERSIONS and request_header_version(key, version) == 2 else 0
+    return 1 if version >= _first_flexible[key] and key != _API_VERSIONS else 0
 
 
 def parse_request_header(frame: Buffer) -> RequestHeader:
@@ -380,7 +384,8 @@ def encode_request(
         if header_version == 2:
             header += b"\0"
     size = 8 + len(header) + sum(map(len, parts))
-    return _put_before(_REQUEST.pack(size, key, version, correlation_id) + header, parts)
+    parts[0] = _REQUEST.pack(size, key, version, correlation_id) + header + parts[0]
+    return parts
 
 
 def encode_response(key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
@@ -388,8 +393,12 @@ def encode_response(key: int, version: int, correlation_id: int, message: Messag
     parts = message.encode_parts(version)
     size = 4 + sum(map(len, parts))
     if response_header_version(key, version):
-        return _put_before(_RESPONSE.pack(size + 1, correlation_id) + b"\0", parts)
-    return _put_before(_RESPONSE.pack(size, correlation_id), parts)
+        header = _RESPONSE.pack(size + 1, correlation_id) + b"\0"
+    else:
+        header = _RESPONSE.pack(size, correlation_id)
+    # The first part is never records (every message with records begins with other fields), so this copies little.
+    parts[0] = header + parts[0]
+    return parts
 
 
 def parse_response(key: int, version: int, frame: Buffer) -> tuple[int, Message]:
@@ -403,12 +412,6 @@ def parse_response(key: int, version: int, frame: Buffer) -> tuple[int, Message]
 
         position = read_tags(frame, position)[1]
     return correlation_id, response_class(key).decode_from(frame, position, version)[0]
-
-
-def _put_before(prefix: bytes, parts: list[Buffer]) -> list[Buffer]:
-    # The first part is never records (every message with records begins with other fields), so this copies little.
-    parts[0] = prefix + parts[0]
-    return parts
 
 
 def _load(key: int) -> None:

@@ -175,8 +175,8 @@ class StructType(type):
             message.flexible = parse_versions(flexible)
             message.record_type = record_type
             message.former = former
-            message._decoders = {}
-            message._encoders = {}
+            message._decoders = _Compiled(message._decoder)
+            message._encoders = _Compiled(message._encoder)
         return cls
 
     @property
@@ -189,6 +189,19 @@ class StructType(type):
         if cls._shared_default is None:
             cls._shared_default = _frozen(cls)
         return cls._shared_default
+
+
+class _Compiled(dict[int, "Callable[..., Any]"]):
+    """A message's decoders or encoders by version, each made when it is first looked up."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[int], Callable[..., Any]]) -> None:
+        self._make = make
+
+    def __missing__(self, version: int) -> Callable[..., Any]:
+        function = self[version] = self._make(version)
+        return function
 
 
 class Struct(metaclass=StructType):
@@ -246,40 +259,32 @@ class Message(Struct):
     @classmethod
     def decode(cls, data: Buffer, version: int) -> Self:
         """The message that the bytes begin with; what follows it is ignored, as Kafka does. Raises MalformedMessage."""
-        decoder = cls._decoders.get(version)
-        if decoder is None:
-            decoder = cls._decoder(version)
-        message: Self = decoder(data, 0)[0]
+        message: Self = cls._decoders[version](data, 0)[0]
         return message
 
     @classmethod
     def decode_from(cls, data: Buffer, position: int, version: int) -> tuple[Self, int]:
         """Like `decode`, from a position on; also returns the position after the message."""
-        decoder = cls._decoders.get(version)
-        if decoder is None:
-            decoder = cls._decoder(version)
-        return decoder(data, position)
+        return cls._decoders[version](data, position)
+
+    @classmethod
+    def decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Self, int]]:
+        """The function that `decode_from` calls, for callers that decode many messages of one version."""
+        return cls._decoders[version]
 
     def encode(self, version: int) -> bytes:
         """The message's bytes. KafkaError: UNSUPPORTED_VERSION where the version cannot carry a value that is set,
         INVALID_REQUEST for a null, a number or a length that the wire has no room for."""
         pieces: list[Buffer] = []
-        self.encode_into(version, pieces, [])
+        self._encoders[version](self, pieces, [])
         return b"".join(pieces)
 
     def encode_parts(self, version: int) -> list[Buffer]:
         """The message's bytes in several parts: records are parts of their own and are not copied."""
         pieces: list[Buffer] = []
-        records: list[int] = []
-        self.encode_into(version, pieces, records)
-        return join_pieces(pieces, records)
-
-    def encode_into(self, version: int, pieces: list[Buffer], records: list[int]) -> None:
-        """Append the message's bytes to `pieces`, and to `records` the indexes of the pieces that are records."""
-        encoder = self._encoders.get(version)
-        if encoder is None:
-            encoder = self._encoder(version)
-        encoder(self, pieces, records)
+        records: list[int] = []  # which of the pieces are
+        self._encoders[version](self, pieces, records)
+        return _joined(pieces, records) if records else [b"".join(pieces)]
 
     @classmethod
     def _decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
@@ -288,8 +293,7 @@ class Message(Struct):
             raise MalformedMessage(f"{cls.__name__} has versions {first}-{last}, not {version}")
         from kwire.protocol.language.compiler import compile_decoder
 
-        cls._decoders[version] = compile_decoder(cls, version)
-        return cls._decoders[version]
+        return compile_decoder(cls, version)  # type: ignore[no-any-return]
 
     @classmethod
     def _encoder(cls, version: int) -> Callable[[Any, list[Buffer], list[int]], None]:
@@ -301,14 +305,11 @@ class Message(Struct):
             )
         from kwire.protocol.language.compiler import compile_encoder
 
-        cls._encoders[version] = compile_encoder(cls, version)
-        return cls._encoders[version]
+        return compile_encoder(cls, version)  # type: ignore[no-any-return]
 
 
-def join_pieces(pieces: list[Buffer], records: list[int]) -> list[Buffer]:
+def _joined(pieces: list[Buffer], records: list[int]) -> list[Buffer]:
     """Join all but the records: as few parts as can be, none of them a copy of records."""
-    if not records:
-        return [b"".join(pieces)]
     parts: list[Buffer] = []
     start = 0
     for index in records:
