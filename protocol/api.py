@@ -279,6 +279,7 @@ class _FirstFlexible(dict[int, int]):
 _first_flexible = _FirstFlexible()
 _request_classes: dict[int, type[Message]] = {}
 _response_classes: dict[int, type[Message]] = {}
+_keys: dict[type[Message], ApiKey] = {}
 
 _PREFIX = Layout(">hhi")
 _ID_LENGTH = Layout(">h")
@@ -327,6 +328,16 @@ def response_class(key: int) -> type[Message]:
     if found is None:
         _load(key)
         found = _response_classes[key]
+    return found
+
+
+def key_of(message: Message) -> ApiKey:
+    """The API of a request or a response. KeyError for any other message."""
+    kind = type(message)
+    found = _keys.get(kind)
+    if found is None:
+        name = kind.__name__.removesuffix("Request").removesuffix("Response")
+        found = _keys[kind] = {key.api_name: key for key in ApiKey}[name]
     return found
 
 

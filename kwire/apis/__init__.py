@@ -1,11 +1,14 @@
-"""THE table of APIs: what kwire serves, in which versions, and where the handler is.
+"""THE table of APIs: what a broker serves, in which versions, and where the handler is.
 
-ApiVersions answers from it, dispatch and `--as-version` read it, docs/compatibility.md is printed from it
-(`python -m kwire.apis.compatibility`). A handler's module is imported at the first request for one of its APIs.
-Ranges are the union of what Kafka 3.9 and 4.4 serve, as far as kwire implements it. Produce starts at 0 as in Kafka
-4.x's own answer (KAFKA-18659: librdkafka before 2.9 ties features to Produce versions 0-2).
+ApiVersions answers from it, dispatch and `--as-version` read it, docs/compatibility.md is printed
+from it (`python -m kwire.apis.compatibility`). A handler's module is imported at the first request
+for one of its APIs. The rows of APIs that the controller answers are made from the controller's own
+table (`replication/controller/table.py`). Ranges are the union of what Kafka 3.9 and 4.4 serve, as
+far as kwire implements it. Produce starts at 0 as in Kafka 4.x's own answer (KAFKA-18659: librdkafka
+before 2.9 ties features to Produce versions 0-2).
 
-To add an API: its definition in protocol/schemas/, a function in the module of its family, one line here.
+To add an API that a broker answers: its definition in protocol/schemas/, a function in the module of
+its family, one line here.
 """
 
 from __future__ import annotations
@@ -13,30 +16,44 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kwire.protocol.api import ApiKey
+from kwire.replication.controller.table import TABLE as CONTROLLER_TABLE
+from kwire.replication.controller.table import AskedBy
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kwire.apis.context import RequestContext
+    from kwire.replication.controller.table import ControllerApi
 
     # Any: each handler knows the message of its API.
     Handler = Callable[[RequestContext, Any], None]
 
 
 class Api:
-    """One line of the table: `key` and `name` are Kafka's, `min_version` to `max_version` is what is served."""
+    """One line of the table: what is served of an API, and by which function."""
 
-    __slots__ = ("_handler", "function", "key", "max_version", "min_version", "module", "name")
+    __slots__ = ("_handler", "function", "key", "max_version", "min_version", "module")
 
     def __init__(
-        self, key: int, name: str, module: str, function: str, min_version: int, max_version: int
+        self,
+        key: ApiKey,
+        module: str,
+        function: str,
+        min_version: int,
+        max_version: int,
     ) -> None:
         self.key = key
-        self.name = name
         self.module = module
         self.function = function
         self.min_version = min_version
         self.max_version = max_version
         self._handler: Handler | None = None
+
+    @property
+    def name(self) -> str:
+        """The name in Kafka's documentation."""
+        return self.key.api_name
 
     @property
     def handler(self) -> Handler:
@@ -47,67 +64,80 @@ class Api:
         assert self._handler is not None
         return self._handler
 
+    def handled_by(self, handler: Handler) -> Api:
+        """The same versions, answered by another function: a controller's instead of a broker's."""
+        other = Api(self.key, self.module, "", self.min_version, self.max_version)
+        other._handler = handler
+        return other
+
     def __repr__(self) -> str:
-        return f"Api({self.key}, {self.name!r}, {self.min_version}-{self.max_version})"
+        return f"Api({self.name!r}, {self.min_version}-{self.max_version})"
 
 
-TABLE: tuple[Api, ...] = (
-    Api(0, "Produce", "produce", "handle_produce", 0, 13),
-    Api(1, "Fetch", "fetch", "handle_fetch", 0, 18),
-    Api(2, "ListOffsets", "offsets", "handle_list_offsets", 0, 11),
-    Api(3, "Metadata", "metadata", "handle_metadata", 0, 13),
-    Api(8, "OffsetCommit", "group_offsets", "handle_offset_commit", 0, 10),
-    Api(9, "OffsetFetch", "group_offsets", "handle_offset_fetch", 0, 10),
-    Api(10, "FindCoordinator", "groups", "handle_find_coordinator", 0, 6),
-    Api(11, "JoinGroup", "groups", "handle_join_group", 0, 9),
-    Api(12, "Heartbeat", "groups", "handle_heartbeat", 0, 4),
-    Api(13, "LeaveGroup", "groups", "handle_leave_group", 0, 5),
-    Api(14, "SyncGroup", "groups", "handle_sync_group", 0, 5),
-    Api(15, "DescribeGroups", "groups", "handle_describe_groups", 0, 6),
-    Api(16, "ListGroups", "groups", "handle_list_groups", 0, 5),
-    Api(18, "ApiVersions", "api_versions", "handle_api_versions", 0, 5),
-    Api(19, "CreateTopics", "topics", "handle_create_topics", 0, 7),
-    Api(20, "DeleteTopics", "topics", "handle_delete_topics", 0, 6),
-    Api(21, "DeleteRecords", "offsets", "handle_delete_records", 0, 2),
-    Api(22, "InitProducerId", "produce", "handle_init_producer_id", 0, 5),
-    Api(23, "OffsetForLeaderEpoch", "offsets", "handle_offset_for_leader_epoch", 0, 4),
-    Api(32, "DescribeConfigs", "configs", "handle_describe_configs", 0, 4),
-    Api(33, "AlterConfigs", "configs", "handle_alter_configs", 0, 2),
-    Api(34, "AlterReplicaLogDirs", "cluster", "handle_alter_replica_log_dirs", 0, 2),
-    Api(35, "DescribeLogDirs", "cluster", "handle_describe_log_dirs", 0, 5),
-    Api(37, "CreatePartitions", "topics", "handle_create_partitions", 0, 3),
-    Api(42, "DeleteGroups", "groups", "handle_delete_groups", 0, 3),
-    Api(43, "ElectLeaders", "elections", "handle_elect_leaders", 0, 2),
-    Api(44, "IncrementalAlterConfigs", "configs", "handle_incremental_alter_configs", 0, 1),
-    Api(
-        45,
-        "AlterPartitionReassignments",
-        "elections",
-        "handle_alter_partition_reassignments",
-        0,
-        1,
-    ),
-    Api(46, "ListPartitionReassignments", "elections", "handle_list_partition_reassignments", 0, 0),
-    Api(47, "OffsetDelete", "group_offsets", "handle_offset_delete", 0, 0),
-    Api(60, "DescribeCluster", "cluster", "handle_describe_cluster", 0, 2),
-    Api(61, "DescribeProducers", "offsets", "handle_describe_producers", 0, 0),
-    Api(64, "UnregisterBroker", "elections", "handle_unregister_broker", 0, 0),
-    Api(74, "ListConfigResources", "configs", "handle_list_config_resources", 0, 1),
-    Api(75, "DescribeTopicPartitions", "metadata", "handle_describe_topic_partitions", 0, 0),
+_OWN: tuple[Api, ...] = (
+    Api(ApiKey.PRODUCE, "produce", "handle_produce", 0, 13),
+    Api(ApiKey.FETCH, "fetch", "handle_fetch", 0, 18),
+    Api(ApiKey.LIST_OFFSETS, "offsets", "handle_list_offsets", 0, 11),
+    Api(ApiKey.METADATA, "metadata", "handle_metadata", 0, 13),
+    Api(ApiKey.OFFSET_COMMIT, "group_offsets", "handle_offset_commit", 0, 10),
+    Api(ApiKey.OFFSET_FETCH, "group_offsets", "handle_offset_fetch", 0, 10),
+    Api(ApiKey.FIND_COORDINATOR, "groups", "handle_find_coordinator", 0, 6),
+    Api(ApiKey.JOIN_GROUP, "groups", "handle_join_group", 0, 9),
+    Api(ApiKey.HEARTBEAT, "groups", "handle_heartbeat", 0, 4),
+    Api(ApiKey.LEAVE_GROUP, "groups", "handle_leave_group", 0, 5),
+    Api(ApiKey.SYNC_GROUP, "groups", "handle_sync_group", 0, 5),
+    Api(ApiKey.DESCRIBE_GROUPS, "groups", "handle_describe_groups", 0, 6),
+    Api(ApiKey.LIST_GROUPS, "groups", "handle_list_groups", 0, 5),
+    Api(ApiKey.API_VERSIONS, "api_versions", "handle_api_versions", 0, 5),
+    Api(ApiKey.DELETE_RECORDS, "offsets", "handle_delete_records", 0, 2),
+    Api(ApiKey.INIT_PRODUCER_ID, "produce", "handle_init_producer_id", 0, 5),
+    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "offsets", "handle_offset_for_leader_epoch", 0, 4),
+    Api(ApiKey.DESCRIBE_CONFIGS, "configs", "handle_describe_configs", 0, 4),
+    Api(ApiKey.ALTER_REPLICA_LOG_DIRS, "cluster", "handle_alter_replica_log_dirs", 0, 2),
+    Api(ApiKey.DESCRIBE_LOG_DIRS, "cluster", "handle_describe_log_dirs", 0, 5),
+    Api(ApiKey.DELETE_GROUPS, "groups", "handle_delete_groups", 0, 3),
+    Api(ApiKey.OFFSET_DELETE, "group_offsets", "handle_offset_delete", 0, 0),
+    Api(ApiKey.DESCRIBE_CLUSTER, "cluster", "handle_describe_cluster", 0, 2),
+    Api(ApiKey.DESCRIBE_PRODUCERS, "offsets", "handle_describe_producers", 0, 0),
+    Api(ApiKey.LIST_CONFIG_RESOURCES, "configs", "handle_list_config_resources", 0, 1),
 )
-"""In Kafka's order of keys. SaslHandshake (17) and SaslAuthenticate (36) will stand in module `sasl`."""
+"""What a broker answers by itself. SaslHandshake (17) and SaslAuthenticate (36) will stand in module `sasl`."""
+
+_SHARED = {
+    ApiKey.ALTER_CONFIGS: ("configs", "handle_alter_configs"),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ("configs", "handle_incremental_alter_configs"),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("metadata", "handle_describe_topic_partitions"),
+}
+"""What the controller answers together with the broker; all else in its table is forwarded as it is."""
+
+
+def _forwarded(row: ControllerApi) -> Api:
+    module, function = _SHARED.get(row.key, ("forwarding", "handle_forwarded"))
+    return Api(row.key, module, function, row.min_version, row.max_version)
+
+
+TABLE: tuple[Api, ...] = tuple(
+    sorted(
+        (
+            *_OWN,
+            *(_forwarded(row) for row in CONTROLLER_TABLE if row.asked_by is not AskedBy.BROKERS),
+        ),
+        key=lambda api: api.key,
+    )
+)
+"""In Kafka's order of keys."""
 
 CONTROL_PLANE: tuple[Api, ...] = (
-    Api(4, "LeaderAndIsr", "control_plane", "handle_leader_and_isr", 0, 7),
-    Api(5, "StopReplica", "control_plane", "handle_stop_replica", 0, 4),
-    Api(6, "UpdateMetadata", "control_plane", "handle_update_metadata", 0, 8),
-    Api(58, "Envelope", "control_plane", "handle_envelope", 0, 0),
+    Api(ApiKey.LEADER_AND_ISR, "control_plane", "handle_leader_and_isr", 0, 7),
+    Api(ApiKey.STOP_REPLICA, "control_plane", "handle_stop_replica", 0, 4),
+    Api(ApiKey.UPDATE_METADATA, "control_plane", "handle_update_metadata", 0, 8),
+    Api(ApiKey.ENVELOPE, "control_plane", "handle_envelope", 0, 0),
 )
 """What a controller asks of a broker. Served on every listener, whatever release the broker passes for; advertised only
 to a foreign cluster (as Kafka 3.9 in ZooKeeper mode does, without Envelope), for clients have no use for them."""
 
 BY_KEY: dict[int, Api] = {api.key: api for api in (*TABLE, *CONTROL_PLANE)}
-_FOLLOWERS = (1, 2, 23)  # Fetch, ListOffsets, OffsetForLeaderEpoch
+_FOLLOWERS = (ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
 
 
 def accepted_ranges(
@@ -133,7 +163,7 @@ def served_ranges(caps: dict[int, tuple[int, int]] | None = None) -> dict[int, t
             if api.key not in caps:
                 continue
             # Kafka 4 serves Produce from 3 and advertises it from 0 (see above).
-            lowest = max(lowest, 0 if api.key == 0 else caps[api.key][0])
+            lowest = max(lowest, 0 if api.key is ApiKey.PRODUCE else caps[api.key][0])
             highest = min(highest, caps[api.key][1])
         if lowest <= highest:
             ranges[api.key] = (lowest, highest)

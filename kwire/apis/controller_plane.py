@@ -1,65 +1,39 @@
 """What brokers (and admin clients that know the controller) ask a controller that is a node of its own.
 
-Answers to kafka.server.ControllerApis. BrokerRegistration 0-4, BrokerHeartbeat 0-1, AlterPartition 0-3,
-ControlledShutdown 0-3, AllocateProducerIds 0, UnregisterBroker 0 and the admin requests that brokers forward in an
-Envelope (0) go to `Controller.submit`, which answers when the cluster knows. DescribeCluster 0-2 tells the cluster's id
-and, by endpoint type (KIP-919), its brokers or its controller. A request that only a broker can answer is not served.
+Answers to kafka.server.ControllerApis. The requests of the controller's table
+(`replication/controller/table.py`) go to `Controller.submit`, which answers when the cluster knows:
+those of brokers, and those of clients, directly or forwarded by a broker in an Envelope (0).
+DescribeCluster 0-2 tells the cluster's id and, by endpoint type (KIP-919), its brokers or its
+controller. A request that only a broker can answer is not served.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kwire.apis import BY_KEY as BROKER_APIS
 from kwire.apis import Api
 from kwire.protocol import api
+from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from kwire.protocol.schemas.control_plane import EnvelopeRequest, EnvelopeResponse
+from kwire.replication.controller.table import BY_KEY as CONTROLLER_APIS
+from kwire.replication.controller.table import AskedBy
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from kwire.apis import Handler
     from kwire.apis.context import RequestContext
     from kwire.protocol.language.schema import Message
     from kwire.protocol.schemas.cluster import DescribeClusterRequest
     from kwire.protocol.schemas.nodes import BrokerHeartbeatRequest, BrokerRegistrationRequest
     from kwire.replication.controller.controller import Controller
+    from kwire.replication.controller.table import ControllerApi
     from kwire.replication.core.metadata import Endpoint
     from kwire.replication.core.outbox import Buffer
 
 _BROKERS, _CONTROLLERS = 1, 2
-
-ADMIN: tuple[Api, ...] = tuple(
-    Api(key, name, "controller_plane", "handle_submit", lowest, highest)
-    for key, name, lowest, highest in (
-        (19, "CreateTopics", 0, 7),
-        (20, "DeleteTopics", 0, 6),
-        (33, "AlterConfigs", 0, 2),
-        (37, "CreatePartitions", 0, 3),
-        (43, "ElectLeaders", 0, 2),
-        (44, "IncrementalAlterConfigs", 0, 1),
-        (45, "AlterPartitionReassignments", 0, 1),
-        (46, "ListPartitionReassignments", 0, 0),
-        (64, "UnregisterBroker", 0, 0),
-    )
-)
-"""What clients ask, by way of a broker or directly."""
-
-TABLE: tuple[Api, ...] = (
-    Api(7, "ControlledShutdown", "controller_plane", "handle_submit", 0, 3),
-    Api(18, "ApiVersions", "api_versions", "handle_api_versions", 0, 5),
-    *ADMIN,
-    Api(56, "AlterPartition", "controller_plane", "handle_submit", 0, 3),
-    Api(58, "Envelope", "controller_plane", "handle_envelope", 0, 0),
-    Api(60, "DescribeCluster", "controller_plane", "handle_describe_cluster", 0, 2),
-    Api(62, "BrokerRegistration", "controller_plane", "handle_registration", 0, 4),
-    Api(63, "BrokerHeartbeat", "controller_plane", "handle_heartbeat", 0, 1),
-    Api(67, "AllocateProducerIds", "controller_plane", "handle_submit", 0, 0),
-)
-
-BY_KEY: dict[int, Api] = {entry.key: entry for entry in TABLE}
-# Of brokers only: what they cannot know themselves.
-_OF_BROKERS = Api(75, "DescribeTopicPartitions", "controller_plane", "handle_submit", 0, 0)
-_ADMIN_BY_KEY = {entry.key: entry for entry in (*ADMIN, _OF_BROKERS)}
 
 
 class ControllerServices:
@@ -155,10 +129,10 @@ def _open_envelope(data: Buffer) -> tuple[api.RequestHeader, Message]:
     """The request in an envelope. KafkaError(INVALID_REQUEST or UNSUPPORTED_VERSION)."""
     try:
         header = api.parse_request_header(data)
-        entry = _ADMIN_BY_KEY.get(header.api_key)
-        if entry is None:
+        row = CONTROLLER_APIS.get(header.api_key)
+        if row is None or row.asked_by is AskedBy.BROKERS:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        if not entry.min_version <= header.api_version <= entry.max_version:
+        if not row.min_version <= header.api_version <= row.max_version:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         inner, _ = api.request_class(header.api_key).decode_from(
             data, header.body_position, header.api_version
@@ -196,3 +170,35 @@ def handle_describe_cluster(ctx: RequestContext, request: DescribeClusterRequest
         response.error_code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         response.error_message = f"Unsupported endpoint type {request.endpoint_type}"
     ctx.reply(response)
+
+
+_HANDLERS: dict[ApiKey, Handler] = {
+    ApiKey.BROKER_REGISTRATION: handle_registration,
+    ApiKey.BROKER_HEARTBEAT: handle_heartbeat,
+}
+"""What tells by which connection a broker lives; all else in the controller's table is submitted as it is."""
+
+
+def _submitted(row: ControllerApi) -> Api:
+    api_ = Api(row.key, "controller_plane", "handle_submit", row.min_version, row.max_version)
+    return api_.handled_by(_HANDLERS.get(row.key, handle_submit))
+
+
+TABLE: tuple[Api, ...] = tuple(
+    sorted(
+        (
+            *(
+                _submitted(row)
+                for row in CONTROLLER_APIS.values()
+                if row.asked_by is not AskedBy.BROKERS_FOR_CLIENTS
+            ),
+            BROKER_APIS[ApiKey.API_VERSIONS],
+            BROKER_APIS[ApiKey.ENVELOPE].handled_by(handle_envelope),
+            BROKER_APIS[ApiKey.DESCRIBE_CLUSTER].handled_by(handle_describe_cluster),
+        ),
+        key=lambda entry: entry.key,
+    )
+)
+"""What a controller node serves, in Kafka's order of keys, in the same versions as a broker does."""
+
+BY_KEY: dict[int, Api] = {entry.key: entry for entry in TABLE}

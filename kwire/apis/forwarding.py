@@ -2,7 +2,7 @@
 
 Answers to kafka.server.ForwardingManager. A broker that hosts the controller calls it directly; any other wraps the
 request into an Envelope (`replication/member/controller_link.py`). No answer in time, or one that cannot be
-read, is answered with the API's own error response (`replication/controller/answers.py`).
+read, is answered with the API's own error response (`replication/controller/refusals.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.controller.table import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 
     from kwire.apis.context import RequestContext
     from kwire.protocol.language.schema import Message
+
+
+def handle_forwarded(ctx: RequestContext, request: Message) -> None:
+    """What the controller answers as it is: CreateTopics, ElectLeaders, ..."""
+    ask_controller(ctx, request)
 
 
 def ask_controller(
@@ -32,16 +38,12 @@ def ask_controller(
         try:
             response = services.controller.handle(request, ctx.api_version)
         except KafkaError as error:  # its journal's disk has failed
-            from kwire.replication.controller.answers import refusal
-
             response = refusal(request, ctx.api_version, error.code, error.message)
         ctx.reply(response if finish is None else finish(response))
         return
 
     def answered(answer: Message | ErrorCode) -> None:
         if isinstance(answer, ErrorCode):
-            from kwire.replication.controller.answers import refusal
-
             response = refusal(request, ctx.api_version, answer)
         else:
             response = answer

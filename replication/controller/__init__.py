@@ -4,7 +4,6 @@
 """
 
 __all__ = [
-    "answers",
     "channels",
     "claim",
     "configs",
@@ -12,5 +11,6 @@ __all__ = [
     "journal",
     "producer_ids",
     "state",
+    "table",
     "topics",
 ]

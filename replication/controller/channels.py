@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 CHANNEL: Final = "control"
 RETRY_MS: Final = 100
 
-# API and version of what is sent; those of Kafka 3.9 in ZooKeeper mode.
+# The versions of what is sent; those of Kafka 3.9 in ZooKeeper mode.
 _VERSIONS: Final = {
-    "LeaderAndIsrRequest": (api.ApiKey.LEADER_AND_ISR, 7),
-    "StopReplicaRequest": (api.ApiKey.STOP_REPLICA, 4),
-    "UpdateMetadataRequest": (api.ApiKey.UPDATE_METADATA, 8),
-    "EnvelopeRequest": (api.ApiKey.ENVELOPE, 0),
+    api.ApiKey.LEADER_AND_ISR: 7,
+    api.ApiKey.STOP_REPLICA: 4,
+    api.ApiKey.UPDATE_METADATA: 8,
+    api.ApiKey.ENVELOPE: 0,
 }
 _ALTER_CONFIGS_VERSION: Final = 2
 _PRINCIPAL = Struct(">4sii")
@@ -211,13 +211,13 @@ class ControllerChannels:
 
     def _send_next(self, queue: _Queue) -> None:
         order = queue.orders[0]
-        key, version = _VERSIONS[type(order).__name__]
+        key = api.key_of(order)
         queue.in_flight = True
         self._peers.send(
             queue.broker_id,
             CHANNEL,
             key,
-            version,
+            _VERSIONS[key],
             order,
             lambda response: self._answered(queue, order, response),
         )

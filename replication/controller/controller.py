@@ -11,7 +11,7 @@ ReplicationControlManager and ConfigurationControlManager. Pure: changes are rec
     partitions.py, election.py           elections, AlterPartition, ElectLeaders, preferred leaders
     reassignment.py, deletion.py         replicas on the move; topics that are deleted
     batch.py, changes.py      what brokers are told; what is journaled, and said to people
-    answers.py                           refusals
+    table.py, refusals.py                which of them answers which request, and how it is refused
 
 Invariants: a record is journaled, and flushed, before anybody hears of it: a step ends with one flush, its effects
 leave when it has ended; a broker gets LeaderAndIsr, then UpdateMetadata, then
@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
+from kwire.protocol.api import ApiKey, key_of
 from kwire.protocol.errors import ErrorCode, KafkaError, error_name
 from kwire.replication.controller.batch import RequestBatch
 from kwire.replication.controller.brokers import BrokerRegistry
@@ -36,6 +37,7 @@ from kwire.replication.controller.state import (
     PartitionState,
     TopicState,
 )
+from kwire.replication.controller.table import BY_KEY, AskedBy, refusal
 from kwire.replication.controller.topics import TopicControl
 from kwire.replication.core.metadata import BROKER_RESOURCE, NO_LEADER, Endpoint
 
@@ -84,35 +86,6 @@ if TYPE_CHECKING:
 _REWRITE_ABOVE = 1000  # records
 _EVENTS_KEPT = 1000
 _Result = TypeVar("_Result")
-
-# Request: the part that answers it, and its method.
-_HANDLERS = {
-    "CreateTopicsRequest": ("topics", "create_topics"),
-    "DeleteTopicsRequest": ("topics", "delete_topics"),
-    "CreatePartitionsRequest": ("topics", "create_partitions"),
-    "AlterConfigsRequest": ("configs", "alter_configs"),
-    "IncrementalAlterConfigsRequest": ("configs", "incremental_alter_configs"),
-    "ElectLeadersRequest": ("partitions", "elect_leaders"),
-    "DescribeTopicPartitionsRequest": ("partitions", "describe_eligible"),
-    "AlterPartitionReassignmentsRequest": ("reassignments", "alter"),
-    "ListPartitionReassignmentsRequest": ("reassignments", "list_ongoing"),
-    "UnregisterBrokerRequest": ("registry", "unregister_request"),
-    "AlterPartitionRequest": ("partitions", "alter_partition"),
-    "BrokerRegistrationRequest": ("registry", "register_request"),
-    "BrokerHeartbeatRequest": ("registry", "heartbeat"),
-    "ControlledShutdownRequest": ("registry", "controlled_shutdown"),
-    "AllocateProducerIdsRequest": ("registry", "allocate_producer_ids"),
-}
-# What brokers ask is answered at once: the news follows.
-_OF_BROKERS = frozenset(
-    {
-        "AlterPartitionRequest",
-        "BrokerRegistrationRequest",
-        "BrokerHeartbeatRequest",
-        "ControlledShutdownRequest",
-        "AllocateProducerIdsRequest",
-    }
-)
 
 
 class Controller:
@@ -186,9 +159,8 @@ class Controller:
         """Answers at once. `version` is the client's.
 
         A request that the journal cannot take raises KafkaError(KAFKA_STORAGE_ERROR)."""
-        part, method = _HANDLERS[type(request).__name__]
-        handler: Callable[[Message, int], Message] = getattr(getattr(self, part), method)
-        return self.step(lambda: handler(request, version))
+        method = BY_KEY[key_of(request)].method(self)
+        return self.step(lambda: method(request, version))
 
     def submit(
         self, request: Message, version: int, on_complete: Callable[[Message], None]
@@ -197,8 +169,6 @@ class Controller:
 
         That may be before this returns, and is at most the request's own time-out later; what brokers ask is answered
         at once. KeyError for requests that no controller takes."""
-        from kwire.replication.controller.answers import refusal
-
         if not self.active:
             on_complete(refusal(request, version, ErrorCode.NOT_CONTROLLER))
             return
@@ -208,7 +178,8 @@ class Controller:
         except KafkaError as error:
             on_complete(refusal(request, version, error.code, error.message))
             return
-        if type(request).__name__ in _OF_BROKERS or told == self._told or not self.active:
+        at_once = BY_KEY[key_of(request)].asked_by is AskedBy.BROKERS
+        if at_once or told == self._told or not self.active:
             on_complete(response)
             return
         timeout_ms: int = getattr(request, "timeout_ms", self.config.request_timeout_ms)
@@ -285,18 +256,20 @@ class Controller:
 
     def _take_response(self, broker_id: int, request: Any, response: Any) -> None:
         broker = self.brokers.get(broker_id)
-        kind = type(request).__name__
         if broker is None or getattr(request, "broker_epoch", broker.epoch) != broker.epoch:
             return  # of an incarnation that is gone
         self.registry.answered(broker)
-        if kind == "LeaderAndIsrRequest":
+        key = key_of(request)
+        if key is ApiKey.LEADER_AND_ISR:
             self.registry.roles_answered(broker, response)
-        elif kind == "StopReplicaRequest" and self.report is not None:
+        elif key is ApiKey.STOP_REPLICA and self.report is not None:
             from kwire.replication.controller.deletion import stop_answered
 
             stop_answered(self, broker_id, request, response)
         if response.error_code and self.report is not None:
-            self.say(f"broker {broker_id} answered a {kind} with {error_name(response.error_code)}")
+            self.say(
+                f"broker {broker_id} answered a {type(request).__name__} with {error_name(response.error_code)}"
+            )
 
     # --- brokers --------------------------------------------------------------------------------------------------
 

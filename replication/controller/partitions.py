@@ -322,10 +322,11 @@ class PartitionControl:
 
         kind = request.election_type if version >= 1 else _PREFERRED
         if kind not in (_PREFERRED, _UNCLEAN):
-            from kwire.replication.controller.answers import refusal
+            from kwire.replication.controller.refusals import Refusals
 
             message = f"Unknown election type {kind}"
-            return refusal(request, version, ErrorCode.INVALID_REQUEST, message)  # type: ignore[return-value]  # an ElectLeadersResponse
+            code = int(ErrorCode.INVALID_REQUEST)
+            return Refusals.elect_leaders(request, version, code, message)
         wanted: Iterable[tuple[str, int]]
         if request.topic_partitions is None:
             wanted = ((topic.name, index) for topic, index, _ in self.all())

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from controller_harness import ListJournal, Simulated
+from kwire.replication.controller.answers import refusal
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.configs import (
@@ -41,7 +42,6 @@ from kwire.protocol.schemas.topics import (
     TopicPartitions,
 )
 from kwire.replication.controller import election
-from kwire.replication.controller.answers import refusal
 from kwire.replication.controller.journal import JOURNAL_FILE, StoreJournal
 from kwire.replication.controller.state import (
     PARTITION_MOVES,

@@ -1,0 +1,218 @@
+"""Responses to requests that are refused as a whole: the wrong controller, no controller, too late.
+
+What a request names is listed with the error where its API has no error for all of it, as Kafka's
+getErrorResponse of each request does. Used by the controller itself and by brokers that could not
+reach it; `table.py` says which refusal is which API's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.protocol import api
+from kwire.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kwire.protocol.language.schema import Message
+    from kwire.protocol.schemas.configs import (
+        AlterConfigsRequest,
+        AlterConfigsResponse,
+        IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponse,
+    )
+    from kwire.protocol.schemas.control_plane import ControlledShutdownRequest
+    from kwire.protocol.schemas.metadata import (
+        DescribeTopicPartitionsRequest,
+        DescribeTopicPartitionsResponse,
+    )
+    from kwire.protocol.schemas.topics import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+        CreatePartitionsRequest,
+        CreatePartitionsResponse,
+        CreateTopicsRequest,
+        CreateTopicsResponse,
+        DeleteTopicsRequest,
+        DeleteTopicsResponse,
+        ElectLeadersRequest,
+        ElectLeadersResponse,
+    )
+
+
+class Refusals:
+    """A function for each kind: (request, version, error code, text) -> response."""
+
+    @staticmethod
+    def plain(request: Message, version: int, code: int, message: str | None) -> Message:
+        """One error for all of the request."""
+        response: Any = api.response_class(api.key_of(request))()
+        response.error_code = code
+        if hasattr(response, "error_message"):
+            response.error_message = message
+        return response  # type: ignore[no-any-return]
+
+    @staticmethod
+    def controlled_shutdown(
+        request: ControlledShutdownRequest, version: int, code: int, message: str | None
+    ) -> Message:
+        """One error. KafkaController.controlledShutdown has its own for the wrong controller."""
+        if code == ErrorCode.NOT_CONTROLLER:
+            code = int(ErrorCode.STALE_CONTROLLER_EPOCH)
+        return Refusals.plain(request, version, code, message)
+
+    @staticmethod
+    def create_topics(
+        request: CreateTopicsRequest, version: int, code: int, message: str | None
+    ) -> CreateTopicsResponse:
+        from kwire.protocol.schemas.topics import CreatableTopicResult, CreateTopicsResponse
+
+        names = dict.fromkeys(topic.name for topic in request.topics)
+        return CreateTopicsResponse(
+            topics=[
+                CreatableTopicResult(name=name, error_code=code, error_message=message)
+                for name in names
+            ]
+        )
+
+    @staticmethod
+    def delete_topics(
+        request: DeleteTopicsRequest, version: int, code: int, message: str | None
+    ) -> DeleteTopicsResponse:
+        from kwire.protocol.schemas.topics import DeletableTopicResult, DeleteTopicsResponse
+
+        results = [
+            DeletableTopicResult(name=name, error_code=code, error_message=message)
+            for name in request.topic_names
+        ]
+        results += [
+            DeletableTopicResult(
+                name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message
+            )
+            for topic in request.topics
+        ]
+        return DeleteTopicsResponse(responses=results)
+
+    @staticmethod
+    def create_partitions(
+        request: CreatePartitionsRequest, version: int, code: int, message: str | None
+    ) -> CreatePartitionsResponse:
+        from kwire.protocol.schemas.topics import (
+            CreatePartitionsResponse,
+            CreatePartitionsTopicResult,
+        )
+
+        return CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
+                for topic in request.topics
+            ]
+        )
+
+    @staticmethod
+    def alter_configs(
+        request: AlterConfigsRequest, version: int, code: int, message: str | None
+    ) -> AlterConfigsResponse:
+        from kwire.protocol.schemas.configs import (
+            AlterConfigsResourceResponse,
+            AlterConfigsResponse,
+        )
+
+        return AlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(
+                    error_code=code,
+                    error_message=message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+                for resource in request.resources
+            ]
+        )
+
+    @staticmethod
+    def incremental_alter_configs(
+        request: IncrementalAlterConfigsRequest, version: int, code: int, message: str | None
+    ) -> IncrementalAlterConfigsResponse:
+        from kwire.protocol.schemas.configs import (
+            IncrementalAlterConfigsResourceResponse,
+            IncrementalAlterConfigsResponse,
+        )
+
+        return IncrementalAlterConfigsResponse(
+            responses=[
+                IncrementalAlterConfigsResourceResponse(
+                    error_code=code,
+                    error_message=message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+                for resource in request.resources
+            ]
+        )
+
+    @staticmethod
+    def elect_leaders(
+        request: ElectLeadersRequest, version: int, code: int, message: str | None
+    ) -> ElectLeadersResponse:
+        """Both: every partition that was named, and from v1 on all of it."""
+        from kwire.protocol.schemas.topics import (
+            ElectLeadersResponse,
+            PartitionResult,
+            ReplicaElectionResult,
+        )
+
+        return ElectLeadersResponse(
+            error_code=code if version >= 1 else 0,
+            replica_election_results=[
+                ReplicaElectionResult(
+                    topic=topic.topic,
+                    partition_result=[
+                        PartitionResult(partition_id=index, error_code=code, error_message=message)
+                        for index in topic.partitions
+                    ],
+                )
+                for topic in request.topic_partitions or ()
+            ],
+        )
+
+    @staticmethod
+    def alter_partition_reassignments(
+        request: AlterPartitionReassignmentsRequest, version: int, code: int, message: str | None
+    ) -> AlterPartitionReassignmentsResponse:
+        """Both: every partition that was named, and all of it."""
+        from kwire.protocol.schemas.topics import (
+            AlterPartitionReassignmentsResponse,
+            ReassignablePartitionResponse,
+            ReassignableTopicResponse,
+        )
+
+        return AlterPartitionReassignmentsResponse(
+            error_code=code,
+            error_message=message,
+            responses=[
+                ReassignableTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        ReassignablePartitionResponse(
+                            partition_index=partition.partition_index,
+                            error_code=code,
+                            error_message=message,
+                        )
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ],
+        )
+
+    @staticmethod
+    def describe_topic_partitions(
+        request: DescribeTopicPartitionsRequest, version: int, code: int, message: str | None
+    ) -> DescribeTopicPartitionsResponse:
+        from kwire.protocol.schemas.metadata import DescribeTopicPartitionsResponse
+
+        return (
+            DescribeTopicPartitionsResponse()
+        )  # what the controller could have added, nobody adds

@@ -1,0 +1,178 @@
+"""THE table of what a controller answers: a row an API.
+
+Made from it: the rows of a broker's table of APIs that it forwards (`kwire/apis/__init__.py`), the
+table of a controller that is a node of its own (`kwire/apis/controller_plane.py`), the controller's
+dispatch (`controller.py`) and all refusals. Every broker loads it at its start: a row refers to its
+functions through an argument, so that mypy checks them and nothing is imported for them.
+
+To add an API: the method, its refusal (`refusals.py`) if it is not the plain one, one row here.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from kwire.protocol.api import ApiKey, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Protocol, TypeVar
+
+    from kwire.protocol.errors import ErrorCode
+    from kwire.protocol.language.schema import Message
+    from kwire.replication.controller.brokers import BrokerRegistry
+    from kwire.replication.controller.configs import ConfigControl
+    from kwire.replication.controller.partitions import PartitionControl
+    from kwire.replication.controller.reassignment import Reassignments
+    from kwire.replication.controller.refusals import Refusals
+    from kwire.replication.controller.topics import TopicControl
+
+    class Parts(Protocol):
+        """The parts of a controller that answer requests."""
+
+        @property
+        def topics(self) -> TopicControl: ...
+        @property
+        def configs(self) -> ConfigControl: ...
+        @property
+        def partitions(self) -> PartitionControl: ...
+        @property
+        def reassignments(self) -> Reassignments: ...
+        @property
+        def registry(self) -> BrokerRegistry: ...
+
+    _Request = TypeVar("_Request", bound=Message)
+    Method = Callable[[_Request, int], Message]
+    """(request, version) -> response"""
+    Refuse = Callable[[_Request, int, int, str | None], Message]
+    """(request, version, error code, text) -> response"""
+
+
+class AskedBy(Enum):
+    """Whose requests they are; that decides where an API is served and when it is answered."""
+
+    CLIENTS = "clients"
+    """Served by brokers, which forward them, and by controllers. Answered when all live brokers know
+    what follows."""
+    BROKERS = "brokers"
+    """Served by controllers. Answered at once: what follows is on its way to the broker that asks."""
+    BROKERS_FOR_CLIENTS = "brokers for clients"
+    """Served by controllers in an Envelope: what a broker lacks for its own answer to a client."""
+
+
+class ControllerApi:
+    """A row: `min_version` to `max_version` are served, by brokers and controllers alike."""
+
+    __slots__ = ("asked_by", "key", "max_version", "method", "min_version", "refuse")
+
+    def __init__(
+        self,
+        key: ApiKey,
+        min_version: int,
+        max_version: int,
+        method: Callable[[Parts], Method[_Request]],
+        refuse: Callable[[type[Refusals]], Refuse[_Request]] = lambda r: r.plain,
+        asked_by: AskedBy = AskedBy.CLIENTS,
+    ) -> None:
+        """`method`: of a part of the controller, the one that answers. `refuse`: one of `Refusals`."""
+        self.key = key
+        self.min_version = min_version
+        self.max_version = max_version
+        self.method: Callable[[Parts], Method[Any]] = method
+        self.refuse: Callable[[type[Refusals]], Refuse[Any]] = refuse
+        self.asked_by = asked_by
+
+    def __repr__(self) -> str:
+        return f"ControllerApi({self.key.api_name}, {self.min_version}-{self.max_version})"
+
+
+TABLE: tuple[ControllerApi, ...] = (
+    ControllerApi(
+        ApiKey.CONTROLLED_SHUTDOWN,
+        0,
+        3,
+        lambda c: c.registry.controlled_shutdown,
+        lambda r: r.controlled_shutdown,
+        AskedBy.BROKERS,
+    ),
+    ControllerApi(
+        ApiKey.CREATE_TOPICS, 0, 7, lambda c: c.topics.create_topics, lambda r: r.create_topics
+    ),
+    ControllerApi(
+        ApiKey.DELETE_TOPICS, 0, 6, lambda c: c.topics.delete_topics, lambda r: r.delete_topics
+    ),
+    ControllerApi(
+        ApiKey.ALTER_CONFIGS, 0, 2, lambda c: c.configs.alter_configs, lambda r: r.alter_configs
+    ),
+    ControllerApi(
+        ApiKey.CREATE_PARTITIONS,
+        0,
+        3,
+        lambda c: c.topics.create_partitions,
+        lambda r: r.create_partitions,
+    ),
+    ControllerApi(
+        ApiKey.ELECT_LEADERS, 0, 2, lambda c: c.partitions.elect_leaders, lambda r: r.elect_leaders
+    ),
+    ControllerApi(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        0,
+        1,
+        lambda c: c.configs.incremental_alter_configs,
+        lambda r: r.incremental_alter_configs,
+    ),
+    ControllerApi(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        0,
+        1,
+        lambda c: c.reassignments.alter,
+        lambda r: r.alter_partition_reassignments,
+    ),
+    ControllerApi(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, lambda c: c.reassignments.list_ongoing
+    ),
+    ControllerApi(
+        ApiKey.ALTER_PARTITION,
+        0,
+        3,
+        lambda c: c.partitions.alter_partition,
+        asked_by=AskedBy.BROKERS,
+    ),
+    ControllerApi(
+        ApiKey.BROKER_REGISTRATION,
+        0,
+        4,
+        lambda c: c.registry.register_request,
+        asked_by=AskedBy.BROKERS,
+    ),
+    ControllerApi(
+        ApiKey.BROKER_HEARTBEAT, 0, 1, lambda c: c.registry.heartbeat, asked_by=AskedBy.BROKERS
+    ),
+    ControllerApi(ApiKey.UNREGISTER_BROKER, 0, 0, lambda c: c.registry.unregister_request),
+    ControllerApi(
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        0,
+        0,
+        lambda c: c.registry.allocate_producer_ids,
+        asked_by=AskedBy.BROKERS,
+    ),
+    ControllerApi(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        0,
+        0,
+        lambda c: c.partitions.describe_eligible,
+        lambda r: r.describe_topic_partitions,
+        AskedBy.BROKERS_FOR_CLIENTS,
+    ),
+)
+"""In Kafka's order of keys."""
+
+BY_KEY: dict[int, ControllerApi] = {row.key: row for row in TABLE}
+
+
+def refusal(request: Message, version: int, code: ErrorCode, message: str | None = None) -> Message:
+    """The response that carries `code` for all of a request. KeyError: no controller takes it."""
+    from kwire.replication.controller.refusals import Refusals
+
+    return BY_KEY[key_of(request)].refuse(Refusals)(request, version, int(code), message)
