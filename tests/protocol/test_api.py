@@ -152,3 +152,14 @@ def test_importing_definitions_compiles_nothing() -> None:
         "assert not produce.ProduceRequest._decoders"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+@pytest.mark.parametrize("key", list(ApiKey))
+def test_a_message_knows_its_api(key: ApiKey) -> None:
+    assert api.key_of(api.request_class(key)()) is key
+    assert api.key_of(api.response_class(key)()) is key
+
+
+def test_a_message_that_is_no_request_or_response_has_no_api() -> None:
+    with pytest.raises(KeyError):
+        api.key_of(RequestHeaderData())

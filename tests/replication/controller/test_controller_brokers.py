@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from controller_harness import ListJournal, Simulated
-from kwire.replication.controller.answers import refusal
+from kwire.replication.controller.table import refusal
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.configs import (
