@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from controller_harness import ListJournal, Simulated
-from kwire.replication.controller.table import refusal
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.configs import (
@@ -49,6 +48,7 @@ from kwire.replication.controller.state import (
     ControllerState,
     DeposedError,
 )
+from kwire.replication.controller.table import refusal
 from kwire.replication.core.log_store import MemoryLogStore
 
 
