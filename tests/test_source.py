@@ -1,4 +1,4 @@
-"""Rules about the source that no linter knows: rooms, their doors and their size; settings."""
+"""Rules about the source that no linter knows: rooms and their doors, the purity line, settings."""
 
 from __future__ import annotations
 
@@ -100,6 +100,81 @@ def test_rooms_are_entered_by_their_doors() -> None:
 def test_a_folder_has_a_readable_number_of_modules(folder: str) -> None:
     modules = [path for path in SOURCES if str(path.parent) == folder and path.stem[0] != "_"]
     assert len(modules) <= MODULES_IN_A_FOLDER or folder in LARGE_FOLDERS
+
+
+# --- the purity line
+
+BELOW_THE_LINE = (
+    *("protocol", "replication", "kwire/coordinator", "kwire/apis", "kwire/sim"),
+    *("kwire/broker.py", "kwire/controller_node.py", "kwire/core.py", "kwire/session.py"),
+    "kwire/recent.py",
+)
+# Everything else that can be imported may do I/O, wait, read a clock or draw a random number.
+PURE_MODULES = {
+    *("__future__", "base64", "binascii", "bisect", "collections", "collections.abc", "contextlib"),
+    *("dataclasses", "difflib", "enum", "errno", "hashlib", "heapq", "importlib", "itertools"),
+    *("json", "linecache", "math", "struct", "types", "typing", "zlib"),
+    *("construct", "cramjam", "fastcrc.crc32"),
+}
+IMPURE_CALLS = {"open", "print", "input", "breakpoint", "__import__"}
+# file: (what it may import and call beyond that, why)
+IMPURE = {
+    "protocol/check.py": ("gzip sys open print", "a tool: reads golden files"),
+    "protocol/fuzz.py": ("sys open print", "a tool: replays a fuzzer's files"),
+    "protocol/show.py": ("sys print", "a tool: prints generated code"),
+    "protocol/language/reference.py": ("io", "construct reads a BytesIO, in memory"),
+    "kwire/apis/compatibility.py": ("sys", "a tool: prints docs/compatibility.md"),
+    "kwire/sim/faults.py": ("random", "faults are drawn from the seed"),
+    "kwire/sim/plan.py": ("random", "a plan is drawn from the seed"),
+    "kwire/sim/simulation.py": ("random", "everything is drawn from the seed"),
+}
+
+
+def is_below_the_line(path: Path) -> bool:
+    return path.as_posix().startswith(BELOW_THE_LINE)
+
+
+def at_run_time(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those under `if TYPE_CHECKING`."""
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        yield child
+        yield from at_run_time(child)
+
+
+def impurities(path: Path) -> Iterator[tuple[str, int]]:
+    """Foreign modules and calls of a file that are not known to be pure, each with its line."""
+    for node in at_run_time(TREES[path]):
+        modules: list[str] = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [node.module or ""]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            seedless = node.func.id == "Random" and not node.args
+            if node.func.id in IMPURE_CALLS or seedless:
+                yield "Random()" if seedless else node.func.id, node.lineno
+        for module in modules:
+            if module not in PURE_MODULES and module.split(".")[0] != "kwire":
+                yield module, node.lineno
+
+
+def test_below_the_purity_line_nothing_does_io_waits_reads_a_clock_or_draws_a_number() -> None:
+    found = {path.as_posix(): list(impurities(path)) for path in SOURCES if is_below_the_line(path)}
+    assert len(found) > 150
+    allowed = {path: set(names.split()) for path, (names, _) in IMPURE.items()}
+    wrong = [
+        f"{path}:{line} {name}"
+        for path, uses in found.items()
+        for name, line in uses
+        if name not in allowed.get(path, ())
+    ]
+    assert not wrong, "below the purity line: " + ", ".join(wrong)
+    unused = {
+        path: names - {name for name, _ in found.get(path, ())} for path, names in allowed.items()
+    }
+    assert not any(unused.values()), f"exceptions that are no longer needed: {unused}"
 
 
 # --- settings
