@@ -18,6 +18,8 @@ from kwire.sim.plan import LEADER_CHANGES
 from kwire.sim.schedule import MS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kwire.broker import Broker
     from kwire.sim.node import Node
     from kwire.sim.simulation import Simulation
@@ -83,7 +85,7 @@ class Nemesis:
         self._later()
         if self._kinds:
             kind = self._random.choices(self._kinds, self._weights)[0]
-            getattr(self, f"_{kind}")()
+            KINDS[kind](self)
 
     def _outage_us(self) -> int:
         return int(self._simulation.plan.outage_ms * MS * 2 * self._random.random()) + MS
@@ -525,3 +527,29 @@ def _state(broker: Broker) -> tuple[Any, ...]:
 
 def _nothing() -> None:
     pass
+
+
+KINDS: dict[str, Callable[[Nemesis], None]] = {
+    "kill": Nemesis._kill,
+    "power_cut": Nemesis._power_cut,
+    "clean_stop": Nemesis._clean_stop,
+    "pause": Nemesis._pause,
+    "cut": Nemesis._cut,
+    "one_way": Nemesis._one_way,
+    "isolate": Nemesis._isolate,
+    "slow": Nemesis._slow,
+    "reset": Nemesis._reset,
+    "controller": Nemesis._controller,
+    "controller_pause": Nemesis._controller_pause,
+    "controller_power_cut": Nemesis._controller_power_cut,
+    "disk": Nemesis._disk,
+    "controller_disk": Nemesis._controller_disk,
+    "replay": Nemesis._replay,
+    "reassign": Nemesis._reassign,
+    "elect": Nemesis._elect,
+    "delete_records": Nemesis._delete_records,
+    "create_topic": Nemesis._create_topic,
+    "delete_topic": Nemesis._delete_topic,
+    "configure": Nemesis._configure,
+}
+"""What each kind of fault in `plan.py` does; a test holds both lists equal."""

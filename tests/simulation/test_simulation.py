@@ -8,6 +8,8 @@ from collections import Counter
 
 import pytest
 
+from kwire.sim.faults import KINDS
+from kwire.sim.plan import FAULTS, LATER_FAULTS, Plan
 from kwire.sim.simulation import Simulation
 
 STEPS = 2500
@@ -94,3 +96,19 @@ def test_seeds_reach_what_they_are_for() -> None:
     wanted += ["reassignments", "replays", "offline", "controllers", "deposed controllers"]
     wanted += ["halts", "compacted commits", "records compacted away"]
     assert {name for name in wanted if counts[name] >= 2} == set(wanted), counts
+
+
+def test_every_kind_of_fault_has_a_function() -> None:
+    assert (*FAULTS, *LATER_FAULTS) == tuple(KINDS)
+
+
+def test_a_later_kind_of_fault_leaves_the_others_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = [vars(Plan(seed)) for seed in range(20)]
+    monkeypatch.setattr("kwire.sim.plan.LATER_FAULTS", ("bit_rot",))
+    after = [vars(Plan(seed)) for seed in range(20)]
+    assert {plan["weights"].pop("bit_rot") > 0 for plan in after} == {True, False}
+    for one, other in zip(before, after, strict=True):
+        for name in ("weights", "config", "brokers", "producers", "fault_pause_ms"):
+            assert one[name] == other[name]
