@@ -18,7 +18,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire.apis.context import ADMIN_CLIENT_ID, refuse_transactions
+from kwire.protocol.compression import codec_id
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.records import (
+    ATTRIBUTES_POSITION,
+    COMPRESSION_MASK,
+    MAGIC_POSITION,
+    TRANSACTIONAL_FLAG,
+)
 from kwire.protocol.schemas.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -28,7 +35,8 @@ from kwire.protocol.schemas.produce import (
     TopicProduceResponse,
 )
 from kwire.replication.core.metadata import INTERNAL_TOPICS
-from kwire.replication.replica.manager import PartitionAppendResult, refused
+from kwire.replication.log.log import LogAppendInfo
+from kwire.replication.replica.manager import RefusedAppend
 
 if TYPE_CHECKING:
     from kwire.apis.context import RequestContext
@@ -38,93 +46,99 @@ if TYPE_CHECKING:
     from kwire.replication.replica.manager import TopicPartition
 
 _NONE = ErrorCode.NONE
-_ZSTD = 4
-_TRANSACTIONAL = 0x10
+_ZSTD = codec_id("zstd")
+_LOW_ATTRIBUTES_POSITION = ATTRIBUTES_POSITION + 1
+"""Of the byte that has the bits in use."""
 
 
 def handle_produce(ctx: RequestContext, request: ProduceRequest) -> None:
     """Appends. acks=0 has no response, but an error ends the connection; acks=all with followers waits for them."""
     version, acks = ctx.api_version, request.acks
-    manager = ctx.services.replica_manager
-    metadata = ctx.services.metadata
+    services = ctx.services
     response = ProduceResponse()
-    pending: list[tuple[TopicPartition, PartitionAppendResult, PartitionProduceResponse]] = []
-    touched: list[TopicPartition] = []
-    failed = False
+    pending: list[tuple[TopicPartition, LogAppendInfo, PartitionProduceResponse]] = []
+    appended: list[TopicPartition] = []
     for topic in request.topic_data:
-        name: str | None = topic.name if version < 13 else metadata.topic_name(topic.topic_id)
+        name = topic.name if version < 13 else services.metadata.topic_name(topic.topic_id)
         answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
             index = data.index
-            result = _append(ctx, name, index, data.records, acks)
+            info = _append(ctx, name, index, data.records, acks)
             answer = PartitionProduceResponse(
                 index=index,
-                error_code=result.error,
-                base_offset=result.base_offset,
-                log_append_time_ms=result.log_append_time_ms,
-                log_start_offset=result.log_start_offset,
+                error_code=info.error,
+                base_offset=info.first_offset,
+                log_append_time_ms=info.log_append_time_ms,
+                log_start_offset=info.log_start_offset,
             )
             answers.append(answer)
-            if result.error is not _NONE or name is None:
-                failed = True
-                _explain(ctx, response, answer, name, result)
+            if info.error is not _NONE or name is None:
+                _explain(ctx, response, answer, name, info)
                 continue
-            touched.append((name, index))
-            if result.required_offset >= 0:
-                pending.append(((name, index), result, answer))
-        if not answers:
-            continue
-        if version < 13:
-            answered = TopicProduceResponse(name=topic.name, partition_responses=answers)
-        else:
-            answered = TopicProduceResponse(topic_id=topic.topic_id, partition_responses=answers)
-        response.responses.append(answered)
+            appended.append((name, index))
+            if info.required_offset >= 0:
+                pending.append(((name, index), info, answer))
+        if answers:
+            response.responses.append(
+                TopicProduceResponse(
+                    name=topic.name, topic_id=topic.topic_id, partition_responses=answers
+                )
+            )
     if pending:
         _await_followers(ctx, request.timeout_ms, response, pending)
-    for key in touched:
-        manager.complete_waiting(key)
+    for (
+        key
+    ) in appended:  # after the wait has begun: followers' fetches that wake up here may end it
+        services.replica_manager.complete_waiting(key)
     if acks == 0:
-        if failed:
-            ctx.close("a Produce request with acks=0 failed: " + _failures(response))
-        ctx.end_without_response()
+        _end_without_response(ctx, response)
     elif not pending:
         ctx.reply(response)
 
 
 def _append(
     ctx: RequestContext, topic: str | None, index: int, records: Buffer | None, acks: int
-) -> PartitionAppendResult:
+) -> LogAppendInfo:
     """One partition. What every present-day client sends passes a few comparisons on its way to the log."""
-    services, version = ctx.services, ctx.api_version
     if topic is None:
-        return refused(KafkaError(ErrorCode.UNKNOWN_TOPIC_ID))
+        return RefusedAppend(KafkaError(ErrorCode.UNKNOWN_TOPIC_ID))
     if (
-        version < 7
+        ctx.api_version < 7
         or records is None
-        or len(records) < 23
-        or records[16] != 2
-        or records[22] & _TRANSACTIONAL
+        or len(records) <= _LOW_ATTRIBUTES_POSITION
+        or records[MAGIC_POSITION] != 2
+        or records[_LOW_ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG
         or topic in INTERNAL_TOPICS
         or not -1 <= acks <= 1
     ):
-        known = services.metadata.partition(topic, index) is not None
         try:
-            records = _acceptable(records, version)
-            if known and topic in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT_ID:
-                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-            if known and not -1 <= acks <= 1:
-                raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+            records = _checked(ctx, topic, index, records, acks)
         except KafkaError as error:
-            # Kafka sees that bytes are no batches at all before it looks the topic up, the rest after that.
-            if known or error.code is ErrorCode.CORRUPT_MESSAGE:
-                return refused(error)
-        if not known:
-            return refused(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        assert records is not None
+            return RefusedAppend(error)
         if not len(records):
             # An empty message set of an old client: nothing to do, and no error.
-            return PartitionAppendResult(_NONE)
-    return services.replica_manager.append_to_leader(topic, index, records, acks)
+            return LogAppendInfo(-1, -1, -1, -1, False, 0)
+    return ctx.services.replica_manager.append_to_leader(topic, index, records, acks)
+
+
+def _checked(
+    ctx: RequestContext, topic: str, index: int, records: Buffer | None, acks: int
+) -> Buffer:
+    """The records as one batch (or nothing), if topic, acks and version allow them, in Kafka's order of refusals."""
+    known = ctx.services.metadata.partition(topic, index) is not None
+    try:
+        records = _acceptable(records, ctx.api_version)
+    except KafkaError as error:
+        # Kafka sees that bytes are no batches at all before it looks the topic up, the rest after that.
+        if known or error.code is ErrorCode.CORRUPT_MESSAGE:
+            raise
+    if not known or records is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT_ID:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if not -1 <= acks <= 1:
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    return records
 
 
 def _acceptable(records: Buffer | None, version: int) -> Buffer:
@@ -132,7 +146,7 @@ def _acceptable(records: Buffer | None, version: int) -> Buffer:
     if version < 3:
         if records is None or len(records) == 0:
             return b""
-        if len(records) > 16 and records[16] == 2:
+        if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] == 2:
             return records
         from kwire.protocol.message_set import upconvert
 
@@ -145,18 +159,19 @@ def _acceptable(records: Buffer | None, version: int) -> Buffer:
             f"Produce requests with version {version} must have at least one record batch per partition",
         )
     assert records is not None
-    if records[16] != 2:
+    if records[MAGIC_POSITION] != 2:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
             f"Produce requests with version {version} are only allowed to contain record batches "
             "with magic version 2",
         )
-    if len(records) > 22 and records[22] & 0x07 == _ZSTD and version < 7:
+    attributes = records[_LOW_ATTRIBUTES_POSITION] if len(records) > _LOW_ATTRIBUTES_POSITION else 0
+    if attributes & COMPRESSION_MASK == _ZSTD and version < 7:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce requests with version {version} are not allowed to use ZStandard compression",
         )
-    if len(records) > 22 and records[22] & _TRANSACTIONAL:
+    if attributes & TRANSACTIONAL_FLAG:
         # An open transaction that nobody can end would hide what follows from read_committed for ever.
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "there is no transaction coordinator")
     return records
@@ -167,14 +182,14 @@ def _explain(
     response: ProduceResponse,
     answer: PartitionProduceResponse,
     topic: str | None,
-    result: PartitionAppendResult,
+    info: LogAppendInfo,
 ) -> None:
     """Fills what an error brings along: texts from v8, the new leader from v10."""
-    if ctx.api_version >= 8:
-        answer.error_message = result.error_message
+    if ctx.api_version >= 8 and isinstance(info, RefusedAppend):
+        answer.error_message = info.error_message
         answer.record_errors = [
             BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-            for index, message in result.record_errors
+            for index, message in info.record_errors
         ]
     if ctx.api_version >= 10 and topic is not None:
         _hint_leader(ctx, response, answer, topic)
@@ -197,30 +212,34 @@ def _hint_leader(
         )
 
 
-def _failures(response: ProduceResponse) -> str:
-    return ", ".join(
+def _end_without_response(ctx: RequestContext, response: ProduceResponse) -> None:
+    """acks=0: all that a client can be told is that its connection ends."""
+    failures = ", ".join(
         f"{topic.name}-{answer.index}: {ErrorCode(answer.error_code).name}"
         for topic in response.responses
         for answer in topic.partition_responses
         if answer.error_code
     )
+    if failures:
+        ctx.close("a Produce request with acks=0 failed: " + failures)
+    ctx.end_without_response()
 
 
 def _await_followers(
     ctx: RequestContext,
     timeout_ms: int,
     response: ProduceResponse,
-    pending: list[tuple[TopicPartition, PartitionAppendResult, PartitionProduceResponse]],
+    pending: list[tuple[TopicPartition, LogAppendInfo, PartitionProduceResponse]],
 ) -> None:
     def replicated() -> None:
-        for (topic, _), result, answer in pending:
-            answer.error_code = result.error
-            if result.error is not _NONE and ctx.api_version >= 10:
+        for (topic, _), info, answer in pending:
+            answer.error_code = info.error
+            if info.error is not _NONE and ctx.api_version >= 10:
                 _hint_leader(ctx, response, answer, topic)
         ctx.reply(response)
 
     operation = ctx.services.replica_manager.await_replication(
-        [(key, result) for key, result, _ in pending], timeout_ms, replicated
+        [(key, info) for key, info, _ in pending], timeout_ms, replicated
     )
     if not operation.completed:
         ctx.on_disconnect = operation.cancel

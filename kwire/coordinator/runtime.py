@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from kwire.protocol.records import BatchHeader
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.outbox import Buffer
-    from kwire.replication.replica.manager import PartitionAppendResult, ReplicaManager
+    from kwire.replication.log.log import LogAppendInfo
+    from kwire.replication.replica.manager import ReplicaManager
     from kwire.replication.replica.partition import Partition
 
 T = TypeVar("T")
@@ -172,7 +173,7 @@ class ShardContext:
         append.waiters.append(finished)
         key = (partition.topic, partition.index)
 
-        def complete(results: dict[tuple[str, int], PartitionAppendResult]) -> None:
+        def complete(results: dict[tuple[str, int], LogAppendInfo]) -> None:
             append.outcome = ErrorCode(results[key].error)
             if append in self._appends:
                 self._appends.remove(append)

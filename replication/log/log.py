@@ -457,8 +457,10 @@ class Log(LocalLog):
     @property
     def last_stable_offset(self) -> int:
         """Up to where read_committed sees: the first offset of an undecided transaction, at most the high watermark."""
-        unstable = self.producer_state.first_unstable_offset
-        high_watermark = self.high_watermark
+        high_watermark, producers = self.high_watermark, self.producer_state
+        if not (producers.ongoing or producers.unreplicated):
+            return high_watermark
+        unstable = producers.first_unstable_offset
         if unstable is None or unstable >= high_watermark:
             return high_watermark
         return max(unstable, self.log_start_offset)
@@ -475,7 +477,8 @@ class Log(LocalLog):
         if offset <= self.high_watermark:
             return False
         self.high_watermark = offset
-        self.producer_state.on_high_watermark_updated(offset)
+        if self.producer_state.unreplicated:
+            self.producer_state.on_high_watermark_updated(offset)
         return True
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:

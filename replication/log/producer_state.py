@@ -130,14 +130,14 @@ class ProducerStateManager:
         "_clock",
         "_directory",
         "_last_snapshot_offset",
-        "_ongoing",
         "_snapshot_offsets",
         "_store",
-        "_unreplicated",
         "map_end_offset",
+        "ongoing",
         "producer_id_expiration_ms",
         "producers",
         "transaction_verification_enabled",
+        "unreplicated",
     )
 
     def __init__(
@@ -161,8 +161,10 @@ class ProducerStateManager:
         """The log up to here is accounted for: set by the log after each append."""
         self._last_snapshot_offset = 0
         self._snapshot_offsets: list[int] | None = None  # sorted; None: not listed yet
-        self._ongoing: dict[int, int] = {}  # first offset -> producer id, in the order of offsets
-        self._unreplicated: dict[int, int] = {}  # first offset -> the marker's offset
+        self.ongoing: dict[int, int] = {}
+        """Undecided transactions: first offset -> producer id, in the order of offsets."""
+        self.unreplicated: dict[int, int] = {}
+        """Decided ones that are not stable yet: first offset -> the marker's offset."""
 
     # ---- appending
 
@@ -186,22 +188,15 @@ class ProducerStateManager:
                 self._check_epoch(entry, header, origin)
                 self._check_coordinator_epoch(entry, marker, origin)
             return None
+        # As in Kafka a repetition is found before anything is refused: its producer may have moved on since.
         if entry is not None and origin is AppendOrigin.CLIENT:
             duplicate = entry.duplicate_of(header)
             if duplicate is not None:
                 return duplicate
-        if (
-            header.is_transactional
-            and self.transaction_verification_enabled
-            and not verified
-            and origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR)
-            and (entry is None or entry.current_txn_first_offset is None)
-        ):
-            raise KafkaError(
-                ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction"
-            )
+        if header.is_transactional and self.transaction_verification_enabled and not verified:
+            self._check_verified(entry, origin)
         if entry is None:
-            return None
+            return None  # not known, or expired: it may begin with any sequence (KIP-360)
         self._check_epoch(entry, header, origin)
         if origin is AppendOrigin.CLIENT:
             self._check_sequence(entry, header)
@@ -211,6 +206,15 @@ class ProducerStateManager:
                 f"Expected transactional write from producer {header.producer_id}",
             )
         return None
+
+    def _check_verified(self, entry: ProducerStateEntry | None, origin: AppendOrigin) -> None:
+        """Only the coordinator begins a transaction in a partition (KIP-890); followers take what the leader took."""
+        if origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR) and (
+            entry is None or entry.current_txn_first_offset is None
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction"
+            )
 
     def _check_epoch(
         self, entry: ProducerStateEntry, header: BatchHeader, origin: AppendOrigin
@@ -287,7 +291,7 @@ class ProducerStateManager:
         )
         if header.is_transactional and entry.current_txn_first_offset is None:
             entry.current_txn_first_offset = base_offset
-            self._ongoing[base_offset] = producer_id
+            self.ongoing[base_offset] = producer_id
         return None
 
     def _end_transaction(
@@ -302,22 +306,22 @@ class ProducerStateManager:
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
         """What the last stable offset is once `completed` is, as the transaction index records it."""
-        for first_offset, producer_id in self._ongoing.items():
+        for first_offset, producer_id in self.ongoing.items():
             if producer_id != completed.producer_id:
                 return first_offset
         return completed.last_offset + 1
 
     def complete_txn(self, completed: CompletedTxn) -> None:
         """The transaction is decided; its offsets are stable once the high watermark is past the marker."""
-        del self._ongoing[completed.first_offset]
-        self._unreplicated[completed.first_offset] = completed.last_offset
+        del self.ongoing[completed.first_offset]
+        self.unreplicated[completed.first_offset] = completed.last_offset
 
     # ---- what is stable, what is old
 
     @property
     def first_unstable_offset(self) -> int | None:
         """The first offset of a transaction that is undecided, or whose marker the high watermark has not passed."""
-        ongoing, unreplicated = self._ongoing, self._unreplicated
+        ongoing, unreplicated = self.ongoing, self.unreplicated
         if not unreplicated:
             return next(iter(ongoing), None)
         first = min(unreplicated)
@@ -326,12 +330,11 @@ class ProducerStateManager:
     @property
     def first_undecided_offset(self) -> int | None:
         """The first offset of an open transaction."""
-        return next(iter(self._ongoing), None)
+        return next(iter(self.ongoing), None)
 
     def on_high_watermark_updated(self, offset: int) -> None:
         """Decided transactions whose markers are below `offset` are stable."""
-        if self._unreplicated:
-            self._unreplicated = {f: m for f, m in self._unreplicated.items() if m >= offset}
+        self.unreplicated = {f: m for f, m in self.unreplicated.items() if m >= offset}
 
     def on_log_start_offset_incremented(self, offset: int) -> None:
         """The log begins at `offset` now. Producers stay known although their records are gone (KIP-360)."""
@@ -383,7 +386,7 @@ class ProducerStateManager:
             self.producers[entry.producer_id] = entry
             if entry.current_txn_first_offset is not None:
                 ongoing.append((entry.current_txn_first_offset, entry.producer_id))
-        self._ongoing = dict(sorted(ongoing))
+        self.ongoing = dict(sorted(ongoing))
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """The log is empty and begins at `offset`: no producers, no snapshots."""
@@ -395,8 +398,8 @@ class ProducerStateManager:
 
     def _clear(self) -> None:
         self.producers.clear()
-        self._ongoing.clear()
-        self._unreplicated.clear()
+        self.ongoing.clear()
+        self.unreplicated.clear()
 
     def take_snapshot(self, *, flush: bool = True) -> int | None:
         """Writes a snapshot at `map_end_offset`, unless there is one; its offset when written."""

@@ -21,14 +21,20 @@ class AppendOrigin(IntEnum):
 
 
 class LogAppendInfo:
-    """What an append did. A duplicate of a batch that is in the log already: its offsets, and nothing was written."""
+    """What an append did. A duplicate of a batch that is in the log already: its offsets, and nothing was written.
+
+    One object from the log to the answer. The ReplicaManager sets `required_offset`, the high watermark that commits
+    the append where acks=all waits for it (-1: nothing to wait for), and then `error`, how the wait ended.
+    """
 
     __slots__ = (
         "duplicate",
+        "error",
         "first_offset",
         "last_offset",
         "log_append_time_ms",
         "log_start_offset",
+        "required_offset",
         "size_bytes",
     )
 
@@ -47,6 +53,8 @@ class LogAppendInfo:
         self.log_start_offset = log_start_offset
         self.duplicate = duplicate
         self.size_bytes = size_bytes
+        self.error = ErrorCode.NONE
+        self.required_offset = -1
 
 
 class FetchedData:

@@ -21,21 +21,17 @@ from kwire.replication.config.broker_config import topic_log_config
 from kwire.replication.core.metadata import INTERNAL_TOPICS
 from kwire.replication.log.log import AppendOrigin
 from kwire.replication.replica import control as replica_control
-from kwire.replication.replica.append_result import (
-    DeleteRecordsResult,
-    PartitionAppendResult,
-    refused,
+from kwire.replication.replica.append_result import DeleteRecordsResult, RefusedAppend
+from kwire.replication.replica.delayed import (
+    DelayedDeleteRecords,
+    DelayedFetch,
+    DelayedProduce,
+    waits_in_vain,
 )
 from kwire.replication.replica.fetch_data import ZERO_UUID, FetchPartitionData
 from kwire.replication.replica.isr import IsrCounters
 from kwire.replication.replica.partition import Partition
-from kwire.replication.replica.purgatory import (
-    DelayedDeleteRecords,
-    DelayedFetch,
-    DelayedProduce,
-    Purgatory,
-    waits_in_vain,
-)
+from kwire.replication.replica.purgatory import Purgatory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -54,7 +50,7 @@ if TYPE_CHECKING:
     from kwire.replication.core.log_config import LogConfig
     from kwire.replication.core.metadata import MetadataCache
     from kwire.replication.core.outbox import Buffer
-    from kwire.replication.log.log import Log
+    from kwire.replication.log.log import Log, LogAppendInfo
     from kwire.replication.log_dirs.directory import LogDirectory
     from kwire.replication.log_dirs.manager import LogManager
     from kwire.replication.replica.fetch_data import FetchParams, FetchPartition
@@ -74,7 +70,7 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 
-__all__ = ["DeleteRecordsResult", "PartitionAppendResult", "ReplicaManager", "refused"]
+__all__ = ["DeleteRecordsResult", "RefusedAppend", "ReplicaManager"]
 
 # Errors of an append that Kafka answers without a log start offset (ReplicaManager.appendToLocalLog).
 _WITHOUT_LOG_START = (
@@ -327,8 +323,8 @@ class ReplicaManager:
         records: Buffer,
         required_acks: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
-    ) -> PartitionAppendResult:
-        """Appends to one partition; refusals are in the result. The caller then calls `complete_waiting`.
+    ) -> LogAppendInfo:
+        """Appends to one partition; a refusal is a RefusedAppend. The caller then calls `complete_waiting`.
 
         With acks=all and followers `required_offset` is set: the caller waits by `await_replication`.
         """
@@ -338,18 +334,14 @@ class ReplicaManager:
                 partition = self.partition(topic, index)
             info = partition.append_records_to_leader(records, required_acks, origin)
         except KafkaError as error:
-            result = refused(error)
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
                 self.mark_offline((topic, index), error.message or "its log cannot be written")
-            if partition is not None and error.code not in _WITHOUT_LOG_START:
-                result.log_start_offset = partition.log.log_start_offset
-            return result
-        result = PartitionAppendResult(
-            ErrorCode.NONE, info.first_offset, info.log_append_time_ms, info.log_start_offset
-        )
+            if partition is None or error.code in _WITHOUT_LOG_START:
+                return RefusedAppend(error)
+            return RefusedAppend(error, partition.log.log_start_offset)
         if required_acks == -1 and partition.remote_replicas:
-            result.required_offset = info.last_offset + 1
-        return result
+            info.required_offset = info.last_offset + 1
+        return info
 
     def append_records(
         self,
@@ -358,18 +350,18 @@ class ReplicaManager:
         required_acks: int,
         entries: Mapping[TopicPartition, Buffer],
         origin: AppendOrigin,
-        on_complete: Callable[[dict[TopicPartition, PartitionAppendResult]], None],
+        on_complete: Callable[[dict[TopicPartition, LogAppendInfo]], None],
     ) -> None:
         """Appends to several partitions and answers when `required_acks` (-1, 0, 1) is fulfilled, once.
 
         At once (same step, same stack) when nothing is to be waited for.
         """
-        results: dict[TopicPartition, PartitionAppendResult] = {}
+        results: dict[TopicPartition, LogAppendInfo] = {}
         if not -1 <= required_acks <= 1:
             refusal = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-            on_complete({key: refused(refusal) for key in entries})
+            on_complete({key: RefusedAppend(refusal) for key in entries})
             return
-        pending: list[tuple[TopicPartition, PartitionAppendResult]] = []
+        pending: list[tuple[TopicPartition, LogAppendInfo]] = []
         for key, records in entries.items():
             result = self.append_to_leader(key[0], key[1], records, required_acks, origin)
             results[key] = result
@@ -384,7 +376,7 @@ class ReplicaManager:
 
     def await_replication(
         self,
-        pending: list[tuple[TopicPartition, PartitionAppendResult]],
+        pending: list[tuple[TopicPartition, LogAppendInfo]],
         timeout_ms: int,
         on_complete: Callable[[], None],
     ) -> DelayedProduce:
@@ -407,11 +399,11 @@ class ReplicaManager:
 
     def complete_waiting(self, key: TopicPartition) -> None:
         """Something moved in a partition (its end, its high watermark, its role): wakes who waits for it."""
-        if self.produce_purgatory.watched(key):
+        if key in self.produce_purgatory.watchers:
             self.produce_purgatory.check_and_complete(key)
-        if self.fetch_purgatory.watched(key):
+        if key in self.fetch_purgatory.watchers:
             self.fetch_purgatory.check_and_complete(key)
-        if self.delete_records_purgatory.watched(key):
+        if key in self.delete_records_purgatory.watchers:
             self.delete_records_purgatory.check_and_complete(key)
 
     # Fetch
@@ -424,10 +416,11 @@ class ReplicaManager:
     ) -> DelayedFetch | None:
         """Reads and answers with one result per partition, in order: at once, or when there is enough or time is out.
 
-        Returns the operation if it waits, for who may want to cancel it.
+        Returns the operation if it waits, so that its caller can cancel it.
         """
         results = self.read_from_log(params, partitions)
         moved = params.replica_id >= 0 and self._update_follower(params, partitions, results)
+        # As in Kafka: nothing waits that has no time or no partition, an error or a redirection, or enough bytes.
         if params.max_wait_ms <= 0 or not partitions:
             on_complete(results)
             return None
@@ -443,10 +436,16 @@ class ReplicaManager:
             on_complete(results)
             return None
         operation = DelayedFetch(self, params, partitions, results, on_complete)
-        self.fetch_purgatory.watch(operation, (key for key, _ in partitions), params.max_wait_ms)
+        self._park_fetch(operation, [key for key, _ in partitions], params.max_wait_ms, moved)
+        return operation
+
+    def _park_fetch(
+        self, operation: DelayedFetch, keys: list[TopicPartition], max_wait_ms: int, moved: bool
+    ) -> None:
+        """Lets a fetch wait. What its own follower state has moved, or what it has not been told, may end it here."""
+        self.fetch_purgatory.watch(operation, keys, max_wait_ms)
         if moved or operation.is_behind:
             operation.try_complete()
-        return operation
 
     def read_from_log(
         self, params: FetchParams, partitions: list[tuple[TopicPartition, FetchPartition]]
@@ -475,16 +474,19 @@ class ReplicaManager:
                 else:
                     data = partition.read(request, params, max_bytes, min_one_batch)
             except KafkaError as error:
-                data = FetchPartitionData(error.code)
-                if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-                    self.mark_offline(key, error.message or "its log cannot be read")
-            else:
-                size_bytes = len(data.records)
-                if size_bytes:
-                    min_one_batch = False
-                    left_bytes = left_bytes - size_bytes if size_bytes < left_bytes else 0
+                data = self._failed_read(key, error)
+            size_bytes = len(data.records)
+            if size_bytes:
+                min_one_batch = False  # KIP-74: only the first one may exceed the limit
+                left_bytes = max(left_bytes - size_bytes, 0)
             results.append(data)
         return results
+
+    def _failed_read(self, key: TopicPartition, error: KafkaError) -> FetchPartitionData:
+        """The answer for a partition that could not be read; one whose disk failed is offline from now on."""
+        if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            self.mark_offline(key, error.message or "its log cannot be read")
+        return FetchPartitionData(error.code)
 
     def _preferred_read_replica(
         self, partition: Partition, request: FetchPartition, rack: str
@@ -529,7 +531,7 @@ class ReplicaManager:
             if moved:
                 any_moved = True
                 self.complete_waiting(key)
-            elif deletions.watched(key):  # its log start may be what they wait for
+            elif key in deletions.watchers:  # its log start may be what they wait for
                 deletions.check_and_complete(key)
         return any_moved
 

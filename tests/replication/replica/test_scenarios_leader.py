@@ -313,7 +313,7 @@ def test_S57_a_retry_at_the_new_leader_gets_the_offset_of_the_first_attempt():
     def append(node, batch):
         result = node.manager.append_to_leader("t", 0, batch, 1)
         node.manager.complete_waiting(("t", 0))
-        return result.error, result.base_offset
+        return result.error, result.first_offset
 
     # given sequences 0 to 4, replicated, never answered; when 2 leads instead
     rig = Rig(2)
