@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from kwire.client.connection import ask
+from kwire.client.streams import ask
 from kwire.launch.supervisor import THREAD, Supervisor
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.server.node import new_event_loop
@@ -63,7 +63,7 @@ class _Cluster:
     def partition(self) -> Any:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
         node = next(handle for handle in self.supervisor.brokers.values() if handle.running)
-        return self.run(ask(*node.address, 12, request)).topics[0].partitions[0]
+        return self.run(ask(node.address, request, version=12)).topics[0].partitions[0]
 
     def close(self) -> None:
         self.run(self.supervisor.stop())

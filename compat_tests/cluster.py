@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kwire.client.connection import ask
+from kwire.client.streams import ask
 from kwire.launch.supervisor import PROCESS, Handle, ProcessHandle, Supervisor
 from kwire.protocol.language.schema import Message
 from kwire.protocol.records import BatchHeader, iter_batches
@@ -152,7 +152,7 @@ class Cluster:
     # --- questions, over the wire ---
 
     def ask(self, node: int, version: int, request: Message) -> Any:
-        return self.run(ask(*self.handle(node).address, version, request))
+        return self.run(ask(self.handle(node).address, request, version=version))
 
     def create(
         self,

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import kwire
 from compat_tests.kafka_nodes import KafkaNodes
-from kwire.client.connection import ask
+from kwire.client.streams import ask
 from kwire.protocol.records import Record, build_batch, iter_batches
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.topics import (
@@ -295,7 +295,7 @@ class KwirePair:
 
 
 def _ask(pair: Any, version: int, request: Any) -> Any:
-    return asyncio.run(ask(*pair.address(1), version, request))
+    return asyncio.run(ask(pair.address(1), request, version=version))
 
 
 def _partitions(pair: Any) -> dict[int, Any]:

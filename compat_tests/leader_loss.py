@@ -25,7 +25,7 @@ import kwire
 from compat_tests import tooling
 from compat_tests.kafka_nodes import KafkaNodes
 from compat_tests.mixed.processes import _mortal
-from kwire.client.connection import ask
+from kwire.client.streams import ask
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 
@@ -140,7 +140,7 @@ class Cluster:
 
     def ask(self, version: int, request: Any) -> Any:
         node_id = next(n for n in self.nodes.ids if n not in self.down)
-        return asyncio.run(ask(*self.nodes.address(node_id), version, request))
+        return asyncio.run(ask(self.nodes.address(node_id), request, version=version))
 
     def partition(self) -> Any:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])

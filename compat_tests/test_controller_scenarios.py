@@ -8,7 +8,7 @@ import pytest
 
 from compat_tests.cluster import Start, until
 from compat_tests.stock import Writer, read
-from kwire.client.connection import ask
+from kwire.client.streams import ask
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.schemas.control_plane import UpdateMetadataRequest
 from kwire.protocol.schemas.metadata import DescribeTopicPartitionsRequest, TopicRequest
@@ -76,7 +76,7 @@ def test_S84_a_paused_controller_finds_another_in_its_place(start: Start) -> Non
     create = CreateTopicsRequest(
         topics=[CreatableTopic(name="u", num_partitions=1, replication_factor=1)], timeout_ms=5000
     )
-    asked = cluster.begin(ask(*cluster.handle(1000).address, 7, create))
+    asked = cluster.begin(ask(cluster.handle(1000).address, create, version=7))
     cluster.resume(1000)
     assert asked.result(10).topics[0].error_code == ErrorCode.NOT_CONTROLLER
     until(lambda: "controller 1000 stands by" in cluster.said(1000))

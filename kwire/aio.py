@@ -277,16 +277,20 @@ class Cluster:
                 raise errors.ConfigurationError(
                     "assignment: says how many partitions and replicas there are; not beside these"
                 )
+        admin = self._backend.admin
         with translated(f"topic {name[:_NAME_CHARACTERS]}"):
-            await self._backend.admin.create_topic(
-                name, partitions, replication_factor, texts, assignment, REQUEST_SECONDS
+            await admin.run(
+                admin.create_topic(
+                    name, partitions, replication_factor, texts, assignment, REQUEST_SECONDS
+                )
             )
 
     async def delete_topic(self, name: str) -> None:
         """Deletes a topic; returns when it is gone. UnknownTopicOrPartitionError."""
         checked_name("topic", name)
+        admin = self._backend.admin
         with translated(f"topic {name[:_NAME_CHARACTERS]}"):
-            await self._backend.admin.delete_topics([name], REQUEST_SECONDS)
+            await admin.run(admin.delete_topics([name], REQUEST_SECONDS))
 
     async def topics(self) -> dict[str, int]:
         """Every topic, those of the coordinators included, and how many partitions it has."""
@@ -305,8 +309,9 @@ class Cluster:
             await self.inside.made_whole()
         names = list(await self._backend.topics())
         if names:
+            admin = self._backend.admin
             with translated():
-                await self._backend.admin.delete_topics(names, REQUEST_SECONDS)
+                await admin.run(admin.delete_topics(names, REQUEST_SECONDS))
 
     # -- partitions ----------------------------------------------------------------------------------------------
 
@@ -334,7 +339,8 @@ class Cluster:
         with translated(f"{topic}-{partition}"):
             if leader is None:
                 kind = UNCLEAN if unclean else PREFERRED
-                await self._backend.admin.elect(topic, partition, kind, REQUEST_SECONDS)
+                admin = self._backend.admin
+                await admin.run(admin.elect(topic, partition, kind, REQUEST_SECONDS))
             else:
                 await self._backend.appoint(topic, partition, leader, unclean)
         deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.backends.containers import Containers
-    from kwire.client.admin import Address
+    from kwire.client.connection import Address
     from kwire.server.link_rules import LinkRule
 
 ENDED = ("exited", "dead")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
-    from kwire.client.admin import Address
+    from kwire.client.connection import Address
 
     T = TypeVar("T")
 
@@ -339,7 +339,7 @@ class Containers(SeenFromOutside):
 
     async def _members(self) -> set[int]:
         try:
-            metadata = await self.admin.metadata()
+            metadata = await self.admin.run(self.admin.metadata())
         except (KafkaError, NoBrokerError):
             return set()
         return {broker.node_id for broker in metadata.brokers}
@@ -429,7 +429,7 @@ class Containers(SeenFromOutside):
             await self.forget_requests()
         addresses = {str(node_id): handle.address for node_id, handle in self.handles.items()}
         with translated():
-            await self.admin.reset_broker_configs({"": addresses["1"], **addresses})
+            await self.admin.run(self.admin.reset_broker_configs({"": addresses["1"], **addresses}))
 
     async def _requests_of(self, handle: ContainerHandle) -> list[list[Any]]:
         from kwire.recent import from_objects

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 from kwire import errors
 from kwire.backends.options import NodeLauncher, translated
 from kwire.backends.views import Partition, Replica
-from kwire.client.admin import REQUEST_SECONDS, Admin
+from kwire.client.admin import REQUEST_SECONDS
+from kwire.client.streams import Client
 from kwire.server.errors import NodeError
 
 if TYPE_CHECKING:
     from typing import Any
 
     from kwire.backends.views import NodeHandle
-    from kwire.client.admin import Address
+    from kwire.client.connection import Address
     from kwire.launch.handles import Handle
     from kwire.launch.supervisor import Supervisor
 
@@ -38,7 +39,7 @@ class Launched:
         """`recent_requests`: whether they are kept, where no launcher says so."""
         self._launcher = launcher
         self.recent_requests = recent_requests if launcher is None else launcher.recent_requests
-        self.admin = Admin(self.addresses)
+        self.admin = Client(self.addresses)
         self._supervisor: Supervisor | None = None
         self._failures: list[str] = []
         self._kept_requests: dict[int, tuple[float, list[list[Any]]]] = {}
@@ -249,10 +250,9 @@ class Launched:
             await self.forget_requests()
         first = next(iter(handles.values()))
         overridden = [name for _, name in await self._ask_controller("overridden")]
+        addresses = {name: (handles[int(name)] if name else first).address for name in overridden}
         with translated():
-            await self.admin.reset_broker_configs(
-                {name: (handles[int(name)] if name else first).address for name in overridden}
-            )
+            await self.admin.run(self.admin.reset_broker_configs(addresses))
 
     async def _all_are_known(self) -> bool:
         with suppress(errors.BrokerNotAvailableError):  # no controller is active yet

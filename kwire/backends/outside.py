@@ -20,22 +20,23 @@ from kwire.client.admin import (
     PREFERRED,
     REQUEST_SECONDS,
     UNCLEAN,
-    Admin,
     NoBrokerError,
 )
+from kwire.client.connection import parse_address
+from kwire.client.streams import Client
 from kwire.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from kwire.client.admin import Address
+    from kwire.client.connection import Address
 
 
 class SeenFromOutside:
     """What can be asked of a cluster's addresses."""
 
     def __init__(self) -> None:
-        self.admin = Admin(self.addresses)
+        self.admin = Client(self.addresses)
 
     def addresses(self) -> list[Address]:
         """Where to ask, best first."""
@@ -44,15 +45,15 @@ class SeenFromOutside:
     async def topics(self) -> dict[str, int]:
         """Every topic and how many partitions it has."""
         with translated():
-            metadata = await self.admin.metadata(None)
+            metadata = await self.admin.run(self.admin.metadata(None))
         return {topic.name: len(topic.partitions) for topic in metadata.topics}
 
     async def partition(self, topic: str, index: int) -> Partition:
         """A partition as a broker's metadata and each of its replicas tell it."""
         admin = self.admin
         with translated(f"{topic}-{index}"):
-            metadata = await admin.metadata([topic])
-        addresses = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
+            metadata = await admin.run(admin.metadata([topic]))
+        addresses = admin.brokers_in(metadata)
         of_index = [p for p in metadata.topics[0].partitions if p.partition_index == index]
         if not of_index:
             raise errors.UnknownTopicOrPartitionError(f"there is no partition {topic}-{index}")
@@ -65,8 +66,10 @@ class SeenFromOutside:
                 continue
             at = addresses[broker_id]
             try:
-                start = await admin.offset(at, topic, index, EARLIEST, DEBUGGING_CONSUMER)
-                end = await admin.offset(at, topic, index, LATEST, DEBUGGING_CONSUMER)
+                start, end = [
+                    await admin.run(admin.offset(at, topic, index, when, DEBUGGING_CONSUMER))
+                    for when in (EARLIEST, LATEST)
+                ]
                 found[broker_id] = Replica(broker_id, start, end)
             except (KafkaError, NoBrokerError) as error:
                 missing[broker_id] = str(error)
@@ -84,8 +87,9 @@ class SeenFromOutside:
 
     async def _high_watermark(self, state: Any, at: Address | None, topic: str) -> int | None:
         if at is not None:
+            admin, index = self.admin, state.partition_index
             with suppress(KafkaError, NoBrokerError):
-                return await self.admin.offset(at, topic, state.partition_index, LATEST, CONSUMER)
+                return await admin.run(admin.offset(at, topic, index, LATEST, CONSUMER))
         return None
 
     async def appoint(self, topic: str, index: int, leader: int, unclean: bool) -> None:
@@ -99,9 +103,10 @@ class SeenFromOutside:
                 "ELIGIBLE_LEADERS_NOT_AVAILABLE",
             )
         others = [broker for broker in now.replicas if broker != leader]
-        await self.admin.reassign(topic, index, [leader, *others], REQUEST_SECONDS)
+        admin = self.admin
+        await admin.run(admin.reassign(topic, index, [leader, *others], REQUEST_SECONDS))
         kind = UNCLEAN if unclean and leader not in now.isr else PREFERRED
-        await self.admin.elect(topic, index, kind, REQUEST_SECONDS)
+        await admin.run(admin.elect(topic, index, kind, REQUEST_SECONDS))
 
     async def is_led(self, now: Partition) -> bool:
         """Whether the leader itself knows that it is: cannot be asked from outside."""
@@ -125,16 +130,13 @@ class Outside(SeenFromOutside):
     async def connect(self) -> None:
         """BrokerNotAvailableError when nobody answers."""
         with translated():
-            await self.admin.metadata()
+            await self.admin.run(self.admin.metadata())
 
 
 def _parsed(bootstrap_servers: str) -> list[Address]:
-    addresses = []
-    for item in str(bootstrap_servers).split(","):
-        host, _, port = item.strip().rpartition(":")
-        if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
-            raise errors.ConfigurationError(
-                f"bootstrap servers: expected HOST:PORT[,HOST:PORT…], not {bootstrap_servers!r}"
-            )
-        addresses.append((host.strip("[]"), int(port)))
-    return addresses
+    try:
+        return [parse_address(server) for server in str(bootstrap_servers).split(",")]
+    except ValueError:
+        raise errors.ConfigurationError(
+            f"bootstrap servers: expected HOST:PORT[,HOST:PORT…], not {bootstrap_servers!r}"
+        ) from None

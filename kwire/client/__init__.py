@@ -3,4 +3,4 @@
 `__all__` names the modules that other rooms may import.
 """
 
-__all__ = ["admin", "blocking", "connection"]
+__all__ = ["admin", "blocking", "connection", "streams"]

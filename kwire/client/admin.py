@@ -1,88 +1,140 @@
-"""Administration over the wire, for `kwire.Cluster`: topics, elections, offsets, asked of any Kafka from 2.8 on.
+"""Administration of any Kafka over the wire, as sequences of requests that are written once for both faces.
 
-Answers to org.apache.kafka.clients.admin.KafkaAdminClient, as far as a test needs it: one connection a question, no
-metadata kept. Requests for the controller go to the broker that Metadata names as such, which is the controller or
-forwards to it. What a replica has is asked of that very broker, as a debugging consumer (replica id -2) does.
+Answers to org.apache.kafka.clients.admin.KafkaAdminClient, as far as tests and the image's tools need it. Every method
+of `Admin` is a generator: it yields `Ask`, for which it is sent the response or a NoResponseError, or `Pause`. `run` of
+`streams.Client` and of `blocking.Client` moves it on and returns its result; a test may do so by hand.
+
+No metadata is kept. Requests for the controller go to the broker that Metadata names as such, which is the controller
+or forwards to it. A replica's own offsets come from that very broker, asked as a debugging consumer (replica id -2).
 """
 
 from __future__ import annotations
 
-import asyncio
+from time import monotonic
 
-from kwire.client.connection import ask
-from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kwire.client.connection import NoResponseError, check, key_of
+from kwire.protocol.errors import ErrorCode, KafkaError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from typing import Any, TypeVar
 
+    from kwire.client.connection import Address
     from kwire.protocol.language.schema import Message
 
-    Address = tuple[str, int]
+    T = TypeVar("T")
+    Steps = Generator["Ask | Pause", Any, T]
 
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
 EARLIEST, LATEST = -2, -1
 PREFERRED, UNCLEAN = 0, 1
-_METADATA, _CREATE_TOPICS, _DELETE_TOPICS = 12, 7, 6
-_LIST_OFFSETS, _ELECT_LEADERS, _REASSIGN, _ALTER_CONFIGS = 5, 2, 0, 1
-_BROKER_RESOURCE = 4
-_PAUSE_SECONDS = 0.005
-_CONNECTION_SECONDS = 10.0
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 REQUEST_SECONDS = 20.0
+"""How long the controller may take for what it is asked for."""
+CONNECTION_SECONDS = 10.0
+"""How long a broker may take to be reached and to answer what it need not wait for."""
+_GROUP_COORDINATOR = 0
+_PAUSE_SECONDS = 0.005
+_LONG_PAUSE_SECONDS = 0.05  # while a topic or a coordinator comes into being
 
 
 class NoBrokerError(Exception):
-    """Nobody answers; the text says who was asked."""
+    """No broker answers; the text says which were asked, `api` what for, `reasons` why, in the order of asking."""
+
+    def __init__(self, text: str, api: str, reasons: Sequence[NoResponseError]) -> None:
+        super().__init__(text)
+        self.api = api
+        self.reasons = reasons
+
+
+class Ask:
+    """A step: send a request to a broker; the response comes back, or a NoResponseError as a value."""
+
+    __slots__ = ("address", "request", "seconds")
+
+    def __init__(self, address: Address, request: Message, seconds: float) -> None:
+        self.address = address
+        self.request = request
+        self.seconds = seconds
+
+
+class Pause:
+    """A step: let time go by."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
 
 
 class Admin:
-    """Requests to the brokers of a cluster. KafkaError for what is refused, NoBrokerError when nobody answers."""
+    """Operations on a cluster. KafkaError for what is refused, NoBrokerError when no broker answers."""
 
-    def __init__(self, addresses: Callable[[], Sequence[Address]]) -> None:
-        """`addresses`: where to ask, best first; called for each question."""
+    def __init__(
+        self, addresses: Callable[[], Sequence[Address]], seconds: float = CONNECTION_SECONDS
+    ) -> None:
+        """`addresses`: where to ask, best first; called for each request. `seconds`: how long an answer may take."""
         self._addresses = addresses
+        self._seconds = seconds
 
-    async def ask_any(self, version: int, request: Message, seconds: float) -> Any:
-        """The answer of the first broker that gives one."""
-        reasons = []
+    def ask_any(self, request: Message, seconds: float | None = None) -> Steps[Any]:
+        """The response of the first broker that gives one."""
+        reasons, texts = [], []
         for host, port in self._addresses():
             try:
-                return await ask(host, port, version, request, seconds)
-            except (OSError, EOFError, TimeoutError, MalformedMessage) as error:
-                reasons.append(f"{host}:{port}: {str(error) or 'no answer'}")
-        raise NoBrokerError("no broker answers: " + ("; ".join(reasons) or "none runs"))
+                return (yield from _ask((host, port), request, seconds or self._seconds))
+            except NoResponseError as error:
+                reasons.append(error)
+                texts.append(f"{host}:{port}: {error}")
+        raise NoBrokerError(
+            "no broker answers: " + ("; ".join(texts) or "none runs"),
+            key_of(request).api_name,
+            reasons,
+        )
 
-    async def ask_at(self, address: Address, version: int, request: Message) -> Any:
-        """The answer of one broker."""
-        host, port = address
+    def ask_at(self, address: Address, request: Message) -> Steps[Any]:
+        """The response of one broker."""
         try:
-            return await ask(host, port, version, request, _CONNECTION_SECONDS)
-        except (OSError, EOFError, TimeoutError, MalformedMessage) as error:
-            raise NoBrokerError(f"{host}:{port}: {str(error) or 'no answer'}") from None
+            return (yield from _ask(address, request, self._seconds))
+        except NoResponseError as error:
+            host, port = address
+            text = f"{host}:{port}: {error}"
+            raise NoBrokerError(text, key_of(request).api_name, [error]) from None
 
-    async def metadata(self, topics: Sequence[str] | None = ()) -> Any:
-        """Metadata of brokers and of these topics; None: of all."""
+    def ask_controller(self, request: Message, seconds: float) -> Steps[Any]:
+        """The controller's response to what it may take `seconds` for."""
+        with_slack = seconds + self._seconds
+        found = yield from self.metadata()
+        address = self.brokers_in(found).get(found.controller_id)
+        if address is not None:
+            try:
+                return (yield from _ask(address, request, with_slack))
+            except NoResponseError:
+                pass  # it has just ended: any other broker forwards
+        return (yield from self.ask_any(request, with_slack))
+
+    def metadata(self, topics: Iterable[str] | None = (), *, create: bool = False) -> Steps[Any]:
+        """Metadata of brokers and of these topics; None: of all. `create`: those that do not exist."""
         from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 
         named = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
-        return await self.ask_any(_METADATA, request, _CONNECTION_SECONDS)
+        request = MetadataRequest(topics=named, allow_auto_topic_creation=create)
+        return (yield from self.ask_any(request))
 
-    async def _ask_controller(self, version: int, request: Message, seconds: float) -> Any:
-        found = await self.metadata()
-        for broker in found.brokers:
-            if broker.node_id == found.controller_id:
-                with_slack = seconds + _CONNECTION_SECONDS
-                try:
-                    return await ask(broker.host, broker.port, version, request, with_slack)
-                except (OSError, EOFError, TimeoutError):
-                    break  # it has just gone: whoever else there is forwards
-        return await self.ask_any(version, request, seconds + _CONNECTION_SECONDS)
+    def brokers_in(self, metadata: Any) -> dict[int, Address]:
+        """Where to ask the brokers of a Metadata response, by id.
 
-    # -- topics --------------------------------------------------------------------------------------------------
+        A single broker is asked where it was found: what it advertises may be for clients elsewhere, as that of a
+        container is."""
+        brokers, addresses = metadata.brokers, self._addresses()
+        if len(brokers) == 1 == len(addresses):
+            return {brokers[0].node_id: addresses[0]}
+        return {broker.node_id: (broker.host, broker.port) for broker in brokers}
 
-    async def create_topic(
+    # --- topics ---
+
+    def create_topic(
         self,
         name: str,
         partitions: int,
@@ -90,8 +142,8 @@ class Admin:
         config: Mapping[str, str],
         assignment: Sequence[Sequence[int]] | None,
         seconds: float,
-    ) -> None:
-        """CreateTopics; returns when all partitions have leaders, as a broker tells it."""
+    ) -> Steps[None]:
+        """CreateTopics; return when all partitions have leaders in a broker's metadata."""
         from kwire.protocol.schemas.topics import (
             CreatableReplicaAssignment,
             CreatableTopic,
@@ -110,68 +162,82 @@ class Admin:
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in config.items()],
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=int(seconds * 1000))
-        (result,) = (await self._ask_controller(_CREATE_TOPICS, request, seconds)).topics
-        _check(result.error_code, result.error_message)
-        await self._until(lambda: self._is_led(name), seconds, f"{name} to have leaders")
+        (result,) = (yield from self.ask_controller(request, seconds)).topics
+        check(result.error_code, result.error_message)
+        yield from _until(lambda: self._is_led(name), seconds, f"{name} to have leaders")
 
-    async def _is_led(self, name: str) -> bool:
-        (topic,) = (await self.metadata([name])).topics
+    def _is_led(self, name: str) -> Steps[bool]:
+        (topic,) = (yield from self.metadata([name])).topics
         return not topic.error_code and all(p.leader_id >= 0 for p in topic.partitions)
 
-    async def delete_topics(self, names: Sequence[str], seconds: float) -> None:
-        """DeleteTopics; returns when a broker knows none of them any more."""
-        from kwire.protocol.schemas.topics import DeleteTopicsRequest, DeleteTopicState
+    def delete_topics(self, names: Sequence[str], seconds: float) -> Steps[None]:
+        """DeleteTopics; return when a broker's metadata has none of them."""
+        from kwire.protocol.schemas.topics import DeleteTopicsRequest
 
-        request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name) for name in names], timeout_ms=int(seconds * 1000)
-        )
-        for result in (await self._ask_controller(_DELETE_TOPICS, request, seconds)).responses:
-            _check(result.error_code, result.error_message or f"topic {result.name}")
-        await self._until(lambda: self._are_gone(names), seconds, f"{', '.join(names)} to go")
+        request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=int(seconds * 1000))
+        for result in (yield from self.ask_controller(request, seconds)).responses:
+            check(result.error_code, result.error_message or f"topic {result.name}")
+        yield from _until(lambda: self._are_gone(names), seconds, f"{', '.join(names)} to go")
 
-    async def _are_gone(self, names: Sequence[str]) -> bool:
-        found = (await self.metadata(names)).topics
+    def _are_gone(self, names: Sequence[str]) -> Steps[bool]:
+        found = (yield from self.metadata(names)).topics
         return all(topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in found)
 
-    async def _until(self, condition: Callable[[], Any], seconds: float, what: str) -> None:
-        deadline = asyncio.get_running_loop().time() + seconds
-        while not await condition():
-            if asyncio.get_running_loop().time() > deadline:
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"waited {seconds:g} s for {what}")
-            await asyncio.sleep(_PAUSE_SECONDS)
-
-    async def reset_broker_configs(self, brokers: Mapping[str, Address]) -> None:
-        """Takes all dynamic configurations from brokers, each asked where it is; "" stands for those of all."""
+    def reset_broker_configs(self, brokers: Mapping[str, Address]) -> Steps[None]:
+        """Delete all dynamic configurations of brokers, each asked at its address; "": those of all brokers."""
         from kwire.protocol.schemas.configs import AlterConfigsRequest, AlterConfigsResource
 
         for name, address in brokers.items():
-            resource = AlterConfigsResource(resource_type=_BROKER_RESOURCE, resource_name=name)
+            resource = AlterConfigsResource(resource_type=BROKER_RESOURCE, resource_name=name)
             request = AlterConfigsRequest(resources=[resource])
-            for result in (await self.ask_at(address, _ALTER_CONFIGS, request)).responses:
-                _check(result.error_code, result.error_message)
+            for result in (yield from self.ask_at(address, request)).responses:
+                check(result.error_code, result.error_message)
 
-    # -- partitions ----------------------------------------------------------------------------------------------
+    # --- partitions ---
 
-    async def offset(
-        self, address: Address, topic: str, index: int, timestamp: int, replica_id: int
-    ) -> int:
-        """ListOffsets of one partition at one broker."""
+    def leaders(
+        self, topic: str, seconds: float, *, create: bool = False
+    ) -> Steps[dict[int, Address]]:
+        """Where the leader of each partition is; return when all partitions have one. `create`: the topic, too."""
+        deadline = monotonic() + seconds
+        while True:
+            metadata = yield from self.metadata([topic], create=create)
+            (found,) = metadata.topics
+            if not found.error_code and all(p.leader_id >= 0 for p in found.partitions):
+                break
+            may_come = found.error_code in (0, ErrorCode.LEADER_NOT_AVAILABLE) or (
+                create and found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            if not may_come or monotonic() > deadline:
+                check(found.error_code or ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic}")
+            yield Pause(_LONG_PAUSE_SECONDS)
+        brokers = self.brokers_in(metadata)
+        return {p.partition_index: brokers[p.leader_id] for p in found.partitions}
+
+    def offset(
+        self,
+        address: Address,
+        topic: str,
+        index: int,
+        timestamp: int,
+        replica_id: int = CONSUMER,
+    ) -> Steps[int]:
+        """ListOffsets of one partition at one broker. `timestamp`: milliseconds, EARLIEST or LATEST."""
         from kwire.protocol.schemas.offsets import (
             ListOffsetsPartition,
             ListOffsetsRequest,
             ListOffsetsTopic,
         )
 
-        asked = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+        wanted = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
         request = ListOffsetsRequest(
-            replica_id=replica_id, topics=[ListOffsetsTopic(name=topic, partitions=[asked])]
+            replica_id=replica_id, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])]
         )
-        response = await self.ask_at(address, _LIST_OFFSETS, request)
-        found = response.topics[0].partitions[0]
-        _check(found.error_code, f"the offset of {topic}-{index}")
+        found = (yield from self.ask_at(address, request)).topics[0].partitions[0]
+        check(found.error_code, f"the offset of {topic}-{index}")
         return int(found.offset)
 
-    async def elect(self, topic: str, index: int, kind: int, seconds: float) -> None:
+    def elect(self, topic: str, index: int, kind: int, seconds: float) -> Steps[None]:
         """ElectLeaders of one partition, PREFERRED or UNCLEAN; no error when it was not needed."""
         from kwire.protocol.schemas.topics import ElectLeadersRequest, TopicPartitions
 
@@ -180,15 +246,17 @@ class Admin:
             topic_partitions=[TopicPartitions(topic=topic, partitions=[index])],
             timeout_ms=int(seconds * 1000),
         )
-        response = await self._ask_controller(_ELECT_LEADERS, request, seconds)
-        _check(response.error_code, "the election")
+        response = yield from self.ask_controller(request, seconds)
+        check(response.error_code, "the election")
         for of_topic in response.replica_election_results:
             for result in of_topic.partition_result:
                 if result.error_code != ErrorCode.ELECTION_NOT_NEEDED:
-                    _check(result.error_code, result.error_message)
+                    check(result.error_code, result.error_message)
 
-    async def reassign(self, topic: str, index: int, replicas: list[int], seconds: float) -> None:
-        """AlterPartitionReassignments of one partition."""
+    def reassign(
+        self, topic: str, index: int, replicas: list[int] | None, seconds: float
+    ) -> Steps[None]:
+        """AlterPartitionReassignments of one partition; None cancels."""
         from kwire.protocol.schemas.topics import (
             AlterPartitionReassignmentsRequest,
             ReassignablePartition,
@@ -200,17 +268,42 @@ class Admin:
             topics=[ReassignableTopic(name=topic, partitions=[partition])],
             timeout_ms=int(seconds * 1000),
         )
-        response = await self._ask_controller(_REASSIGN, request, seconds)
-        _check(response.error_code, response.error_message)
+        response = yield from self.ask_controller(request, seconds)
+        check(response.error_code, response.error_message)
         for of_topic in response.responses:
             for result in of_topic.partitions:
-                _check(result.error_code, result.error_message)
+                check(result.error_code, result.error_message)
+
+    # --- groups ---
+
+    def coordinator(self, group: str, seconds: float) -> Steps[Address]:
+        """Where a group's coordinator is; return when there is one."""
+        from kwire.protocol.schemas.groups import FindCoordinatorRequest
+
+        deadline = monotonic() + seconds
+        while True:
+            request = FindCoordinatorRequest(key_type=_GROUP_COORDINATOR, key=group)
+            found = yield from self.ask_any(request)
+            if found.error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                check(found.error_code, found.error_message)
+                brokers = self.brokers_in((yield from self.metadata()))
+                if found.node_id in brokers:
+                    return brokers[found.node_id]
+            if monotonic() > deadline:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {group}")
+            yield Pause(_LONG_PAUSE_SECONDS)
 
 
-def _check(code: int, message: str | None) -> None:
-    if code:
-        try:
-            error = ErrorCode(code)
-        except ValueError:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"error {code}: {message}") from None
-        raise KafkaError(error, message or error.name)
+def _ask(address: Address, request: Message, seconds: float) -> Steps[Any]:
+    outcome = yield Ask(address, request, seconds)
+    if isinstance(outcome, NoResponseError):
+        raise outcome
+    return outcome
+
+
+def _until(condition: Callable[[], Steps[bool]], seconds: float, what: str) -> Steps[None]:
+    deadline = monotonic() + seconds
+    while not (yield from condition()):
+        if monotonic() > deadline:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"waited {seconds:g} s for {what}")
+        yield Pause(_PAUSE_SECONDS)

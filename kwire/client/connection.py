@@ -1,35 +1,155 @@
-"""One question to a node, for the supervisor: a connection, a request, its answer."""
+"""The client's half of a Kafka connection without I/O: requests to bytes, bytes to responses.
+
+Answers to org.apache.kafka.clients.NetworkClient with one request in flight, and to ApiVersions negotiation (KIP-35).
+`Connection.ask` is a generator that a face (`streams`, `blocking`) moves on: it yields bytes, which the face sends, or
+None, for which the face sends back into the generator what it has read, b"" at the end of the stream.
+
+Left out: several requests in flight, TLS and SASL.
+
+Invariants: a response counts only with the request's correlation id; a response's length is checked before memory is
+taken for it; whatever is wrong with what a broker sends is NoResponseError.
+"""
 
 from __future__ import annotations
 
-import asyncio
-
 from kwire.protocol import api
-from kwire.recent import ADMINISTRATION_CLIENT_ID
+from kwire.protocol.api import ApiKey
+from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
     from typing import Any
 
     from kwire.protocol.language.schema import Message
 
-_MAX_ANSWER_BYTES = 64 << 20
+    Address = tuple[str, int]
+    Exchange = Generator[bytes | None, bytes | None, Any]
+    """Bytes to send, or None: read. Its result is the response; Any: the class goes with the request's."""
+    Ranges = Mapping[int, tuple[int, int]]
+    """The lowest and the highest version of each API that a broker serves."""
+
+MAX_RESPONSE_BYTES = 128 << 20
+
+NEWEST = {
+    ApiKey.PRODUCE: 9,
+    ApiKey.FETCH: 12,
+    ApiKey.LIST_OFFSETS: 7,
+    ApiKey.METADATA: 12,
+    ApiKey.OFFSET_COMMIT: 8,
+    ApiKey.OFFSET_FETCH: 6,
+    ApiKey.FIND_COORDINATOR: 3,  # from 4 on the request has other fields
+    ApiKey.DESCRIBE_GROUPS: 5,
+    ApiKey.LIST_GROUPS: 4,
+    ApiKey.CREATE_TOPICS: 7,
+    ApiKey.DELETE_TOPICS: 5,  # from 6 on the request has other fields
+    ApiKey.DESCRIBE_CONFIGS: 4,
+    ApiKey.ALTER_CONFIGS: 1,
+    ApiKey.CREATE_PARTITIONS: 2,
+    ApiKey.DELETE_GROUPS: 2,
+    ApiKey.ELECT_LEADERS: 2,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
+}
+"""The newest version of each API that is written here; an older one to a broker that does not serve it."""
+
+_keys: dict[str, ApiKey] = {}
 
 
-async def ask(host: str, port: int, version: int, request: Message, seconds: float = 10.0) -> Any:
-    """The response to a request. OSError, EOFError or TimeoutError when there is none; MalformedMessage."""
-    name = type(request).__name__
-    key = next(key for key in api.ApiKey if key.api_name + "Request" == name)
-    async with asyncio.timeout(seconds):
-        reader, writer = await asyncio.open_connection(host, port)
-        try:
-            writer.writelines(
-                api.encode_request(key, version, 1, ADMINISTRATION_CLIENT_ID, request)
+class NoResponseError(ConnectionError):
+    """A broker could not be reached, has not answered, or not with a response; the text says which."""
+
+
+class Connection:
+    """One connection to one broker."""
+
+    def __init__(self, client_id: str, ranges: Ranges | None = None) -> None:
+        """`ranges`: what the broker serves, if that is known; otherwise it is asked for when it is needed."""
+        self.ranges = ranges
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._received = bytearray()
+
+    def ask(self, request: Message, version: int | None = None) -> Exchange:
+        """The response to a request. `version`: this one; None: the newest that both sides have.
+
+        NoResponseError; KafkaError (UNSUPPORTED_VERSION) when the two have none in common."""
+        key = key_of(request)
+        if version is None:
+            if self.ranges is None:
+                yield from self._ask_ranges()
+            version = self._version(key)
+        return (yield from self._exchange(key, version, request))
+
+    def _ask_ranges(self) -> Exchange:
+        from kwire.protocol.schemas.api_versions import ApiVersionsRequest
+
+        # Version 0 is answered by every broker and has the same response header in all versions.
+        response = yield from self._exchange(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+        check(response.error_code, None)
+        self.ranges = {
+            each.api_key: (each.min_version, each.max_version) for each in response.api_keys
+        }
+
+    def _version(self, key: ApiKey) -> int:
+        assert self.ranges is not None
+        lowest, highest = self.ranges.get(key, (0, -1))
+        version = min(NEWEST[key], highest)
+        if version < lowest:
+            served = f"versions {lowest} to {highest}" if highest >= 0 else "no version"
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"the broker serves {served} of {key.api_name}"
             )
-            size = int.from_bytes(await reader.readexactly(4), "big")
-            if not 4 <= size <= _MAX_ANSWER_BYTES:
-                raise OSError(f"an answer of {size} bytes")
-            frame = await reader.readexactly(size)
-        finally:
-            writer.close()
-    return api.parse_response(key, version, frame)[1]
+        return version
+
+    def _exchange(self, key: ApiKey, version: int, request: Message) -> Exchange:
+        self._correlation_id += 1
+        parts = api.encode_request(key, version, self._correlation_id, self._client_id, request)
+        yield b"".join(parts)
+        yield from self._receive(4)
+        size = int.from_bytes(self._received[:4], "big")
+        if not 4 <= size <= MAX_RESPONSE_BYTES:
+            raise NoResponseError(f"an answer of {size} bytes")
+        yield from self._receive(4 + size)
+        frame = bytes(self._received[4 : 4 + size])
+        del self._received[: 4 + size]
+        try:
+            correlation_id, response = api.parse_response(key, version, frame)
+        except MalformedMessage as error:
+            raise NoResponseError(str(error)) from None
+        if correlation_id != self._correlation_id:
+            raise NoResponseError(f"an answer to request {correlation_id}, which was not sent")
+        return response
+
+    def _receive(self, size: int) -> Exchange:
+        """Return when so many bytes are in `_received`."""
+        while len(self._received) < size:
+            data = yield None
+            if not data:
+                raise NoResponseError("the broker closed the connection")
+            self._received += data
+
+
+def parse_address(text: str) -> Address:
+    """HOST:PORT, an IPv6 host in brackets. ValueError."""
+    host, _, port = text.strip().rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+        raise ValueError(f"{text!r} is no HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def key_of(request: Message) -> ApiKey:
+    """The API of a request's class."""
+    if not _keys:
+        _keys.update({f"{key.api_name}Request": key for key in ApiKey})
+    return _keys[type(request).__name__]
+
+
+def check(code: int, message: str | None) -> None:
+    """KafkaError unless a response's error code is 0."""
+    if code:
+        try:
+            error = ErrorCode(code)
+        except ValueError:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"error {code}: {message}") from None
+        raise KafkaError(error, message)

@@ -40,6 +40,7 @@ CONTROLLER_DIR = "kwire-controller"
 """In the broker's directory, where the controller keeps its journal when both are in one container."""
 _REGISTRATION_TIMEOUT = "initial.broker.registration.timeout.ms"
 _TOPICS_PAUSE_SECONDS = 0.2
+_TOPICS_SECONDS = 30.0
 _CONTROLLER_PROBE_SECONDS = 0.3
 # One question to the controller, and a second to answer it.
 _STOP_DEFAULTS = {
@@ -228,9 +229,10 @@ async def _start_broker(broker: NodeRunner) -> None:
 
 async def _create_topics(settings: ContainerSettings, address: tuple[str, int]) -> None:
     """Every broker asks; whoever comes second is told that the topic exists."""
-    from kwire.client.connection import ask
+    from kwire.client.connection import NoResponseError
+    from kwire.client.streams import ask
     from kwire.launch.initial_topics import create_request
-    from kwire.protocol.errors import ErrorCode, MalformedMessage
+    from kwire.protocol.errors import ErrorCode
 
     left = {topic[0]: topic for topic in settings.topics}
     while left:
@@ -239,8 +241,8 @@ async def _create_topics(settings: ContainerSettings, address: tuple[str, int]) 
             {name: configs for name, _, _, configs in left.values()},
         )
         try:
-            response = await ask(*address, 7, request, 30.0)
-        except (OSError, EOFError, TimeoutError, MalformedMessage) as error:
+            response = await ask(address, request, seconds=_TOPICS_SECONDS)
+        except NoResponseError as error:
             logs.event(_log, logging.WARNING, "topics not created yet", reason=error)
         else:
             for result in response.topics:

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from kwire.client.blocking import Client, ToolError, check
+from kwire.docker.client import TIMEOUT_MS, Client, ToolError, check
 from kwire.protocol.records import Record, build_batch, iter_batches, iter_records
 
 TYPE_CHECKING = False
@@ -19,30 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import BinaryIO
 
-    from kwire.client.blocking import Connection
+    from kwire.client.connection import Address
     from kwire.protocol.schemas.fetch import PartitionData
 
-_PRODUCE_VERSION, _FETCH_VERSION, _LIST_OFFSETS_VERSION = 9, 12, 7
 _READ_BYTES = 1 << 16
 _POLL_MS = 250
 _UINT32 = 0xFFFFFFFF
-
-
-def list_offset(leader: Connection, topic: str, partition: int, timestamp: int) -> int:
-    """The offset at a timestamp; -2 earliest, -1 latest."""
-    from kwire.protocol.schemas.offsets import (
-        ListOffsetsPartition,
-        ListOffsetsRequest,
-        ListOffsetsTopic,
-    )
-
-    wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-    request = ListOffsetsRequest(
-        replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])]
-    )
-    found = leader.ask(_LIST_OFFSETS_VERSION, request).topics[0].partitions[0]
-    check(found.error_code)
-    return int(found.offset)
 
 
 def murmur2(data: bytes) -> int:
@@ -135,7 +117,7 @@ def produce_lines(client: Client, topic: str, properties: Mapping[str, str], sou
                 place = turn if record.key is None else partition_of(record.key, len(leaders))
                 pending.setdefault(place % len(leaders), []).append(record)
         finally:
-            _send(topic, leaders, pending)
+            _send(client, topic, leaders, pending)
 
 
 def _chunks(source: int, terminal: bool) -> Iterator[list[bytes]]:
@@ -156,7 +138,10 @@ def _chunks(source: int, terminal: bool) -> Iterator[list[bytes]]:
 
 
 def _send(
-    topic: str, leaders: list[tuple[int, Connection]], pending: dict[int, list[Record]]
+    client: Client,
+    topic: str,
+    leaders: list[tuple[int, Address]],
+    pending: dict[int, list[Record]],
 ) -> None:
     from kwire.protocol.schemas.produce import (
         PartitionProduceData,
@@ -169,10 +154,10 @@ def _send(
         data = PartitionProduceData(index=index, records=build_batch(records))
         request = ProduceRequest(
             acks=-1,
-            timeout_ms=30_000,
+            timeout_ms=TIMEOUT_MS,
             topic_data=[TopicProduceData(name=topic, partition_data=[data])],
         )
-        answer = leader.ask(_PRODUCE_VERSION, request).responses[0].partition_responses[0]
+        answer = client.ask(request, leader).responses[0].partition_responses[0]
         check(answer.error_code, answer.error_message)
 
 
@@ -229,7 +214,7 @@ class Reading:
     def __init__(self, client: Client, group: str | None) -> None:
         self._client = client
         self._group = group
-        self._leaders: dict[tuple[str, int], Connection] = {}
+        self._leaders: dict[tuple[str, int], Address] = {}
         self._positions: dict[tuple[str, int], int] = {}
         self._committed: dict[tuple[str, int], int] = {}
 
@@ -252,7 +237,7 @@ class Reading:
                     if key in known
                     else start
                     if start >= 0
-                    else list_offset(leader, topic, index, start)
+                    else self._client.offset(topic, index, start, leader)
                 )
 
     def poll(self) -> Iterator[tuple[int, Record, str]]:
@@ -261,7 +246,7 @@ class Reading:
             topic, index = key
             wait_ms = _POLL_MS // len(self._leaders)
             start = self._positions[key]
-            data = _fetch(leader, topic, index, start, wait_ms)
+            data = _fetch(self._client, leader, topic, index, start, wait_ms)
             records = data.records or b""
             for header in iter_batches(records):
                 for record in () if header.is_control else iter_records(records, header):
@@ -306,13 +291,15 @@ def consume_lines(
             return
 
 
-def _fetch(leader: Connection, topic: str, index: int, offset: int, wait_ms: int) -> PartitionData:
+def _fetch(
+    client: Client, leader: Address, topic: str, index: int, offset: int, wait_ms: int
+) -> PartitionData:
     from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 
     wanted = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
     request = FetchRequest(
         max_wait_ms=wait_ms, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[wanted])]
     )
-    data: PartitionData = leader.ask(_FETCH_VERSION, request).responses[0].partitions[0]
+    data: PartitionData = client.ask(request, leader).responses[0].partitions[0]
     check(data.error_code)
     return data

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from kwire.client.blocking import Client, ToolError, check
-from kwire.docker.console import list_offset
+from kwire.client.admin import EARLIEST, LATEST
+from kwire.docker.client import Client, ToolError, check
 from kwire.protocol.errors import ErrorCode
 
 TYPE_CHECKING = False
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from kwire.protocol.schemas.groups import DescribedGroup, DescribedGroupMember
 
 _Partition = tuple[str, int]
-_EARLIEST, _LATEST = -2, -1
-_FETCH_VERSION, _COMMIT_VERSION, _DESCRIBE_VERSION, _LIST_VERSION = 6, 8, 5, 4
 _UNKNOWN = -1
 _STARTS = ("to-earliest", "to-latest", "to-current", "to-offset", "shift-by")
 
@@ -51,8 +49,8 @@ def _groups(client: Client) -> dict[str, str]:
     from kwire.protocol.schemas.groups import ListGroupsRequest
 
     found: dict[str, str] = {}
-    for connection in client.brokers().values():
-        answer = connection.ask(_LIST_VERSION, ListGroupsRequest())
+    for broker in client.brokers():
+        answer = client.ask(ListGroupsRequest(), broker)
         check(answer.error_code)
         found.update({group.group_id: group.group_state for group in answer.groups})
     return found
@@ -63,7 +61,7 @@ def committed_offsets(client: Client, group: str) -> dict[_Partition, int]:
     from kwire.protocol.schemas.offsets import OffsetFetchRequest
 
     request = OffsetFetchRequest(group_id=group, topics=None)
-    answer = client.coordinator(group).ask(_FETCH_VERSION, request)
+    answer = client.ask(request, client.coordinator(group))
     check(answer.error_code)
     return {
         (topic.name, partition.partition_index): partition.committed_offset
@@ -95,7 +93,7 @@ def commit_offsets(client: Client, group: str, offsets: Mapping[_Partition, int]
         for name in sorted({topic for topic, _ in offsets})
     ]
     request = OffsetCommitRequest(group_id=group, topics=topics)
-    answer = client.coordinator(group).ask(_COMMIT_VERSION, request)
+    answer = client.ask(request, client.coordinator(group))
     for committed in answer.topics:
         for partition in committed.partitions:
             check(partition.error_code, f"group {group} has members that are reading")
@@ -105,7 +103,7 @@ def _described(client: Client, group: str) -> DescribedGroup:
     from kwire.protocol.schemas.groups import DescribeGroupsRequest
 
     request = DescribeGroupsRequest(groups=[group])
-    found: DescribedGroup = client.coordinator(group).ask(_DESCRIBE_VERSION, request).groups[0]
+    found: DescribedGroup = client.ask(request, client.coordinator(group)).groups[0]
     check(found.error_code, found.error_message)
     return found
 
@@ -146,7 +144,7 @@ def _describe(client: Client, group: str, options: Options) -> None:
     columns = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
     rows = [[*columns, "CONSUMER-ID", "HOST", "CLIENT-ID"]]
     for topic, index in sorted({*offsets, *owners}):
-        end = list_offset(client.leaders(topic)[index], topic, index, _LATEST)
+        end = client.offset(topic, index, LATEST, client.leaders(topic)[index])
         current = offsets.get((topic, index), _UNKNOWN)
         numbers = [current, end, end - current] if current >= 0 else ["-", end, "-"]
         owner = owners.get((topic, index))
@@ -180,7 +178,7 @@ def _reset(client: Client, group: str, options: Options) -> None:
     goals: dict[_Partition, int] = {}
     for topic, index in wanted:
         leader = client.leaders(topic)[index]
-        first, end = (list_offset(leader, topic, index, when) for when in (_EARLIEST, _LATEST))
+        first, end = (client.offset(topic, index, when, leader) for when in (EARLIEST, LATEST))
         now = current.get((topic, index), end)
         goal = {
             "to-earliest": first,
@@ -214,7 +212,7 @@ def _delete(client: Client, group: str) -> None:
     from kwire.protocol.schemas.groups import DeleteGroupsRequest
 
     request = DeleteGroupsRequest(groups_names=[group])
-    result = client.coordinator(group).ask(2, request).results[0]
+    (result,) = client.ask(request, client.coordinator(group)).results
     if result.error_code == ErrorCode.NON_EMPTY_GROUP:
         raise ToolError(f"group '{group}' could not be deleted: it is not empty")
     check(result.error_code, f"group '{group}' could not be deleted")

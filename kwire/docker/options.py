@@ -6,7 +6,7 @@ The names are those of all tools together. A tool takes what it has a use for an
 
 from __future__ import annotations
 
-from kwire.client.blocking import Client, ToolError
+from kwire.docker.client import Client, ToolError
 
 # What takes no value.
 _FLAGS = frozenset(

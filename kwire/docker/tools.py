@@ -13,18 +13,19 @@ import os
 import sys
 import time
 
-from kwire.client.blocking import Client, ToolError, check
+from kwire.client.admin import BROKER_RESOURCE, EARLIEST, LATEST, TOPIC_RESOURCE
+from kwire.docker.client import TIMEOUT_MS, Client, ToolError, check
 from kwire.docker.options import Options
+from kwire.protocol.errors import ErrorCode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kwire.client.blocking import Connection
     from kwire.protocol.schemas.metadata import MetadataResponsePartition
 
-_TOPIC, _BROKER = 2, 4
-_RESOURCES = {"topics": _TOPIC, "brokers": _BROKER}
-_EARLIEST, _LATEST = -2, -1
-_ENDS = {"earliest": _EARLIEST, "latest": _LATEST}
+_RESOURCES = {"topics": TOPIC_RESOURCE, "brokers": BROKER_RESOURCE}
+_ENDS = {"earliest": EARLIEST, "latest": LATEST}
+_TOPIC_SOURCE = 1
+_DYNAMIC_SOURCES = (_TOPIC_SOURCE, 2, 3)  # a topic's, a broker's, all brokers'
 _PARTITION_FILTERS = (
     "under-replicated-partitions",
     "unavailable-partitions",
@@ -54,8 +55,8 @@ def topics(options: Options) -> None:
     elif ways == ["delete"]:
         from kwire.protocol.schemas.topics import DeleteTopicsRequest
 
-        request = DeleteTopicsRequest(topic_names=names, timeout_ms=30_000)
-        for result in client.bootstrap.ask(5, request).responses if names else ():
+        request = DeleteTopicsRequest(topic_names=names, timeout_ms=TIMEOUT_MS)
+        for result in client.ask(request).responses if names else ():
             check(result.error_code, result.error_message or f"topic {result.name}")
     else:
         _grow_topics(client, names, options)
@@ -95,8 +96,8 @@ def _grow_topics(client: Client, names: list[str], options: Options) -> None:
         raise ToolError("Missing required argument --partitions")
     count = options.number("partitions", -1)
     changes = [CreatePartitionsTopic(name=name, count=count, assignments=None) for name in names]
-    request = CreatePartitionsRequest(topics=changes, timeout_ms=30_000)
-    for outcome in client.bootstrap.ask(2, request).results if names else ():
+    request = CreatePartitionsRequest(topics=changes, timeout_ms=TIMEOUT_MS)
+    for outcome in client.ask(request).results if names else ():
         check(outcome.error_code, outcome.error_message)
 
 
@@ -116,10 +117,8 @@ def _create_topic(client: Client, options: Options, name: str) -> None:
             for key, value in options.pairs("config").items()
         ],
     )
-    result = client.bootstrap.ask(6, CreateTopicsRequest(topics=[topic], timeout_ms=30_000)).topics[
-        0
-    ]
-    if result.error_code == 36 and "if-not-exists" in options:
+    (result,) = client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)).topics
+    if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and "if-not-exists" in options:
         return
     check(result.error_code, result.error_message)
     sys.stdout.write(f"Created topic {name}.\n")
@@ -132,8 +131,10 @@ def _describe_topics(client: Client, names: list[str], options: Options) -> None
         sorted(client.metadata(names).topics, key=lambda each: str(each.name)) if names else ()
     ):
         check(topic.error_code, f"topic {topic.name}")
-        configs = _describe(client.bootstrap, _TOPIC, topic.name or "")
-        own = ",".join(f"{key}={value}" for key, (value, source) in configs.items() if source == 1)
+        configs = _describe(client, TOPIC_RESOURCE, topic.name or "")
+        own = ",".join(
+            f"{key}={value}" for key, (value, source) in configs.items() if source == _TOPIC_SOURCE
+        )
         replicas = len(topic.partitions[0].replica_nodes) if topic.partitions else 0
         topic_id = urlsafe_b64encode(bytes(topic.topic_id)).decode().rstrip("=")
         least = int(configs.get("min.insync.replicas", ("1", 0))[0] or 1)
@@ -170,14 +171,14 @@ def _joined(numbers: list[int]) -> str:
     return ",".join(map(str, numbers))
 
 
-def _describe(connection: Connection, kind: int, name: str) -> dict[str, tuple[str | None, int]]:
+def _describe(client: Client, kind: int, name: str) -> dict[str, tuple[str | None, int]]:
     """Value and source of each key."""
     from kwire.protocol.schemas.configs import DescribeConfigsRequest, DescribeConfigsResource
 
     resource = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=None
     )
-    result = connection.ask(4, DescribeConfigsRequest(resources=[resource])).results[0]
+    (result,) = client.ask(DescribeConfigsRequest(resources=[resource])).results
     check(result.error_code, result.error_message)
     return {entry.name: (entry.value, entry.config_source) for entry in result.configs}
 
@@ -200,8 +201,8 @@ def configs(options: Options) -> None:
     if "describe" in options:
         shown = "all" in options
         sys.stdout.write(f"Dynamic configs for {kind_name.removesuffix('s')} {name} are:\n")
-        for key, (value, source) in sorted(_describe(client.bootstrap, kind, name).items()):
-            if shown or source in (1, 2, 3):
+        for key, (value, source) in sorted(_describe(client, kind, name).items()):
+            if shown or source in _DYNAMIC_SOURCES:
                 sys.stdout.write(f"  {key}={value}\n")
         return
     if "alter" not in options:
@@ -219,8 +220,8 @@ def configs(options: Options) -> None:
     resource = IncrementalAlterConfigsResource(
         resource_type=kind, resource_name=name, configs=changes
     )
-    result = client.bootstrap.ask(1, IncrementalAlterConfigsRequest(resources=[resource]))
-    check(result.responses[0].error_code, result.responses[0].error_message)
+    (result,) = client.ask(IncrementalAlterConfigsRequest(resources=[resource])).responses
+    check(result.error_code, result.error_message)
     sys.stdout.write(f"Completed updating config for {kind_name.removesuffix('s')} {name}.\n")
 
 
@@ -302,7 +303,7 @@ def _start(options: Options) -> int:
     """Where to begin: an offset, or a timestamp that stands for one end."""
     given = options.get("offset")
     if given is None:
-        return _EARLIEST if "from-beginning" in options else _LATEST
+        return EARLIEST if "from-beginning" in options else LATEST
     if given in _ENDS:
         return _ENDS[given]
     if options.get("partition") is None:
@@ -312,37 +313,30 @@ def _start(options: Options) -> int:
 
 def get_offsets(options: Options) -> None:
     """kafka-get-offsets [--topic NAME] [--partitions N,…] [--time earliest|latest|MILLISECONDS]"""
-    from kwire.docker.console import list_offset
-
     client = options.client()
     wanted = options.get("partitions")
     shown = None if wanted is None else {word.strip() for word in wanted.split(",")}
     given = options.get("time") or "latest"
-    timestamp = _ENDS[given] if given in _ENDS else options.number("time", _LATEST)
+    timestamp = _ENDS[given] if given in _ENDS else options.number("time", LATEST)
     for name in _matching(client, options):
         for index, leader in sorted(client.leaders(name).items()):
             if shown is None or str(index) in shown:
-                sys.stdout.write(f"{name}:{index}:{list_offset(leader, name, index, timestamp)}\n")
+                offset = client.offset(name, index, timestamp, leader)
+                sys.stdout.write(f"{name}:{index}:{offset}\n")
 
 
 def broker_api_versions(options: Options) -> None:
     """kafka-broker-api-versions"""
     from kwire.protocol.api import ApiKey
-    from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 
     client = options.client()
     for broker in client.metadata([]).brokers:
         sys.stdout.write(
             f"{broker.host}:{broker.port} (id: {broker.node_id} rack: {broker.rack or 'null'}) -> (\n"
         )
-        answer = client.bootstrap.ask(
-            3, ApiVersionsRequest(client_software_name="kwire", client_software_version="1")
-        )
-        check(answer.error_code)
         lines = [
-            f"\t{ApiKey(api.api_key).api_name}({api.api_key}): {api.min_version} to {api.max_version}"
-            f" [usable: {api.max_version}]"
-            for api in answer.api_keys
+            f"\t{ApiKey(key).api_name}({key}): {lowest} to {highest} [usable: {highest}]"
+            for key, (lowest, highest) in client.api_ranges().items()
         ]
         sys.stdout.write(",\n".join(lines) + "\n)\n")
 

@@ -232,8 +232,8 @@ class NodeRunner:
             )
         ):
             return settings.cluster_id
-        from kwire.client.connection import ask
-        from kwire.protocol.errors import MalformedMessage
+        from kwire.client.connection import NoResponseError
+        from kwire.client.streams import ask
         from kwire.protocol.schemas.cluster import DescribeClusterRequest
 
         assert settings.controller is not None
@@ -244,10 +244,10 @@ class NodeRunner:
             _, host, port = address = addresses.pop(0)
             addresses.append(address)
             try:
-                response = await ask(host, port, 0, DescribeClusterRequest())
+                response = await ask((host, port), DescribeClusterRequest(), version=0)
                 return str(response.cluster_id)
-            except (OSError, EOFError, TimeoutError, MalformedMessage) as error:
-                reason = str(error) or "no answer"
+            except NoResponseError as error:
+                reason = str(error)
             await asyncio.sleep(0.05)
         raise NodeError(f"the controller at {format_address(host, port)}: {reason}")
 

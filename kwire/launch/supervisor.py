@@ -36,6 +36,8 @@ CONTROLLER_ID = 1000
 _STATUS_SECONDS = 2.0
 _MEMBERSHIP_CHECK_SECONDS = 0.005
 _TURNS_TO_CLOSE = 10
+_METADATA_VERSION = 4  # every release of --as-version serves it
+_CREATE_TOPICS_SECONDS = 30.0
 _INTERNAL = "KWIRE_INTERNAL"
 _INTER_BROKER_KEYS = {"inter.broker.listener.name", "security.inter.broker.protocol"}
 
@@ -278,14 +280,16 @@ class Supervisor:
             if handle.runner is None:
                 return set()
             return set(handle.runner.core.services.metadata.brokers)  # type: ignore[union-attr]  # a broker
-        from kwire.client.connection import ask
-        from kwire.protocol.schemas.cluster import DescribeClusterRequest
+        from kwire.client.connection import NoResponseError
+        from kwire.client.streams import ask
+        from kwire.protocol.schemas.metadata import MetadataRequest
 
+        request = MetadataRequest(topics=[])
         try:
-            response = await ask(*handle.address, 0, DescribeClusterRequest())
-        except (OSError, EOFError, TimeoutError):
+            response = await ask(handle.address, request, version=_METADATA_VERSION)
+        except NoResponseError:
             return set()
-        return {broker.broker_id for broker in response.brokers}
+        return {broker.node_id for broker in response.brokers}
 
     async def create_topics(
         self,
@@ -295,15 +299,16 @@ class Supervisor:
         """Creates topics (name, partitions, replication; -1: default) that do not exist. `configs`: by topic.
 
         SettingsError for what is refused."""
-        from kwire.client.connection import ask
+        from kwire.client.connection import NoResponseError
+        from kwire.client.streams import ask
         from kwire.launch.initial_topics import check_created, create_request
 
         request = create_request(topics, configs or {})
         handle = next(iter(self.brokers.values()))
         try:
-            response = await ask(*handle.address, 7, request, 30.0)
-        except (OSError, EOFError, TimeoutError) as error:
-            raise NodeError(f"--topic: broker {handle.node_id}: {error or 'no answer'}") from None
+            response = await ask(handle.address, request, seconds=_CREATE_TOPICS_SECONDS)
+        except NoResponseError as error:
+            raise NodeError(f"--topic: broker {handle.node_id}: {error}") from None
         check_created(response)
 
 

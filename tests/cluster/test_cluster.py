@@ -16,7 +16,7 @@ from cluster_clients import consume, produce
 
 import kwire
 from kwire import Cluster, errors
-from kwire.client.connection import ask
+from kwire.client.streams import ask
 from kwire.protocol.schemas import configs
 
 pytestmark = pytest.mark.timeout(60)
@@ -26,7 +26,7 @@ BOTH = pytest.mark.parametrize("isolation", ["thread", "process"])
 def ask_broker(cluster: Cluster, name: str, version: int, request: Any) -> Any:
     """About the configurations of a broker that broker itself is asked; "" stands for all."""
     host, port = cluster.broker(int(name or 1)).address.split(":")
-    return asyncio.run(ask(host, int(port), version, request))
+    return asyncio.run(ask((host, int(port)), request, version=version))
 
 
 def alter_broker_configs(cluster: Cluster, *names: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cluster_clients import produce
 
 from kwire import Cluster, errors
-from kwire.client.connection import ask
+from kwire.client.streams import ask
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.schemas.cluster import DescribeLogDirsRequest
 
@@ -29,7 +29,7 @@ def until(true: Callable[[], Any], seconds: float = 15) -> None:
 def described(cluster: Cluster, broker: int) -> dict[str, tuple[int, list[str]]]:
     """Directory → (error, partitions), as the broker tells."""
     host, port = cluster.broker(broker).address.split(":")
-    response = asyncio.run(ask(host, int(port), 4, DescribeLogDirsRequest(topics=None)))
+    response = asyncio.run(ask((host, int(port)), DescribeLogDirsRequest(topics=None), version=4))
     return {
         result.log_dir: (
             result.error_code,

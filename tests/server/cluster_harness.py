@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kwire.client.connection import ask
+from kwire.client.streams import ask
 from kwire.launch.supervisor import Supervisor, ThreadHandle
 from kwire.protocol.language.schema import Message
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
@@ -38,7 +38,7 @@ class RunningCluster:
         return self.supervisor.bootstrap_servers
 
     def ask(self, node_id: int, version: int, request: Message) -> Any:
-        return self.run(ask(*self.supervisor.brokers[node_id].address, version, request))
+        return self.run(ask(self.supervisor.brokers[node_id].address, request, version=version))
 
     def partition(self, topic: str, index: int = 0, by: int | None = None) -> Any:
         """What a broker's Metadata says of a partition."""

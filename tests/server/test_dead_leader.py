@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kwire.client.connection import ask
+from kwire.client.streams import ask
 from kwire.launch.supervisor import THREAD, Supervisor
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -24,11 +24,11 @@ def test_no_broker_names_a_leader_whose_connections_have_just_ended(tmp_path: Pa
             request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
             others = [supervisor.brokers[node_id] for node_id in (2, 3)]
             for other in others:
-                before = await ask(*other.address, 12, request)
+                before = await ask(other.address, request, version=12)
                 assert {p.leader_id for p in before.topics[0].partitions} == {1, 2, 3}
             await supervisor.brokers[1].kill()
             for answer in await asyncio.gather(
-                *(ask(*other.address, 12, request) for other in others)
+                *(ask(other.address, request, version=12) for other in others)
             ):
                 assert {broker.node_id for broker in answer.brokers} == {2, 3}
                 assert {p.leader_id for p in answer.topics[0].partitions} == {2, 3}

@@ -1,0 +1,117 @@
+"""A cluster as the image's command line tools reach it: by its bootstrap servers, with errors in one line."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from kwire.client import blocking
+from kwire.client.admin import NoBrokerError
+from kwire.client.blocking import NotReachedError
+from kwire.client.connection import check as check_code
+from kwire.client.connection import parse_address
+from kwire.protocol.errors import KafkaError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    from kwire.client.admin import Steps
+    from kwire.client.connection import Address
+    from kwire.protocol.language.schema import Message
+    from kwire.protocol.schemas.metadata import MetadataResponse
+
+    T = TypeVar("T")
+
+TIMEOUT_MS = 30_000
+"""How long a tool waits for an answer, and gives a broker for what takes time."""
+_SECONDS = TIMEOUT_MS / 1000
+_CONNECT_PAUSE_SECONDS = 0.1
+
+
+class ToolError(Exception):
+    """One line for the user."""
+
+
+def check(code: int, message: str | None = None) -> None:
+    """ToolError in Kafka's words unless the code is 0."""
+    try:
+        check_code(code, message)
+    except KafkaError as error:
+        raise ToolError(str(error)) from None
+
+
+class Client:
+    """A cluster by its bootstrap servers. ToolError for whatever fails."""
+
+    def __init__(self, bootstrap_servers: str, wait_seconds: float = 0.0, tool: str = "") -> None:
+        """ToolError when no server can be reached for `wait_seconds`; `tool` says on stderr that it waits."""
+        self._bootstrap: Address = ("", 0)
+        self._client = blocking.Client(lambda: [self._bootstrap], _SECONDS, "kwire-tools")
+        self._bootstrap = self._reached(bootstrap_servers.split(","), wait_seconds, tool)
+
+    def _reached(self, servers: list[str], wait_seconds: float, tool: str) -> Address:
+        """The first server that can be reached."""
+        deadline = time.monotonic() + wait_seconds
+        said = False
+        while True:
+            reason: NotReachedError | None = None
+            for server in servers:
+                try:
+                    address = parse_address(server)
+                    self._client.connect(address)
+                    return address
+                except ValueError as error:
+                    raise ToolError(str(error)) from None
+                except NotReachedError as error:
+                    if reason is None or not reason.refused:
+                        reason = error
+            assert reason is not None
+            if not reason.refused or time.monotonic() >= deadline:
+                raise ToolError(str(reason))
+            if not said:
+                sys.stderr.write(f"{tool}: {reason}; trying for {wait_seconds:.0f} s\n")
+                said = True
+            time.sleep(_CONNECT_PAUSE_SECONDS)
+
+    # Any: the response class goes with the request's.
+    def ask(self, request: Message, at: Address | None = None) -> Any:
+        """The response of the bootstrap server, or of another broker."""
+        if at is None:
+            return self._run(self._client.ask_any(request))
+        return self._run(self._client.ask_at(at, request))
+
+    def metadata(self, topics: list[str] | None) -> MetadataResponse:
+        """Brokers and these topics (None: all)."""
+        found: MetadataResponse = self._run(self._client.metadata(topics))
+        return found
+
+    def brokers(self) -> list[Address]:
+        """Where each broker is."""
+        return list(self._client.brokers_in(self.metadata([])).values())
+
+    def leaders(self, topic: str, create: bool = False) -> dict[int, Address]:
+        """Where the leader of each partition is."""
+        return self._run(self._client.leaders(topic, _SECONDS, create=create))
+
+    def coordinator(self, group: str) -> Address:
+        """Where a group's coordinator is."""
+        return self._run(self._client.coordinator(group, _SECONDS))
+
+    def offset(self, topic: str, partition: int, timestamp: int, leader: Address) -> int:
+        """The offset at a timestamp, EARLIEST or LATEST."""
+        return self._run(self._client.offset(leader, topic, partition, timestamp))
+
+    def api_ranges(self) -> dict[int, tuple[int, int]]:
+        """The lowest and the highest version of each API that the bootstrap server serves."""
+        return dict(self._client.ranges(self._bootstrap))
+
+    def _run(self, steps: Steps[T]) -> T:
+        try:
+            return self._client.run(steps)
+        except KafkaError as error:
+            raise ToolError(str(error)) from None
+        except NoBrokerError as error:
+            reason = error.reasons[-1]
+            prefix = "" if isinstance(reason, NotReachedError) else f"{error.api}: "
+            raise ToolError(f"{prefix}{reason}") from None
