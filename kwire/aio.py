@@ -12,6 +12,7 @@ snapshots, recorded requests.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -39,8 +40,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self, TypeVar
 
-    from kwire.backends.containers import Containers
-    from kwire.backends.views import NodeHandle
+    from kwire.backends.base import Backend, NodeHandle, StartedBackend
     from kwire.launch.supervisor import Supervisor
 
     T = TypeVar("T")
@@ -121,20 +121,24 @@ class Cluster:
         others take over from it. ConfigurationError."""
         self._topics = parse_topics(topics)
         texts = config_texts(config)
-        self._backend: Launched | Containers | Outside
         if isolation == DOCKER:
             from kwire.backends.containers import Containers
 
-            self._backend = Containers(brokers, texts, data_dir, recent_requests, controllers)
+            self._use(Containers(brokers, texts, data_dir, recent_requests, controllers))
         else:
-            self._backend = Launched(
-                NodeLauncher(brokers, texts, isolation, data_dir, recent_requests, controllers)
+            launcher = NodeLauncher(
+                brokers, texts, isolation, data_dir, recent_requests, controllers
             )
+            self._use(Launched(launcher))
         self._brokers: dict[int, Broker] = {}
         self._controllers: dict[int, Controller] = {}
         self.network = Network(self)
         """`cut`, `heal` and `delay` between brokers."""
         self.observations = Observations()
+
+    def _use(self, backend: StartedBackend) -> None:
+        self._backend: Backend = backend
+        self._inside: StartedBackend | None = backend
 
     # -- start and stop ------------------------------------------------------------------------------------------
 
@@ -143,6 +147,7 @@ class Cluster:
         """A cluster that runs elsewhere. BrokerNotAvailableError when nobody answers there."""
         cluster = cls()
         cluster._backend = outside = Outside(bootstrap_servers)
+        cluster._inside = None
         await outside.connect()
         return cluster
 
@@ -150,14 +155,14 @@ class Cluster:
     def of(cls, supervisor: Supervisor, *, recent_requests: bool = False) -> Self:
         """The cluster of a supervisor that runs on this loop, and that is stopped by whoever started it."""
         cluster = cls()
-        cluster._backend = Launched.adopt(supervisor, recent_requests)
+        cluster._use(Launched.adopt(supervisor, recent_requests))
         cluster._name_nodes()
         return cluster
 
     @property
     def external(self) -> bool:
         """Whether somebody else has started it."""
-        return self._backend.external
+        return self._inside is None
 
     @property
     def started(self) -> bool:
@@ -306,7 +311,7 @@ class Cluster:
             for node in nodes:
                 if not node.running:
                     await node.start()
-            await self.inside.made_whole()
+            await self.inside.restore()
         names = list(await self._backend.topics())
         if names:
             admin = self._backend.admin
@@ -369,7 +374,7 @@ class Cluster:
             value: Any = None
             try:
                 value = predicate(self)
-                if hasattr(value, "__await__"):
+                if inspect.isawaitable(value):
                     value = await value
             except errors.KwireError as error:
                 self.observations.failed(error)
@@ -419,7 +424,7 @@ class Cluster:
     # -- inside --------------------------------------------------------------------------------------------------
 
     @property
-    def inside(self) -> Launched | Containers:
+    def inside(self) -> StartedBackend:
         """What was started here."""
         return self._require_inside("its inside")
 
@@ -434,9 +439,9 @@ class Cluster:
         text = f"there is no broker {broker_id!r}; the brokers are {list(self._brokers)}"
         return errors.ClusterStateError(text)
 
-    def _require_inside(self, what: str) -> Launched | Containers:
-        if not isinstance(self._backend, Outside):
-            return self._backend
+    def _require_inside(self, what: str) -> StartedBackend:
+        if self._inside is not None:
+            return self._inside
         raise errors.NotSupportedError(
             f"{what}: not possible with a cluster that somebody else has started"
             f" ({self._backend.bootstrap_servers})"

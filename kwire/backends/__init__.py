@@ -4,6 +4,7 @@
 """
 
 __all__ = [
+    "base",
     "containers",
     "launched",
     "loop_thread",

@@ -61,8 +61,6 @@ _INTERNAL_ERROR = "internal error; please report it"  # as kwire.server.node log
 class Containers(SeenFromOutside):
     """A cluster in a Docker engine."""
 
-    external = False
-
     def __init__(
         self,
         brokers: int,
@@ -422,7 +420,7 @@ class Containers(SeenFromOutside):
 
     # -- questions -------------------------------------------------------------------------------------------------
 
-    async def made_whole(self) -> None:
+    async def restore(self) -> None:
         """After all brokers were started: all are known again, none has dynamic configurations; no request is kept."""
         await self.wait_for_members(set(self.handles))
         if self._recent_requests:

@@ -21,7 +21,7 @@ from kwire.server.errors import NodeError
 if TYPE_CHECKING:
     from typing import Any
 
-    from kwire.backends.views import NodeHandle
+    from kwire.backends.base import NodeHandle
     from kwire.client.connection import Address
     from kwire.launch.handles import Handle
     from kwire.launch.supervisor import Supervisor
@@ -32,8 +32,6 @@ _SIGNALS_OF_USERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT}  # whoever s
 
 class Launched:
     """The nodes of a cluster, while it runs and between its runs."""
-
-    external = False
 
     def __init__(self, launcher: NodeLauncher | None, recent_requests: bool = False) -> None:
         """`recent_requests`: whether they are kept, where no launcher says so."""
@@ -238,7 +236,7 @@ class Launched:
             return bool(copy["leads"] and copy["leader_epoch"] >= now.leader_epoch)
         return False
 
-    async def made_whole(self) -> None:
+    async def restore(self) -> None:
         """After all brokers were started: all are known again, none has dynamic configurations; no request is kept."""
         deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
         while not await self._all_are_known():

@@ -116,8 +116,6 @@ class SeenFromOutside:
 class Outside(SeenFromOutside):
     """A cluster that somebody else has started."""
 
-    external = True
-
     def __init__(self, bootstrap_servers: str) -> None:
         """ConfigurationError for what are no addresses."""
         super().__init__()

@@ -12,40 +12,7 @@ from kwire.errors import BrokerNotAvailableError, ClusterStateError, NotSupporte
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-    from typing import Protocol
-
-    from kwire.server.link_rules import LinkRule
-
-    class NodeHandle(Protocol):
-        """What a node is started and ended by: `kwire.launch.handles`, or a container."""
-
-        node_id: int
-        advertised: str
-        paused: bool
-
-        @property
-        def running(self) -> bool: ...
-
-        @property
-        def log_dir(self) -> str: ...
-
-        async def set_link_rules(self, rules: list[LinkRule]) -> None: ...
-
-        def expect(self, rules: list[LinkRule]) -> None: ...
-
-        async def notice_end(self) -> None: ...
-
-        async def start(self) -> None: ...
-
-        async def stop(self) -> None: ...
-
-        async def kill(self) -> None: ...
-
-        def pause(self) -> Awaitable[None] | None: ...
-
-        def resume(self) -> Awaitable[None] | None: ...
-
+    from kwire.backends.base import NodeHandle
 
 NO_LEADER = -1
 
