@@ -1,7 +1,8 @@
 """`kwire.Cluster`: a cluster of brokers as an object, for code that reads from top to bottom.
 
 The same as `kwire.aio.Cluster`, which it is built on: the brokers run on an event loop in a background thread (or as
-processes), each call waits there for its end. Calls may come from any thread.
+processes), each call waits there for its end. Calls may come from any thread. What only passes on to that class is
+generated from it, with its docstrings; by hand is what a thread needs: start, stop, contexts, `wait_for`.
 """
 
 from __future__ import annotations
@@ -41,27 +42,34 @@ class _Node(NodeState):
         self._cluster = cluster
         self._inner = inner
 
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._cluster._run(work)
+
+    # --- generated from kwire/aio.py by tools/sync_cluster.py ---
+
     def kill(self) -> None:
         """Ends it as `kill -9` does: nothing is flushed, nobody is told. Others notice when they do: `wait_for`."""
-        self._cluster._run(self._inner.kill())
+        self._run(self._inner.kill())
 
     def stop(self) -> None:
         """A clean stop. Of a broker, with a controlled shutdown: leaderships move away first, then its logs are
         closed. Of a controller: another takes over at once, if there is one."""
-        self._cluster._run(self._inner.stop())
+        self._run(self._inner.stop())
 
     def start(self) -> None:
         """Starts it again, with its port and its directory. A broker: returns when the controller has taken it up."""
-        self._cluster._run(self._inner.start())
+        self._run(self._inner.start())
 
     def pause(self) -> None:
         """Lets it stand still, its sockets open, as SIGSTOP does. Its lease runs out (broker.session.timeout.ms; a
         controller's: controller.quorum.fetch.timeout.ms)."""
-        self._cluster._run(self._inner.pause())
+        self._run(self._inner.pause())
 
     def resume(self) -> None:
         """Undoes `pause`."""
-        self._cluster._run(self._inner.resume())
+        self._run(self._inner.resume())
+
+    # --- end of what is generated ---
 
 
 class Broker(BrokerState, _Node):
@@ -105,6 +113,8 @@ class Network:
 class Cluster:
     """A cluster: `with Cluster(brokers=3) as cluster`, or `start()` … `stop()`."""
 
+    # --- generated from kwire/aio.py by tools/sync_cluster.py ---
+
     def __init__(
         self,
         brokers: int = 1,
@@ -122,90 +132,35 @@ class Cluster:
         the start: "NAME[:PARTITIONS[:REPLICATION]]" each, or names and numbers of partitions. `recent_requests`: each
         broker keeps the last 20 of its clients, for `describe`. `controllers`: how many; one of them is active, the
         others take over from it. ConfigurationError."""
-        self._inner = aio.Cluster(
-            brokers,
-            config,
-            isolation=isolation,
-            data_dir=data_dir,
-            topics=topics,
-            recent_requests=recent_requests,
-            controllers=controllers,
+        self._wrap(
+            aio.Cluster(
+                brokers,
+                config,
+                isolation=isolation,
+                data_dir=data_dir,
+                topics=topics,
+                recent_requests=recent_requests,
+                controllers=controllers,
+            )
         )
-        self._thread: LoopThread | None = None
-        self.network = Network(self)
-        """`cut`, `heal` and `delay` between brokers."""
-
-    # -- start and stop ------------------------------------------------------------------------------------------
-
-    @classmethod
-    def connect(cls, bootstrap_servers: str) -> Self:
-        """A cluster that runs elsewhere, also a real Kafka. BrokerNotAvailableError when nobody answers there."""
-        cluster = cls()
-        cluster._thread = acquire(cluster, cluster.stop)
-        try:
-            cluster._inner = cluster._run(aio.Cluster.connect(bootstrap_servers))
-        except BaseException:
-            cluster._let_go()
-            raise
-        return cluster
 
     @property
     def external(self) -> bool:
         """Whether somebody else has started it."""
         return self._inner.external
 
-    @property
-    def started(self) -> bool:
-        """Between `start` or `connect` and `stop`."""
-        return self._thread is not None
-
     def start(self) -> None:
         """Starts all brokers; returns when each knows of all others. StartError, ConfigurationError: nothing runs."""
-        if self._thread is not None:
-            return
-        self._thread = acquire(self, self.stop)
-        try:
-            self._run(self._inner.start())
-        except BaseException:
-            self._let_go()
-            raise
+        self._begin()
 
     def stop(self) -> None:
         """Stops everything. InternalError when a broker has met an error of kwire's own, StartError when one cannot be
         stopped cleanly; in both cases nothing runs any more. What is stopped already stays so."""
-        if self._thread is None:
-            return
-        try:
-            self._run(self._inner.stop())
-        finally:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        self._thread = None
-        release(self)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self.stop()
-        except errors.KwireError as failure:
-            if error is None:
-                raise
-            error.add_note(str(failure))
+        self._end()
 
     def failures(self) -> list[str]:
         """Tracebacks of errors of kwire's own, so far; `stop` raises InternalError when there are any."""
         return self._run(self._inner.failures())
-
-    # -- the cluster ---------------------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
@@ -215,7 +170,7 @@ class Cluster:
     @property
     def brokers(self) -> list[Broker]:
         """All brokers, also those that do not run. NotSupportedError from outside."""
-        return [Broker(self, inner) for inner in self._inner.brokers]
+        return [Broker(self, each) for each in self._inner.brokers]
 
     @property
     def controller_id(self) -> int:
@@ -225,7 +180,7 @@ class Cluster:
     @property
     def controllers(self) -> list[Controller]:
         """All controllers, also those that do not run. NotSupportedError from outside."""
-        return [Controller(self, inner) for inner in self._inner.controllers]
+        return [Controller(self, each) for each in self._inner.controllers]
 
     def controller(self, controller_id: int) -> Controller:
         """One controller. ClusterStateError when there is none of this id."""
@@ -267,8 +222,6 @@ class Cluster:
         """Makes it as new: all brokers run, the network is whole, no topics, no groups, no dynamic configurations."""
         self._run(self._inner.reset())
 
-    # -- partitions ----------------------------------------------------------------------------------------------
-
     def partition(self, topic: str, partition: int) -> Partition:
         """A partition as it is now. UnknownTopicOrPartitionError."""
         return self._run(self._inner.partition(topic, partition))
@@ -283,6 +236,76 @@ class Cluster:
         (ELIGIBLE_LEADERS_NOT_AVAILABLE, PREFERRED_LEADER_NOT_AVAILABLE). From outside a given leader is first made the
         preferred one, by a reassignment to the same replicas in another order."""
         self._run(self._inner.elect(topic, partition, leader, unclean=unclean))
+
+    def describe(self) -> str:
+        """Brokers and partitions as text, for people: leaders, ISR, offsets; the last requests, if they are kept."""
+        return self._run(self._inner.describe())
+
+    # --- end of what is generated ---
+
+    # --- by hand ---
+
+    def _wrap(self, inner: aio.Cluster) -> None:
+        self._inner = inner
+        self._thread: LoopThread | None = None
+        self.network = Network(self)
+        """`cut`, `heal` and `delay` between brokers."""
+
+    @classmethod
+    def connect(cls, bootstrap_servers: str) -> Self:
+        """A cluster that runs elsewhere, also a real Kafka. BrokerNotAvailableError when nobody answers there."""
+        cluster = cls()
+        cluster._thread = acquire(cluster, cluster.stop)
+        try:
+            cluster._inner = cluster._run(aio.Cluster.connect(bootstrap_servers))
+        except BaseException:
+            cluster._let_go()
+            raise
+        return cluster
+
+    @property
+    def started(self) -> bool:
+        """Between `start` or `connect` and `stop`."""
+        return self._thread is not None
+
+    def _begin(self) -> None:
+        if self._thread is not None:
+            return
+        self._thread = acquire(self, self.stop)
+        try:
+            self._run(self._inner.start())
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _end(self) -> None:
+        if self._thread is None:
+            return
+        try:
+            self._run(self._inner.stop())
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._thread = None
+        release(self)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.stop()
+        except errors.KwireError as failure:
+            if error is None:
+                raise
+            error.add_note(str(failure))
 
     def wait_for(self, predicate: Callable[[Self], T], timeout: float = 5.0) -> T:
         """The first true value of `predicate(cluster)`, within `timeout` seconds.
@@ -310,10 +333,6 @@ class Cluster:
             if time.monotonic() >= deadline:
                 raise observations.in_vain(predicate, value, timeout)
             time.sleep(_POLL_SECONDS)
-
-    def describe(self) -> str:
-        """Brokers and partitions as text, for people: leaders, ISR, offsets; the last requests, if they are kept."""
-        return self._run(self._inner.describe())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._thread is None:

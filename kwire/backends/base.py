@@ -1,7 +1,7 @@
-"""What a backend of `kwire.aio.Cluster` and the nodes of one must have: types only, imported by type checkers alone.
+"""What a backend of `kwire.aio.Cluster` and its nodes must have: types, for type checkers alone.
 
-`outside.Outside` is a `Backend`; `launched.Launched` and `containers.Containers` are `StartedBackend`. mypy checks them
-where the cluster is given one.
+`outside.Outside` is a `Backend`; `launched.Launched` and `containers.Containers` are
+`StartedBackend`. mypy checks them where the cluster is given one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NodeHandle(Protocol):
-    """A broker or a controller to be started and ended: one of `kwire.launch.handles`, or a container."""
+    """A broker or a controller to start and stop: of `kwire.launch.handles`, or a container."""
 
     node_id: int
     advertised: str
@@ -64,7 +64,7 @@ class Backend(Protocol):
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT of each broker, with commas between. ClusterStateError when the cluster is stopped."""
+        """HOST:PORT of each broker, with commas between. ClusterStateError: it is stopped."""
 
     async def topics(self) -> dict[str, int]:
         """Every topic and how many partitions it has."""
@@ -80,7 +80,7 @@ class Backend(Protocol):
 
 
 class StartedBackend(Backend, Protocol):
-    """The nodes of a cluster that was started here. ClusterStateError from most methods when it is stopped."""
+    """The nodes of a cluster that was started here. ClusterStateError: it is stopped."""
 
     @property
     def started(self) -> bool:
@@ -105,7 +105,7 @@ class StartedBackend(Backend, Protocol):
         """The id of the active controller. BrokerNotAvailableError when none is."""
 
     async def start(self) -> None:
-        """Return when every broker knows all others. StartError, ConfigurationError: nothing runs."""
+        """Return when every broker knows all others. StartError, ConfigurationError."""
 
     async def abandon(self) -> None:
         """End a start that cannot be finished; nothing runs, nothing is raised."""
@@ -114,7 +114,8 @@ class StartedBackend(Backend, Protocol):
         """End all nodes. InternalError, StartError: nothing runs in any case."""
 
     async def restore(self) -> None:
-        """Return when all brokers, which run, are registered; without dynamic configurations, with no request kept."""
+        """Return when all brokers, which run, are registered; drop dynamic configurations and kept
+        requests."""
 
     async def keep_failures(self, node_id: int) -> None:
         """Keep what `failures` and `requests_kept` need of a node that is about to be ended."""
@@ -123,7 +124,7 @@ class StartedBackend(Backend, Protocol):
         """Tracebacks of errors of kwire's own."""
 
     async def requests_kept(self) -> dict[int, list[list[Any]]]:
-        """The last requests of clients, by broker, as `kwire.recent` has them; {} where they are not kept."""
+        """The last requests of clients by broker, as in `kwire.recent`; {}: they are not kept."""
 
     async def forget_requests(self) -> None:
         """Forget the last requests at all brokers that answer."""

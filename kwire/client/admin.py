@@ -1,11 +1,13 @@
-"""Administration of any Kafka over the wire, as sequences of requests that are written once for both faces.
+"""Administration of any Kafka over the wire: sequences of requests, written once for both faces.
 
-Answers to org.apache.kafka.clients.admin.KafkaAdminClient, as far as tests and the image's tools need it. Every method
-of `Admin` is a generator: it yields `Ask`, for which it is sent the response or a NoResponseError, or `Pause`. `run` of
-`streams.Client` and of `blocking.Client` moves it on and returns its result; a test may do so by hand.
+Answers to org.apache.kafka.clients.admin.KafkaAdminClient, as far as tests and the image's tools
+need it. Every method of `Admin` is a generator: it yields `Ask`, for which it is sent the response
+or a NoResponseError, or `Pause`. `run` of `streams.Client` and of `blocking.Client` moves it on and
+returns its result; a test may do so by hand.
 
-No metadata is kept. Requests for the controller go to the broker that Metadata names as such, which is the controller
-or forwards to it. A replica's own offsets come from that very broker, asked as a debugging consumer (replica id -2).
+No metadata is kept. Requests for the controller go to the broker that Metadata names as such, which
+is the controller or forwards to it. A replica's own offsets come from that very broker, asked as a
+debugging consumer (replica id -2).
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _LONG_PAUSE_SECONDS = 0.05  # while a topic or a coordinator comes into being
 
 
 class NoBrokerError(Exception):
-    """No broker answers; the text says which were asked, `api` what for, `reasons` why, in the order of asking."""
+    """No broker answers. `api`: what was asked for; `reasons`: why not, broker by broker."""
 
     def __init__(self, text: str, api: str, reasons: Sequence[NoResponseError]) -> None:
         super().__init__(text)
@@ -49,7 +51,7 @@ class NoBrokerError(Exception):
 
 
 class Ask:
-    """A step: send a request to a broker; the response comes back, or a NoResponseError as a value."""
+    """A step: send a request to a broker. The response comes back, or a NoResponseError."""
 
     __slots__ = ("address", "request", "seconds")
 
@@ -69,12 +71,13 @@ class Pause:
 
 
 class Admin:
-    """Operations on a cluster. KafkaError for what is refused, NoBrokerError when no broker answers."""
+    """Operations on a cluster. KafkaError: refused; NoBrokerError: no broker answers."""
 
     def __init__(
         self, addresses: Callable[[], Sequence[Address]], seconds: float = CONNECTION_SECONDS
     ) -> None:
-        """`addresses`: where to ask, best first; called for each request. `seconds`: how long an answer may take."""
+        """`addresses`: where to ask, best first; called for each request. `seconds`: for
+        answers."""
         self._addresses = addresses
         self._seconds = seconds
 
@@ -115,7 +118,7 @@ class Admin:
         return (yield from self.ask_any(request, with_slack))
 
     def metadata(self, topics: Iterable[str] | None = (), *, create: bool = False) -> Steps[Any]:
-        """Metadata of brokers and of these topics; None: of all. `create`: those that do not exist."""
+        """Metadata of brokers and of topics; None: of all. `create`: topics that do not exist."""
         from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 
         named = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
@@ -125,8 +128,8 @@ class Admin:
     def brokers_in(self, metadata: Any) -> dict[int, Address]:
         """Where to ask the brokers of a Metadata response, by id.
 
-        A single broker is asked where it was found: what it advertises may be for clients elsewhere, as that of a
-        container is."""
+        A single broker is asked where it was found: what it advertises may be for clients
+        elsewhere, as that of a container is."""
         brokers, addresses = metadata.brokers, self._addresses()
         if len(brokers) == 1 == len(addresses):
             return {brokers[0].node_id: addresses[0]}
@@ -184,7 +187,7 @@ class Admin:
         return all(topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in found)
 
     def reset_broker_configs(self, brokers: Mapping[str, Address]) -> Steps[None]:
-        """Delete all dynamic configurations of brokers, each asked at its address; "": those of all brokers."""
+        """Delete the dynamic configurations of brokers, at these addresses; "": those for all."""
         from kwire.protocol.schemas.configs import AlterConfigsRequest, AlterConfigsResource
 
         for name, address in brokers.items():
@@ -198,7 +201,8 @@ class Admin:
     def leaders(
         self, topic: str, seconds: float, *, create: bool = False
     ) -> Steps[dict[int, Address]]:
-        """Where the leader of each partition is; return when all partitions have one. `create`: the topic, too."""
+        """Where the leader of each partition is; return when all partitions have one. `create`: the
+        topic, too."""
         deadline = monotonic() + seconds
         while True:
             metadata = yield from self.metadata([topic], create=create)
@@ -222,7 +226,7 @@ class Admin:
         timestamp: int,
         replica_id: int = CONSUMER,
     ) -> Steps[int]:
-        """ListOffsets of one partition at one broker. `timestamp`: milliseconds, EARLIEST or LATEST."""
+        """ListOffsets of a partition at a broker. `timestamp`: milliseconds, EARLIEST or LATEST."""
         from kwire.protocol.schemas.offsets import (
             ListOffsetsPartition,
             ListOffsetsRequest,

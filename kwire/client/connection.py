@@ -1,13 +1,14 @@
 """The client's half of a Kafka connection without I/O: requests to bytes, bytes to responses.
 
-Answers to org.apache.kafka.clients.NetworkClient with one request in flight, and to ApiVersions negotiation (KIP-35).
-`Connection.ask` is a generator that a face (`streams`, `blocking`) moves on: it yields bytes, which the face sends, or
-None, for which the face sends back into the generator what it has read, b"" at the end of the stream.
+Answers to org.apache.kafka.clients.NetworkClient with one request in flight, and to ApiVersions
+negotiation (KIP-35). `Connection.ask` is a generator that a face (`streams`, `blocking`) moves on:
+it yields bytes, which the face sends, or None, for which the face sends back into the generator
+what it has read, b"" at the end of the stream.
 
 Left out: several requests in flight, TLS and SASL.
 
-Invariants: a response counts only with the request's correlation id; a response's length is checked before memory is
-taken for it; whatever is wrong with what a broker sends is NoResponseError.
+Invariants: a response counts only with the request's correlation id; a response's length is checked
+before memory is taken for it; whatever is wrong with what a broker sends is NoResponseError.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
     Address = tuple[str, int]
     Exchange = Generator[bytes | None, bytes | None, Any]
-    """Bytes to send, or None: read. Its result is the response; Any: the class goes with the request's."""
+    """Bytes to send, or None: read. Its result is the response; Any: the class goes with the
+    request's."""
     Ranges = Mapping[int, tuple[int, int]]
     """The lowest and the highest version of each API that a broker serves."""
 
@@ -51,20 +53,23 @@ NEWEST = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
 }
-"""The newest version of each API that is written here; an older one to a broker that does not serve it."""
+"""The newest version of each API that is written here; an older one to a broker that does not serve
+it."""
 
 _keys: dict[str, ApiKey] = {}
 
 
 class NoResponseError(ConnectionError):
-    """A broker could not be reached, has not answered, or not with a response; the text says which."""
+    """A broker could not be reached, has not answered, or not with a response; the text says
+    which."""
 
 
 class Connection:
     """One connection to one broker."""
 
     def __init__(self, client_id: str, ranges: Ranges | None = None) -> None:
-        """`ranges`: what the broker serves, if that is known; otherwise it is asked for when it is needed."""
+        """`ranges`: what the broker serves, if that is known; otherwise it is asked for when it is
+        needed."""
         self.ranges = ranges
         self._client_id = client_id
         self._correlation_id = 0

@@ -1,4 +1,4 @@
-"""The client over asyncio's streams: for `kwire.aio.Cluster` and for nodes that wait for one another.
+"""The client over asyncio streams: for `kwire.aio.Cluster`, and for nodes that await each other.
 
 A connection is for one request: those who ask do so rarely, and of brokers that come and go.
 """

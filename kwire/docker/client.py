@@ -1,4 +1,4 @@
-"""A cluster as the image's command line tools reach it: by its bootstrap servers, with errors in one line."""
+"""A cluster as the image's tools reach it: by its bootstrap servers, with errors in one line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Client:
     """A cluster by its bootstrap servers. ToolError for whatever fails."""
 
     def __init__(self, bootstrap_servers: str, wait_seconds: float = 0.0, tool: str = "") -> None:
-        """ToolError when no server can be reached for `wait_seconds`; `tool` says on stderr that it waits."""
+        """ToolError when no server can be reached for `wait_seconds`; `tool` says on stderr that it
+        waits."""
         self._bootstrap: Address = ("", 0)
         self._client = blocking.Client(lambda: [self._bootstrap], _SECONDS, "kwire-tools")
         self._bootstrap = self._reached(bootstrap_servers.split(","), wait_seconds, tool)

@@ -1,4 +1,5 @@
-"""Operations of the administration client, each request and each answer by hand: no socket, no loop."""
+"""Operations of the administration client, each request and each answer by hand: no socket, no
+loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The client's half of a connection, in bytes: versions, lengths, and what a broker may get wrong."""
+"""The client's half of a connection, in bytes: versions, lengths, and what a broker may get
+wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The two faces of the client against brokers of kwire, and the image's tools against those of older releases."""
+"""The two faces of the client against brokers of kwire, and the image's tools against those of
+older releases."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def listener(answer: bytes = b"") -> Iterator[Address]:
-    """Takes connections one after the other, sends `answer` on each once something came, and closes it."""
+    """Takes connections one after the other, sends `answer` on each once something came, and closes
+    it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
