@@ -126,9 +126,7 @@ class _Route:
 
     __slots__ = ("decode", "handler")
 
-    def __init__(
-        self, decode: Callable[[Buffer, int, int], tuple[Any, int]], handler: Handler
-    ) -> None:
+    def __init__(self, decode: Callable[[Buffer, int], tuple[Any, int]], handler: Handler) -> None:
         self.decode = decode
         self.handler = handler
 
@@ -230,7 +228,7 @@ class Sessions:
             if route is None:
                 self._refuse(session, api_key, api_version, header.correlation_id)
                 return
-            message, _ = route.decode(frame, header.body_position, api_version)
+            message, _ = route.decode(frame, header.body_position)
             request = session.in_flight = Request(header, session, self._services)  # type: ignore[arg-type]  # a controller's handlers know theirs
             route.handler(request, message)
         except MalformedMessage as error:
@@ -241,7 +239,7 @@ class Sessions:
         lowest, highest = self._ranges.get(api_key, (0, -1))
         if not lowest <= api_version <= highest:
             return None
-        route = _Route(request_class(api_key).decode_from, self._apis[api_key].handler)
+        route = _Route(request_class(api_key).decoder(api_version), self._apis[api_key].handler)
         self._routes[api_key << 16 | api_version] = route
         return route
 

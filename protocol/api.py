@@ -265,18 +265,19 @@ _FAMILIES: dict[str, tuple[ApiKey, ...]] = {
 _FAMILY_OF = {key: family for family, keys in _FAMILIES.items() for key in keys}
 
 _NEVER = 0x8000
-_CONTROLLED_SHUTDOWN, _API_VERSIONS = 7, 18  # plain numbers: looked at for every request
+_CONTROLLED_SHUTDOWN = 7  # a plain number: looked at for every request
 
 
 class _FirstFlexible(dict[int, int]):
-    """By key: the first flexible version, or _NEVER. An API is loaded when it is first looked up."""
+    """By key: the first version whose header has tagged fields, or _NEVER. Loads an API that is first looked up."""
 
     def __missing__(self, key: int) -> int:
         _load(key)
         return self[key]
 
 
-_first_flexible = _FirstFlexible()
+_first_flexible_request = _FirstFlexible()
+_first_flexible_response = _FirstFlexible()
 _request_classes: dict[int, type[Message]] = {}
 _response_classes: dict[int, type[Message]] = {}
 _keys: dict[type[Message], ApiKey] = {}
@@ -343,14 +344,14 @@ def key_of(message: Message) -> ApiKey:
 
 def request_header_version(key: int, version: int) -> int:
     """Also of a version that does not exist, as Kafka reckons it: those after the last are flexible like it."""
-    if version >= _first_flexible[key]:
+    if version >= _first_flexible_request[key]:
         return 2
     return 0 if key == _CONTROLLED_SHUTDOWN and version == 0 else 1
 
 
 def response_header_version(key: int, version: int) -> int:
     """0, or 1 with tagged fields in flexible versions; always 0 for ApiVersions."""
-    return 1 if version >= _first_flexible[key] and key != _API_VERSIONS else 0
+    return 1 if version >= _first_flexible_response[key] else 0
 
 
 def parse_request_header(frame: Buffer) -> RequestHeader:
@@ -403,7 +404,7 @@ def encode_response(key: int, version: int, correlation_id: int, message: Messag
     """A whole response frame in parts, length prefix and header included; records are not copied."""
     parts = message.encode_parts(version)
     size = 4 + sum(map(len, parts))
-    if response_header_version(key, version):
+    if version >= _first_flexible_response[key]:
         header = _RESPONSE.pack(size + 1, correlation_id) + b"\0"
     else:
         header = _RESPONSE.pack(size, correlation_id)
@@ -437,4 +438,6 @@ def _load(key: int) -> None:
     _request_classes[api] = getattr(module, api.api_name + "Request")
     _response_classes[api] = getattr(module, api.api_name + "Response")
     flexible = _request_classes[api].flexible
-    _first_flexible[api] = _NEVER if flexible is None else flexible[0]
+    first_flexible = _NEVER if flexible is None else flexible[0]
+    _first_flexible_request[api] = first_flexible
+    _first_flexible_response[api] = _NEVER if api is ApiKey.API_VERSIONS else first_flexible

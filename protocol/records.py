@@ -216,10 +216,14 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     )
 
 
-def header_of(fields: tuple[int, ...], position: int = 0) -> BatchHeader:
-    """The header whose fields `HEADER` has unpacked, whatever they are."""
+def header_of(
+    fields: tuple[int, ...], position: int = 0, base_offset: int | None = None
+) -> BatchHeader:
+    """The header whose fields `HEADER` has unpacked, whatever they are. `base_offset`: the one it is to get."""
+    if base_offset is None:
+        base_offset = fields[BASE_OFFSET]
     return _new_header(
-        BatchHeader, (position, fields[BASE_OFFSET], fields[LENGTH] + LOG_OVERHEAD, *fields[2:])
+        BatchHeader, (position, base_offset, fields[LENGTH] + LOG_OVERHEAD, *fields[2:])
     )
 
 

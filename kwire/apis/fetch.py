@@ -45,23 +45,20 @@ _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 def handle_fetch(ctx: RequestContext, request: FetchRequest) -> None:
     """Replies at once when there is enough to read, else when there is or when max_wait_ms is over."""
-    version = ctx.api_version
-    services = ctx.services
+    version, services = ctx.api_version, ctx.services
+    replica_id, replica_epoch = request.replica_id, -1
     if version >= 15:
-        replica_id, replica_epoch = (
-            request.replica_state.replica_id,
-            request.replica_state.replica_epoch,
-        )
-    else:
-        replica_id, replica_epoch = request.replica_id, -1
+        state = request.replica_state
+        replica_id, replica_epoch = state.replica_id, state.replica_epoch
+    is_follower = replica_id >= 0
     try:
         context = services.fetch_sessions.begin(
             request.session_id,
             request.session_epoch,
             _asked(services, request, version),
-            _forgotten(request, version),
+            _forgotten(request, version) if request.forgotten_topics_data else (),
             uses_topic_ids=version >= 13,
-            is_follower=replica_id >= 0,
+            is_follower=is_follower,
         )
     except KafkaError as error:
         ctx.reply(FetchResponse(error_code=error.code))
@@ -74,12 +71,12 @@ def handle_fetch(ctx: RequestContext, request: FetchRequest) -> None:
         min_bytes=min(request.min_bytes, max_bytes),
         max_bytes=max_bytes,
         isolation_level=request.isolation_level,
-        fetch_only_leader=replica_id >= 0
-        or (version < 11 and replica_id != FUTURE_LOCAL_REPLICA_ID),
+        # Consumers read from followers from v11 on (KIP-392).
+        fetch_only_leader=is_follower or (version < 11 and replica_id != FUTURE_LOCAL_REPLICA_ID),
         rack_id=request.rack_id,
     )
-    answer = _Answer(ctx, context, replica_id >= 0)
-    if answer.failed and replica_id >= 0:
+    answer = _Answer(ctx, context, is_follower)
+    if answer.failed and is_follower:
         # A follower that was told of a new topic before this broker was: it asks again soon, but not while it waits.
         params.max_wait_ms = 0
     operation = services.replica_manager.fetch_records(params, answer.readable, answer.complete)
@@ -158,22 +155,21 @@ class _Answer:
 
     def complete(self, results: list[FetchPartitionData]) -> None:
         """Replies; called once, by ReplicaManager.fetch_records: within the call, or later."""
-        version = self._ctx.api_version
-        if version < 10:
-            services = self._ctx.services
+        ctx, partitions = self._ctx, self._partitions
+        if ctx.api_version < 10:
             results = [
-                _suited(services, partition, data, version, self._is_follower)
-                for partition, data in zip(self._partitions, results, strict=True)
+                _converted(ctx, partition, data, self._is_follower)
+                for partition, data in zip(partitions, results, strict=True)
             ]
-        pairs = list(zip(self._partitions, results, strict=True))
+        pairs = [*zip(partitions, results, strict=True), *self.failed]
         try:
-            session_id, answered = self._context.finish(pairs + self.failed)
+            session_id, answered = self._context.finish(pairs)
         except KafkaError as error:
             response = FetchResponse(error_code=error.code)
         else:
             response = FetchResponse(session_id=session_id)
-            _fill(self._ctx, response, answered)
-        self._ctx.reply(response)
+            _fill(ctx, response, answered)
+        ctx.reply(response)
 
 
 def _error(error: ErrorCode) -> FetchPartitionData:
@@ -183,31 +179,29 @@ def _error(error: ErrorCode) -> FetchPartitionData:
     return data
 
 
-def _suited(
-    services: Services,
-    partition: CachedPartition,
-    data: FetchPartitionData,
-    version: int,
-    is_follower: bool,
+def _converted(
+    ctx: RequestContext, partition: CachedPartition, data: FetchPartitionData, is_follower: bool
 ) -> FetchPartitionData:
-    """What an old client can read, or the error that says that it cannot (maybeConvertFetchedData)."""
+    """What a client before v10 can read, or the error that says that it cannot (maybeConvertFetchedData)."""
+    version = ctx.api_version
     if data.error == ErrorCode.KAFKA_STORAGE_ERROR and version <= 5:
         # Such clients may not know it, and give up: this one they answer with new metadata.
         data.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    hosted = services.replica_manager.hosted(partition.key)
+    hosted = ctx.services.replica_manager.hosted(partition.key)
     if data.error or hosted is None:
         return data
     if hosted.log.config.compression_type == "zstd":
         return _error(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-    if version < 4 and not is_follower and not hosted.log.config.message_downconversion_enable:
+    if version >= 4:
+        return data
+    if not is_follower and not hosted.log.config.message_downconversion_enable:
         return _error(ErrorCode.UNSUPPORTED_VERSION)
-    if version < 4 and len(data.records):
+    if len(data.records):
         from kwire.protocol.message_set import downconvert
 
+        magic = 0 if version < 2 else 1
         try:
-            data.records = downconvert(
-                data.records, 0 if version < 2 else 1, partition.fetch_offset
-            )
+            data.records = downconvert(data.records, magic, partition.fetch_offset)
         except KafkaError as error:
             return _error(error.code)
     return data
@@ -219,7 +213,6 @@ def _fill(
     answered: list[tuple[CachedPartition, FetchPartitionData]],
 ) -> None:
     """Partitions of one topic that follow each other share an entry; the order is the order of serving."""
-    version = ctx.api_version
     previous: FetchableTopicResponse | None = None
     for partition, data in answered:
         topic = partition.topic or ""
@@ -240,14 +233,26 @@ def _fill(
                 AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
                 for a in data.aborted_transactions
             ]
-        if data.diverging_epoch is not None:
-            epoch, end_offset = data.diverging_epoch
-            entry.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-        if data.preferred_read_replica >= 0 and version >= 11:
-            entry.preferred_read_replica = data.preferred_read_replica
-        if data.error and version >= 16 and data.error in _HINTED:
-            _hint_leader(ctx, response, entry, topic)
+        if data.error or data.diverging_epoch is not None or data.preferred_read_replica >= 0:
+            _redirect(ctx, response, entry, topic, data)
         previous.partitions.append(entry)
+
+
+def _redirect(
+    ctx: RequestContext,
+    response: FetchResponse,
+    entry: PartitionData,
+    topic: str,
+    data: FetchPartitionData,
+) -> None:
+    """Says where to read instead: from an earlier offset (KIP-595), another replica (KIP-392), the leader (KIP-951)."""
+    if data.diverging_epoch is not None:
+        epoch, end_offset = data.diverging_epoch
+        entry.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    if data.preferred_read_replica >= 0 and ctx.api_version >= 11:
+        entry.preferred_read_replica = data.preferred_read_replica
+    if data.error in _HINTED and ctx.api_version >= 16:
+        _hint_leader(ctx, response, entry, topic)
 
 
 def _hint_leader(

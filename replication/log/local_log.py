@@ -159,46 +159,30 @@ class LocalLog:
             segment = self.segments[number]
             position = self.position_of(segment, offset)
             if position < segment.size:
-                return self._read_segment(
-                    number, position, offset, max_bytes, end_offset, min_one_batch
-                )
+                break
             number += 1
-        return FetchedData(b"", offset, offset)  # what is left is a gap up to the log end
-
-    def _read_segment(
-        self,
-        number: int,
-        position: int,
-        offset: int,
-        max_bytes: int,
-        end_offset: int,
-        min_one_batch: bool,
-    ) -> FetchedData:
-        segment = self.segments[number]
-        segment_end = (
-            self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
-        )
-        if end_offset >= segment_end:
-            available, next_offset = segment.size - position, segment_end
         else:
+            return FetchedData(b"", offset, offset)  # what is left is a gap up to the log end
+        last = number + 1 == len(self.segments)
+        next_offset = self.log_end_offset if last else self._bases[number + 1]
+        available = segment.size - position
+        if end_offset < next_offset:  # else all that the segment has
             available, next_offset = self.position_of(segment, end_offset) - position, end_offset
         if available <= 0:
             return FetchedData(b"", offset, offset)
         data = segment.file.read(position, min(max(max_bytes, LOG_OVERHEAD), available))
         first_offset, length = OFFSET_AND_LENGTH.unpack_from(data)
-        if length + LOG_OVERHEAD > max_bytes:
+        size = len(data)
+        if length + LOG_OVERHEAD > max_bytes:  # KIP-74: a reader gets on, whatever its limit
             if not min_one_batch:
                 return FetchedData(b"", offset, offset, True)
             data = segment.file.read(position, length + LOG_OVERHEAD)
+            size = len(data)
             next_offset = first_offset + HEADER.unpack_from(data)[LAST_OFFSET_DELTA] + 1
-            self.remember_position(next_offset, segment, position + len(data))
-            return FetchedData(data, first_offset, next_offset)
-        if len(data) == available:
-            self.remember_position(next_offset, segment, position + available)
-            return FetchedData(data, first_offset, next_offset)
-        end, next_offset = _last_whole_batch(data, segment, position)
-        self.remember_position(next_offset, segment, position + end)
-        records = data if end == len(data) else memoryview(data)[:end]
+        elif size < available:
+            size, next_offset = _last_whole_batch(data, segment, position)
+        self.remember_position(next_offset, segment, position + size)
+        records = data if size == len(data) else memoryview(data)[:size]
         return FetchedData(records, first_offset, next_offset)
 
     # ---- changing the list of segments

@@ -261,7 +261,7 @@ class Log(LocalLog):
         stamp = _STAMP.pack(base_offset, fields[LENGTH], leader_epoch)
         parts: list[Buffer] = [stamp, view[MAGIC_POSITION:]]
         if fields[PRODUCER_ID] >= 0:
-            header = header_of((base_offset, *fields[1:]))
+            header = header_of(fields, 0, base_offset)
             return self._append_of_producer(parts, view, header, origin, append_time_ms)
         last_offset = base_offset + fields[LAST_OFFSET_DELTA]
         self._write(parts, size, base_offset, last_offset, fields[MAX_TIMESTAMP])
@@ -370,8 +370,11 @@ class Log(LocalLog):
         completed = producer_state.append(header, base_offset, origin, marker)
         if completed is not None:
             segment.note_completed(completed, producer_state)
-        if origin is not AppendOrigin.REPLICATION:
-            self._flush_if_due()
+        if self._unflushed_messages >= self._config.flush_messages and (
+            origin
+            is not AppendOrigin.REPLICATION  # append_as_follower flushes after its last batch
+        ):
+            self.flush()
         return LogAppendInfo(
             base_offset, last_offset, append_time_ms, self.log_start_offset, False, size
         )

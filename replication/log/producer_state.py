@@ -27,9 +27,11 @@ from fastcrc.crc32 import iscsi as _crc32c
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import (
     CONTROL_ABORT,
+    CONTROL_FLAG,
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
     ControlMarker,
     increment_sequence,
@@ -183,7 +185,8 @@ class ProducerStateManager:
         OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self.producers.get(header.producer_id)
-        if header.is_control:
+        is_transactional = header.attributes & TRANSACTIONAL_FLAG
+        if header.attributes & CONTROL_FLAG:
             if marker is not None and entry is not None:
                 self._check_epoch(entry, header, origin)
                 self._check_coordinator_epoch(entry, marker, origin)
@@ -193,14 +196,14 @@ class ProducerStateManager:
             duplicate = entry.duplicate_of(header)
             if duplicate is not None:
                 return duplicate
-        if header.is_transactional and self.transaction_verification_enabled and not verified:
+        if is_transactional and self.transaction_verification_enabled and not verified:
             self._check_verified(entry, origin)
         if entry is None:
             return None  # not known, or expired: it may begin with any sequence (KIP-360)
         self._check_epoch(entry, header, origin)
         if origin is AppendOrigin.CLIENT:
             self._check_sequence(entry, header)
-        if entry.current_txn_first_offset is not None and not header.is_transactional:
+        if entry.current_txn_first_offset is not None and not is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"Expected transactional write from producer {header.producer_id}",
@@ -272,7 +275,7 @@ class ProducerStateManager:
 
         For a marker that ends an open transaction: what to give to `complete_txn`, after the transaction index.
         """
-        if header.is_control and marker is None:
+        if header.attributes & CONTROL_FLAG and marker is None:
             return None  # all of the transaction was compacted away
         producer_id = header.producer_id
         entry = self.producers.get(producer_id)
@@ -289,7 +292,7 @@ class ProducerStateManager:
         batches.append(
             BatchMetadata(header.last_sequence, base_offset + delta, delta, header.max_timestamp)
         )
-        if header.is_transactional and entry.current_txn_first_offset is None:
+        if header.attributes & TRANSACTIONAL_FLAG and entry.current_txn_first_offset is None:
             entry.current_txn_first_offset = base_offset
             self.ongoing[base_offset] = producer_id
         return None

@@ -17,6 +17,7 @@ from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.replica.fetch_data import ZERO_UUID, FetchPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from random import Random
 
     from kwire.replication.core.clock import Clock
@@ -203,7 +204,7 @@ class FetchSessionCache:
         session_id: int,
         epoch: int,
         asked: dict[SessionKey, CachedPartition],
-        forgotten: list[SessionKey],
+        forgotten: Iterable[SessionKey],
         *,
         uses_topic_ids: bool,
         is_follower: bool,
@@ -221,6 +222,17 @@ class FetchSessionCache:
                 privileged=is_follower,
                 uses_topic_ids=uses_topic_ids,
             )
+        return self._resume(session_id, epoch, asked, forgotten, uses_topic_ids)
+
+    def _resume(
+        self,
+        session_id: int,
+        epoch: int,
+        asked: dict[SessionKey, CachedPartition],
+        forgotten: Iterable[SessionKey],
+        uses_topic_ids: bool,
+    ) -> FetchContext:
+        """An incremental request: the session's partitions with what this one changes (IncrementalFetchContext)."""
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
