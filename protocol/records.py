@@ -408,9 +408,13 @@ def build_batch(
     `last_offset` is the batch's where it is not its last record's (after compaction). With LogAppendTime all records
     get `log_append_time_ms`.
     """
-    section: Buffer
-    section, written = _records_written(records, base_offset, delete_horizon_ms)
+    section, count, last_offset_delta, base_timestamp, max_timestamp = _records_written(
+        records, base_offset, delete_horizon_ms
+    )
+    if last_offset is not None:
+        last_offset_delta = last_offset - base_offset
     is_append_time = timestamp_type == LOG_APPEND_TIME
+    has_horizon = delete_horizon_ms is not None
     header = BatchHeader(
         position=0,
         base_offset=base_offset,
@@ -419,38 +423,36 @@ def build_batch(
         magic=2,
         crc=0,
         attributes=_compression.codec_id(compression)
-        | (LOG_APPEND_TIME_FLAG if is_append_time else 0)
-        | (TRANSACTIONAL_FLAG if is_transactional else 0)
-        | (CONTROL_FLAG if is_control else 0)
-        | (DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0),
-        last_offset_delta=written.last_offset_delta
-        if last_offset is None
-        else last_offset - base_offset,
-        base_timestamp=written.base_timestamp,
-        max_timestamp=log_append_time_ms if is_append_time else written.max_timestamp,
+        | _flags(is_append_time, is_transactional, is_control, has_horizon),
+        last_offset_delta=last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=log_append_time_ms if is_append_time else max_timestamp,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        count=written.count,
+        count=count,
     )
-    if compression != "none":
-        section = _compression.compress(compression, section, level=level)
-    return _assemble(header, section)
+    return _assemble(header, _compressed(section, compression, level))
 
 
-class _Written(NamedTuple):
-    """What a header says of the records in its batch."""
-
-    count: int  # type: ignore[assignment]  # tuple.count is of no use here
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
+def _flags(
+    is_append_time: bool, is_transactional: bool, is_control: bool, has_horizon: bool
+) -> int:
+    return (
+        (LOG_APPEND_TIME_FLAG if is_append_time else 0)
+        | (TRANSACTIONAL_FLAG if is_transactional else 0)
+        | (CONTROL_FLAG if is_control else 0)
+        | (DELETE_HORIZON_FLAG if has_horizon else 0)
+    )
 
 
 def _records_written(
     records: Iterable[Record], base_offset: int, base_timestamp: int | None
-) -> tuple[bytearray, _Written]:
-    """The records in their wire form, not compressed. `base_timestamp` None: the first record's."""
+) -> tuple[bytearray, int, int, int, int]:
+    """(the records in their wire form, not compressed; count; last offset delta; base and max timestamp).
+
+    `base_timestamp` None: the first record's.
+    """
     section = bytearray()
     count = 0
     offset_delta = -1
@@ -465,7 +467,7 @@ def _records_written(
         count += 1
     if base_timestamp is None:
         base_timestamp = NO_TIMESTAMP
-    return section, _Written(count, offset_delta, base_timestamp, max_timestamp)
+    return section, count, offset_delta, base_timestamp, max_timestamp
 
 
 def append_record(
@@ -508,6 +510,10 @@ def empty_batch(header: BatchHeader) -> bytes:
     return _assemble(
         header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, count=0), b""
     )
+
+
+def _compressed(section: Buffer, codec: str, level: int | None) -> Buffer:
+    return section if codec == "none" else _compression.compress(codec, section, level=level)
 
 
 def _assemble(header: BatchHeader, section: Buffer) -> bytes:
@@ -571,9 +577,7 @@ def recompress(
     The records are not looked at. KafkaError(CORRUPT_MESSAGE) when they cannot be decompressed.
     """
     data, start, end = _records_section(buffer, header, DECOMPRESSED_BYTES_MAX)
-    section: Buffer = memoryview(data)[start:end]
-    if codec != "none":
-        section = _compression.compress(codec, section, level=level)
+    section = _compressed(memoryview(data)[start:end], codec, level)
     attributes = header.attributes & ~COMPRESSION_MASK | _compression.codec_id(codec)
     return _assemble(header._replace(attributes=attributes), section)
 

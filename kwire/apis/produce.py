@@ -60,7 +60,8 @@ def handle_produce(ctx: RequestContext, request: ProduceRequest) -> None:
     appended: list[TopicPartition] = []
     for topic in request.topic_data:
         name = topic.name if version < 13 else services.metadata.topic_name(topic.topic_id)
-        answers: list[PartitionProduceResponse] = []
+        answered = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
+        answers = answered.partition_responses
         for data in topic.partition_data:
             index = data.index
             info = _append(ctx, name, index, data.records, acks)
@@ -79,11 +80,7 @@ def handle_produce(ctx: RequestContext, request: ProduceRequest) -> None:
             if info.required_offset >= 0:
                 pending.append(((name, index), info, answer))
         if answers:
-            response.responses.append(
-                TopicProduceResponse(
-                    name=topic.name, topic_id=topic.topic_id, partition_responses=answers
-                )
-            )
+            response.responses.append(answered)
     if pending:
         _await_followers(ctx, request.timeout_ms, response, pending)
     for (
@@ -144,13 +141,7 @@ def _checked(
 def _acceptable(records: Buffer | None, version: int) -> Buffer:
     """What a version may carry, as one record batch (or nothing): ProduceRequest.validateRecords."""
     if version < 3:
-        if records is None or len(records) == 0:
-            return b""
-        if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] == 2:
-            return records
-        from kwire.protocol.message_set import upconvert
-
-        return upconvert(records)
+        return _from_message_set(records)
     from kwire.protocol.message_set import iter_entries
 
     if next(iter_entries(records or b""), None) is None:
@@ -175,6 +166,17 @@ def _acceptable(records: Buffer | None, version: int) -> Buffer:
         # An open transaction that nobody can end would hide what follows from read_committed for ever.
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "there is no transaction coordinator")
     return records
+
+
+def _from_message_set(records: Buffer | None) -> Buffer:
+    """Before v3: a message set, as one batch; Kafka takes a batch there too."""
+    if records is None or len(records) == 0:
+        return b""
+    if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] == 2:
+        return records
+    from kwire.protocol.message_set import upconvert
+
+    return upconvert(records)
 
 
 def _explain(

@@ -187,9 +187,7 @@ class ProducerStateManager:
         entry = self.producers.get(header.producer_id)
         is_transactional = header.attributes & TRANSACTIONAL_FLAG
         if header.attributes & CONTROL_FLAG:
-            if marker is not None and entry is not None:
-                self._check_epoch(entry, header, origin)
-                self._check_coordinator_epoch(entry, marker, origin)
+            self._check_marker(entry, header, marker, origin)
             return None
         # As in Kafka a repetition is found before anything is refused: its producer may have moved on since.
         if entry is not None and origin is AppendOrigin.CLIENT:
@@ -209,6 +207,17 @@ class ProducerStateManager:
                 f"Expected transactional write from producer {header.producer_id}",
             )
         return None
+
+    def _check_marker(
+        self,
+        entry: ProducerStateEntry | None,
+        header: BatchHeader,
+        marker: ControlMarker | None,
+        origin: AppendOrigin,
+    ) -> None:
+        if marker is not None and entry is not None:
+            self._check_epoch(entry, header, origin)
+            self._check_coordinator_epoch(entry, marker, origin)
 
     def _check_verified(self, entry: ProducerStateEntry | None, origin: AppendOrigin) -> None:
         """Only the coordinator begins a transaction in a partition (KIP-890); followers take what the leader took."""

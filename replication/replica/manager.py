@@ -83,6 +83,15 @@ _WITHOUT_LOG_START = (
 )
 
 
+def _is_rack_aware(config: BrokerConfig) -> bool:
+    """Whether consumers may be sent to a replica in their rack (KIP-392)."""
+    if config.replica_selector_class is None:
+        return False
+    from kwire.replication.replica.selector import RACK_AWARE
+
+    return config.replica_selector_class == RACK_AWARE
+
+
 class ReplicaManager:
     """See the module. `broker_epoch` is set by the broker when it is registered (-1: not yet)."""
 
@@ -136,20 +145,15 @@ class ReplicaManager:
         self.on_partition_lost: Callable[[], None] | None = None
         self.isr_proposer: Callable[[Partition], None] | None = None
         self.fetchers: Fetchers | None = None  # None: a cluster of one broker
-        self.follower_epochs: dict[
-            int, int
-        ] = {}  # the largest broker epoch seen in a broker's fetches
+        # The largest broker epoch seen in a broker's fetches, by broker id.
+        self.follower_epochs: dict[int, int] = {}
         self.isr_counters = IsrCounters()
         self.hw_ignores_min_isr = False  # True: as before Kafka 3.7
         self.produce_purgatory = Purgatory(clock, timers)
         self.fetch_purgatory = Purgatory(clock, timers)
         self.delete_records_purgatory = Purgatory(clock, timers)
         self._config = config
-        self._rack_aware = False
-        if config.replica_selector_class is not None:
-            from kwire.replication.replica.selector import RACK_AWARE
-
-            self._rack_aware = config.replica_selector_class == RACK_AWARE
+        self._rack_aware = _is_rack_aware(config)
         self.timers = timers
         self._moves: LogDirMoves | None = None
         self.log_manager = log_manager
