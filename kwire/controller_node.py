@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from kwire.replication.core.metadata import Endpoint
     from kwire.replication.core.outbox import Buffer, Outbox
 
-DEFAULT_NODE_ID = 1000
 _FAILURES_KEPT = 100
 _LOOKS_IN_PATIENCE = 5
 _SHORTEST_LOOK_MS = 10

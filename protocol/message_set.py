@@ -85,11 +85,6 @@ class Message(NamedTuple):
 # ---------------------------------------------------------------- reading
 
 
-def magic_of(buffer: Buffer) -> int | None:
-    """The magic of the first batch or message, whatever it is worth; None when the buffer is too short for one."""
-    return _signed(memoryview(buffer)[MAGIC_POSITION]) if len(buffer) > MAGIC_POSITION else None
-
-
 def iter_entries(buffer: Buffer) -> Iterator[BatchHeader | Message]:
     """Batches and messages of any magic, one after the other. Stops at a partial one at the end.
 

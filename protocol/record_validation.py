@@ -1,9 +1,7 @@
 """What a broker checks in the batch of a producer before it takes it.
 
 Answers to LogValidator of Kafka 3.9 for magic 2. Decides nothing about the log: sizes, sequences and offsets are
-kwire.replication's. Two depths, for who appends to choose from: `validate_framing` steps from record to record
-(a fraction of a microsecond each) and proves count and lengths; `validate_records` reads keys' presence and
-timestamps too. Nothing is allocated per record.
+kwire.replication's. Nothing is allocated per record.
 """
 
 from __future__ import annotations
@@ -64,36 +62,6 @@ def validate_header(header: BatchHeader) -> None:
             f"Invalid sequence number {header.base_sequence} in record batch"
             f" with producerId {header.producer_id}"
         )
-
-
-def validate_framing(
-    buffer: Buffer, header: BatchHeader, *, limit: int = DECOMPRESSED_BYTES_MAX
-) -> None:
-    """The records are as many and as long as they say; decompresses, looks into none.
-
-    KafkaError(INVALID_RECORD), or CORRUPT_MESSAGE where they cannot be decompressed.
-    """
-    data, position, end = _records_section(buffer, header, limit)
-    remaining = header.count
-    try:
-        while remaining > 0:
-            remaining -= 1
-            size = data[position]
-            if size < 0x80:
-                position += 1 + (size >> 1)
-                if size & 1:
-                    raise _invalid("a record of negative size")
-            else:
-                size, position = read_varint(data, position)
-                if size < 0:
-                    raise _invalid("a record of negative size")
-                position += size
-            if position > end:
-                raise _invalid("Incorrect declared batch size, premature EOF reached")
-    except (IndexError, ValueError):
-        raise _invalid("Incorrect declared batch size, premature EOF reached") from None
-    if position != end:
-        raise _invalid("Incorrect declared batch size, records still remaining in file")
 
 
 def validate_records(

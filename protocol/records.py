@@ -83,7 +83,6 @@ DELETE_HORIZON_FLAG = 0x40
 
 CONTROL_ABORT = 0
 CONTROL_COMMIT = 1
-CONTROL_LEADER_CHANGE = 2
 
 _unpack_header = HEADER.unpack_from
 _CRC = Struct(">I")
@@ -131,10 +130,6 @@ class BatchHeader(NamedTuple):
     def compression(self) -> str:
         """Codec name; KafkaError(UNSUPPORTED_COMPRESSION_TYPE) when the id is none of Kafka's."""
         return _compression.codec_name(self.attributes & COMPRESSION_MASK)
-
-    @property
-    def compression_id(self) -> int:
-        return self.attributes & COMPRESSION_MASK
 
     @property
     def timestamp_type(self) -> str:

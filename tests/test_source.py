@@ -1,4 +1,4 @@
-"""Rules about the source that no linter knows: rooms and their doors, the purity line, settings."""
+"""Rules about the source that no linter knows: rooms and their doors, the purity line, settings, dead names."""
 
 from __future__ import annotations
 
@@ -248,3 +248,76 @@ def test_keys_read_as_text_are_read() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     assert texts >= KEYS_READ_AS_TEXT
+
+
+# --- dead names
+
+# Modules whose names are for users.
+PUBLIC = {"kwire/aio.py", "kwire/cluster.py", "kwire/spark.py", "kwire/pytest_plugin.py"}
+# Tables of Kafka's: names of the wire, errors, positions in a layout.
+TABLES = {"protocol/schemas", "protocol/errors.py"}
+# Names that no code of kwire mentions, and who uses them.
+USED_BY_OTHERS = {
+    "asyncio": "buffer_updated eof_received pause_writing resume_writing",
+    "click": "completion dump_log sim",
+    "construct": "_decode",
+    "JSON, as a field of a status": "caught_up_ms_ago",
+    "tests that write transactions; so will the transaction coordinator": "end_transaction_marker",
+    "tests that count what cannot be seen otherwise": "delivered unreadable_records",
+}
+
+
+def definitions(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Name and line of each function, class, attribute of `self`, and variable of a module or class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, node.lineno
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield from [(node.attr, node.lineno)] if ast.unparse(node.value) == "self" else ()
+        if isinstance(node, ast.Module | ast.ClassDef):
+            for one in node.body:
+                targets = one.targets if isinstance(one, ast.Assign) else ()
+                targets = [one.target] if isinstance(one, ast.AnnAssign) else targets
+                yield from ((each.id, one.lineno) for each in targets if isinstance(each, ast.Name))
+
+
+def mentions(tree: ast.Module) -> Iterator[str]:
+    """Every name that is read, imported, or stands in a text as it does in tables: "name", "module:name"."""
+    lists = {
+        id(text)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("__slots__", "__all__")
+        for text in ast.walk(node.value)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            yield node.attr
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.name.rpartition(".")[2] for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from () if id(node) in lists else (node.value.rpartition(":")[2],)
+
+
+def test_every_name_is_used() -> None:
+    """Deleting is the cure; what only a test used belongs to the test."""
+    used = {name for tree in TREES.values() for name in mentions(tree)}
+    wire = {
+        name
+        for path, tree in TREES.items()
+        if path.as_posix().startswith("protocol/schemas/")
+        for name, _ in definitions(tree)
+    }
+    others = {name for names in USED_BY_OTHERS.values() for name in names.split()}
+    found = [
+        (name, f"{path}:{line} {name}")
+        for path, tree in TREES.items()
+        if not path.as_posix().startswith((*PUBLIC, *TABLES))
+        for name, line in definitions(tree)
+        if name not in used | wire and not name.startswith("__")
+    ]
+    dead = sorted(where for name, where in found if name not in others)
+    assert not dead, "no code uses " + ", ".join(dead)
+    stale = others - {name for name, _ in found}
+    assert not stale, f"exceptions that are no longer needed: {stale}"

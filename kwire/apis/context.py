@@ -198,15 +198,3 @@ class RequestContext:
         callback, self.on_disconnect = self.on_disconnect, None
         if callback is not None:
             callback()
-
-
-def error_of(error: KafkaError) -> tuple[int, str | None]:
-    """Code and message for the error fields of a topic or a partition."""
-    return int(error.code), error.message
-
-
-def topic_error(error: ErrorCode, by_topic_id: bool) -> ErrorCode:
-    """The unknown-topic error in the words of the request: by id it is UNKNOWN_TOPIC_ID (KIP-516)."""
-    if by_topic_id and error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    return error

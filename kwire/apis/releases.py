@@ -106,7 +106,7 @@ def release_ranges(release: str) -> dict[int, tuple[int, int]]:
     """API key → (min, max) of a release: "3.9.1", or "3.9" for the 3.9 known. ValueError for an unknown one."""
     by_name = {name.rpartition(".")[0]: text for name, text in _RANGES.items()} | _RANGES
     if release not in by_name:
-        known = ", ".join(name.rpartition(".")[0] for name in _RANGES)
+        known = ", ".join(name.rpartition(".")[0] for name in known_releases())
         raise ValueError(f"unknown Kafka release {release!r}; known are {known}")
     ranges = {}
     for entry in by_name[release].split():

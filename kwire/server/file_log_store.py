@@ -25,7 +25,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from errno import EAGAIN, EINVAL, ENOENT, ENOTEMPTY
+from errno import EAGAIN, ENOENT, ENOTEMPTY
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -101,13 +101,6 @@ class FileLogFile:
         ):
             data += more  # one read gives at most 2 GiB, and fewer when a signal comes
         return data
-
-    def overwrite(self, position: int, data: Buffer) -> None:
-        if position + len(data) > self.size:
-            raise OSError(EINVAL, "overwrite beyond the end of the file", self.path)
-        _write_all(self._descriptor(), bytes(data), position)
-        self._cuts += 1
-        self.flushed_size = min(self.flushed_size, position)
 
     def truncate(self, size: int) -> None:
         if size < self.size:

@@ -25,10 +25,6 @@ class LinkRule:
         self.to = checked_node_id(to)
         self.delay_ms = None if delay_ms is None else checked_delay_ms(delay_ms)
 
-    @property
-    def is_cut(self) -> bool:
-        return self.delay_ms is None
-
     def with_to(self, to: int) -> LinkRule:
         """The same for another node."""
         return LinkRule(to, self.delay_ms)

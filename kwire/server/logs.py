@@ -15,8 +15,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
 
-LEVELS = ("debug", "info", "warning", "error")
-
 
 def event(logger: logging.Logger, level: int, name: str, **fields: object) -> None:
     """Logs `name` with fields, if somebody listens at `level`."""

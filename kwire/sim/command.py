@@ -14,8 +14,6 @@ from kwire.sim.simulation import Simulation
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-DEFAULT_STEPS = 4000
-
 
 def parse_seeds(text: str) -> list[int]:
     """ "7", "1-1000", "3,5,10-12". ValueError with a plain message for anything else."""

@@ -76,11 +76,6 @@ class Histories:
                 f"{(now_us - since_us) // MS} ms, its time-out is {limit_ms} ms",
             )
 
-    def forget_connection(self, connection: int) -> None:
-        """It is gone; nothing has to be answered on it."""
-        for key in [key for key in self._arrived if key[0] == connection]:
-            del self._arrived[key]
-
     def _produced(
         self, node_id: int, broker: Broker, request: ProduceRequest, response: ProduceResponse
     ) -> None:

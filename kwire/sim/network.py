@@ -204,9 +204,6 @@ class Network:
         """Everything takes so much longer in this direction."""
         self._slow[source, target] = delay_us
 
-    def is_cut(self, source: int, target: int) -> bool:
-        return (source, target) in self._cut
-
     def heal(self, source: int, target: int) -> None:
         """Undoes `cut` and `slow_down` of one direction."""
         self._cut.discard((source, target))

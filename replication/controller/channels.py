@@ -77,12 +77,11 @@ class _Queue:
 
 
 class _Waiter:
-    __slots__ = ("callback", "deadline_key", "owing")
+    __slots__ = ("callback", "owing")
 
     def __init__(self, owing: dict[int, int], callback: Callable[[], None]) -> None:
         self.owing = owing  # broker: how many orders it must have acknowledged
         self.callback = callback
-        self.deadline_key: object = None
 
 
 class ControllerChannels:
@@ -181,7 +180,6 @@ class ControllerChannels:
             callback()
             return
         waiter = _Waiter(owing, callback)
-        waiter.deadline_key = (CHANNEL, waiter)
         self._waiters.append(waiter)
         deadline_ms = self._clock.now_ms + max(timeout_ms, 0)
         self._timers.schedule((CHANNEL, waiter), deadline_ms, lambda: self._finish(waiter))

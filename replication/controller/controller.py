@@ -280,10 +280,6 @@ class Controller:
         their leader (leader epoch + 1) and are elected anew (+ 1), as in Kafka."""
         return self.step(lambda: self.registry.register(broker_id, rack, endpoints))
 
-    def unregister_broker(self, broker_id: int) -> None:
-        """A broker is gone: its partitions get other leaders or none, and it leaves every ISR but its own last one."""
-        self.step(lambda: self.registry.fail(broker_id, "unregistered"))
-
     def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
         """A registered broker's connection has ended: it fails unless it is heard of again within 30 ms."""
         self.registry.connection_lost(broker_id, broker_epoch)

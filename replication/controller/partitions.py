@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 _PREFERRED, _UNCLEAN = 0, 1  # ElectLeaders' types
 _FIRST_BALANCING_MS = 5000
-_NO_PARTITION = "This server does not host this topic-partition."
 
 
 class PartitionControl:

@@ -71,25 +71,6 @@ PARTITION_MOVES = {
 }
 
 
-NEW_REPLICA, ONLINE_REPLICA, OFFLINE_REPLICA = "NewReplica", "OnlineReplica", "OfflineReplica"
-DELETION_STARTED, DELETION_SUCCESSFUL, DELETION_INELIGIBLE, NON_EXISTENT_REPLICA = (
-    "ReplicaDeletionStarted",
-    "ReplicaDeletionSuccessful",
-    "ReplicaDeletionIneligible",
-    "NonExistentReplica",
-)
-# Target state: the states from which it may be entered (kafka.controller.ReplicaState).
-REPLICA_MOVES = {
-    NEW_REPLICA: (NON_EXISTENT_REPLICA,),
-    ONLINE_REPLICA: (NEW_REPLICA, ONLINE_REPLICA, OFFLINE_REPLICA, DELETION_INELIGIBLE),
-    OFFLINE_REPLICA: (NEW_REPLICA, ONLINE_REPLICA, OFFLINE_REPLICA, DELETION_INELIGIBLE),
-    DELETION_STARTED: (OFFLINE_REPLICA,),
-    DELETION_SUCCESSFUL: (DELETION_STARTED,),
-    DELETION_INELIGIBLE: (OFFLINE_REPLICA, DELETION_STARTED),
-    NON_EXISTENT_REPLICA: (DELETION_SUCCESSFUL,),
-}
-
-
 class DeposedError(KafkaError):
     """Another incarnation of the controller has written to the journal since: it is the controller now."""
 

@@ -53,7 +53,6 @@ _MAX_PARTITIONS_PER_BATCH = 10_000  # KRaft's limit of one controller operation
 _NameAndId = tuple["str | None", bytes]
 _Item = TypeVar("_Item", bound=Hashable)
 
-UNKNOWN_TOPIC = "This server does not host this topic-partition."
 UNKNOWN_ID = "This server does not host this topic ID."
 
 

@@ -29,10 +29,6 @@ class LogFile(Protocol):
         """Up to `length` bytes from `position`; fewer only at the end of the file."""
         ...
 
-    def overwrite(self, position: int, data: Buffer) -> None:
-        """Replaces bytes in place (indexes only; never beyond `size`)."""
-        ...
-
     def truncate(self, size: int) -> None: ...
 
     def flush(self) -> None:
@@ -156,13 +152,6 @@ class _MemoryFile:
     def read(self, position: int, length: int) -> bytes:
         self._check()
         return bytes(self.data[position : position + length])
-
-    def overwrite(self, position: int, data: Buffer) -> None:
-        self._check()
-        if position + len(data) > len(self.data):
-            raise OSError(EINVAL, "overwrite beyond the end of the file")
-        self.data[position : position + len(data)] = data
-        self.modified_ms = self._store.wall_ms()
 
     def truncate(self, size: int) -> None:
         self._check()

@@ -242,11 +242,6 @@ class MetadataCache:
         broker = self.brokers.get(broker_id)
         return None if broker is None else broker.endpoints.get(listener)
 
-    def live_leader(self, topic: str, index: int, listener: str) -> Endpoint | None:
-        """The endpoint of the partition's leader, None when there is none to be reached."""
-        state = self.partition(topic, index)
-        return None if state is None else self.endpoint(state.leader, listener)
-
 
 def _shape(brokers: dict[int, BrokerMetadata]) -> list[tuple[object, ...]]:
     return [

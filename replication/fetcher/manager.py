@@ -38,21 +38,17 @@ class FetcherMetrics:
     __slots__ = (
         "bytes_per_second",
         "consumer_lag",
-        "dead_thread_count",
         "failed_partitions_count",
         "fetch_errors",
         "max_lag",
-        "min_fetch_rate",
         "requests_per_second",
         "truncations",
     )
 
     def __init__(self) -> None:
         self.max_lag = 0
-        self.min_fetch_rate = 0.0
         self.failed_partitions_count = 0
         self.fetch_errors = 0
-        self.dead_thread_count = 0
         self.consumer_lag: dict[TopicPartition, int] = {}
         self.requests_per_second: dict[tuple[int, int], float] = {}
         self.bytes_per_second: dict[tuple[int, int], float] = {}
@@ -153,7 +149,6 @@ class ReplicaFetcherManager:
                 if state.lag >= 0:
                     metrics.consumer_lag[key] = state.lag
         metrics.max_lag = max(metrics.consumer_lag.values(), default=0)
-        metrics.min_fetch_rate = min(metrics.requests_per_second.values(), default=0.0)
         metrics.failed_partitions_count = len(self.failed)
         metrics.fetch_errors = self.fetch_errors
         metrics.truncations = list(self.truncations)

@@ -339,11 +339,6 @@ class ProducerStateManager:
         first = min(unreplicated)
         return min(first, next(iter(ongoing))) if ongoing else first
 
-    @property
-    def first_undecided_offset(self) -> int | None:
-        """The first offset of an open transaction."""
-        return next(iter(self.ongoing), None)
-
     def on_high_watermark_updated(self, offset: int) -> None:
         """Decided transactions whose markers are below `offset` are stable."""
         self.unreplicated = {f: m for f, m in self.unreplicated.items() if m >= offset}

@@ -17,7 +17,6 @@ class AppendOrigin(IntEnum):
     REPLICATION = 0
     COORDINATOR = 1
     CLIENT = 2
-    RAFT_LEADER = 3
 
 
 class LogAppendInfo:

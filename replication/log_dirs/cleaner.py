@@ -119,12 +119,6 @@ class LogCleaner:
             self._begin(manager)
         self._delete_old_segments(manager)
 
-    def run_to_end(self, manager: LogManager) -> None:
-        """All that is due, now: for tests and for tools."""
-        self.clean_logs(manager)
-        while self._work is not None:
-            self._step(manager)
-
     def first_dirty_offset(self, manager: LogManager, log: Log) -> int | None:
         """Up to where the log has been cleaned; None: never."""
         return self._checkpoint(manager).get((log.topic, log.partition))

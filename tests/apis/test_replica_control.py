@@ -213,11 +213,11 @@ def test_S69_who_is_not_in_the_broker_list_leads_nothing(node):
 
     node.alive.append(3)
     node.update_metadata("t", {0: 3})
-    assert node.metadata.live_leader("t", 0, "PLAINTEXT") is not None
+    assert node.metadata.endpoint(3, "PLAINTEXT") is not None
     node.alive.remove(3)
     node.update_metadata()
     assert node.metadata.partition("t", 0).leader == 3
-    assert node.metadata.live_leader("t", 0, "PLAINTEXT") is None  # Metadata answers 5
+    assert node.metadata.endpoint(3, "PLAINTEXT") is None  # Metadata answers 5
     node.update_metadata("t", {0: LEADER_DURING_DELETE})
     assert not node.metadata.contains("t")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from kwire.protocol.records import (
     CONTROL_ABORT,
@@ -20,6 +21,7 @@ from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.log_store import LogStore, MemoryLogStore
 from kwire.replication.log.log import AppendOrigin, Log, LogAppendInfo
+from kwire.replication.log_dirs.cleaner import LogCleaner
 from kwire.replication.log_dirs.manager import LogManager
 
 TOPIC_ID = bytes(range(16))
@@ -63,6 +65,13 @@ def marker(producer_id: int, epoch: int, *, commit: bool) -> bytes:
         coordinator_epoch=0,
         timestamp=NOW_MS,
     )
+
+
+def clean_to_end(cleaner: LogCleaner, manager: Any) -> None:
+    """All that is due, in one go (a broker takes a step at a time). `manager` may be a stand-in."""
+    cleaner.clean_logs(manager)
+    while cleaner._work is not None:
+        cleaner._step(manager)
 
 
 class OneLog:

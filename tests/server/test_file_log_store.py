@@ -69,16 +69,6 @@ def test_truncate_cuts_and_never_grows(store: LogStore) -> None:
     assert file.read(0, 9) == b"abX"
 
 
-def test_overwrite_stays_within_the_file(store: LogStore) -> None:
-    file = store.open("a", create=True)
-    file.append([b"abcdef"])
-    file.overwrite(1, b"XY")
-    assert file.read(0, 9) == b"aXYdef"
-    with pytest.raises(OSError):
-        file.overwrite(5, b"ZZ")
-    assert file.read(0, 9) == b"aXYdef"
-
-
 def test_one_path_opened_twice_is_one_file(store: LogStore) -> None:
     first, second = store.open("a", create=True), store.open("a", create=True)
     first.append([b"1"])

@@ -23,7 +23,7 @@ def test_a_rule_as_text_and_as_json_and_back(rule: LinkRule, text: str) -> None:
     assert str(rule) == text
     assert LinkRule.parse(text) == LinkRule.from_json(text) == LinkRule.from_json(rule.to_json())
     assert LinkRule.parse(text) == rule and hash(LinkRule.parse(text)) == hash(rule)
-    assert rule.is_cut == text.startswith("cut")
+    assert (rule.delay_ms is None) == text.startswith("cut")
 
 
 def test_rules_are_equal_by_value() -> None:

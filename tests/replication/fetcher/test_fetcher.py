@@ -373,8 +373,8 @@ def test_metrics():
     rig.wait(500)
     metrics = rig[2].fetchers.metrics()
     assert metrics.consumer_lag == {("t", 0): 0, ("t", 1): 0} and metrics.max_lag == 0
-    assert metrics.min_fetch_rate > 0 and set(metrics.requests_per_second) == {(1, 0)}
-    assert metrics.bytes_per_second[1, 0] > 0 and metrics.dead_thread_count == 0
+    assert set(metrics.requests_per_second) == {(1, 0)}
+    assert metrics.requests_per_second[1, 0] > 0 and metrics.bytes_per_second[1, 0] > 0
     rig[1].write((0, 10), index=1)  # committed at the leader before the follower has it
     rig[2].config.set_dynamic({}, {})
     rig.wait(2)

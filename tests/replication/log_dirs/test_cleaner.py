@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from log_harness import clean_to_end
 
 from kwire.protocol.records import (
     CONTROL_ABORT,
@@ -80,7 +81,7 @@ class Logs:
         self.messages.append(message)
 
     def clean(self) -> None:
-        self.cleaner.run_to_end(self)  # type: ignore[arg-type]
+        clean_to_end(self.cleaner, self)
 
 
 @pytest.fixture
@@ -625,7 +626,7 @@ def test_a_damaged_batch_stops_the_cleaning_of_that_log_only(logs: Logs) -> None
     for log in (damaged, other):
         append(log, ("a", "1"), ("a", "2"))
         roll(log)
-    damaged.segments[0].file.overwrite(70, b"\xff")
+    damaged.segments[0].file.data[70] = 0xFF
     before = damaged.segments[0].file.read(0, 1000)
     logs.clean()
     assert content(other) == [(1, "a", "2")]

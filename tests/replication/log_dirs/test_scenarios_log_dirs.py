@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from follower_rig import Node, Rig, topic_id
-from log_harness import batch
+from log_harness import batch, clean_to_end
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.control_plane import (
@@ -382,7 +382,7 @@ def test_a_directory_knows_which_of_its_own_logs_are_clean(two: TwoDisks) -> Non
     two.stores[A].write_file("cleaner-offset-checkpoint", b"0\n1\nt 1 3\n")
     cleaner = LogCleaner()
     assert cleaner.first_dirty_offset(manager, manager.get("t", 1)) is None
-    cleaner.run_to_end(manager)
+    clean_to_end(cleaner, manager)
     for path, index in ((A, 0), (B, 1)):
         assert read_offsets(two.stores[path], "cleaner-offset-checkpoint") == {("t", index): 3}
 
