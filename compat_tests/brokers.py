@@ -4,13 +4,15 @@ import os
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from compat_tests import tooling
+from kwire.client.admin import NoBrokerError
+from kwire.client.blocking import Client
+from kwire.protocol.errors import KafkaError
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -28,18 +30,14 @@ def free_port() -> int:
 
 
 def answers_metadata(port: int) -> bool:
-    """Whether a Metadata v1 request to the port is answered with at least one broker."""
-    body = struct.pack(">hhih5si", 3, 1, 7, 5, b"probe", 0)
+    """Whether a Metadata request to the port is answered with at least one broker."""
+    client = Client(lambda: [("127.0.0.1", port)], 5.0, "probe")
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=2) as sock:
-            sock.settimeout(5)
-            sock.sendall(struct.pack(">i", len(body)) + body)
-            stream = sock.makefile("rb")
-            (size,) = struct.unpack(">i", stream.read(4))
-            correlation, brokers = struct.unpack_from(">ii", stream.read(size))
-            return bool(correlation == 7 and brokers > 0)
-    except (OSError, struct.error):
+        return bool(client.run(client.metadata()).brokers)
+    except (NoBrokerError, KafkaError):
         return False
+    finally:
+        client.close()
 
 
 class Broker:

@@ -1,13 +1,14 @@
-"""A kwire cluster of broker processes under test: kill -9, pauses, cut links, and what is on its disks.
+"""A kwire cluster of broker processes under test: kill -9, pauses, cut links, and what is on its
+disks.
 
-The supervisor is the one `kwire up --brokers N --isolation process` runs; it lives on an event loop in a thread, so
-that tests with stock clients, which block, read from top to bottom.
-"""
+The supervisor is the one `kwire up --brokers N --isolation process` runs. It lives on the event
+loop of `kwire.Cluster`, so that tests with stock clients, which block, read from top to bottom.
+What `kwire.Cluster` has not is here: links that are cut one way, what each broker's Metadata says,
+the bytes on the disks, and nodes that log what they do. """
 
 import asyncio
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
@@ -15,30 +16,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kwire.client.streams import ask
+from kwire.backends.loop_thread import acquire, release
+from kwire.client.connection import NEWEST, key_of
+from kwire.client.streams import Client, ask
 from kwire.launch.supervisor import PROCESS, Handle, ProcessHandle, Supervisor
 from kwire.protocol.language.schema import Message
 from kwire.protocol.records import BatchHeader, iter_batches
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.topics import (
     AlterPartitionReassignmentsRequest,
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    DeleteTopicState,
     ReassignablePartition,
     ReassignableTopic,
 )
 from kwire.server.link_rules import LinkRule
-from kwire.server.node import new_event_loop
 
 POLL_SECONDS = 0.005
+SECONDS = 10.0
+"""How long the controller may take for a request."""
 
 
 def until(condition: Callable[[], Any], seconds: float = 12.0, what: str = "") -> Any:
-    """The first true value of `condition`. Errors of connecting count as false: brokers come and go."""
+    """The first true value of `condition`. Errors of connecting count as false: brokers come and
+    go."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -58,24 +57,21 @@ class Cluster:
         self.supervisor = supervisor
         self.log_folder = log_folder
         self._rules: dict[int, dict[int, LinkRule]] = {}  # by sender and receiver
-        self.loop = new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self._thread.start()
+        self._thread = acquire(self, self.close)
+        self._admin = Client(self._addresses)
 
     def close(self) -> None:
         for handle in self.handles:
             if isinstance(handle, ProcessHandle):
                 handle.send_signal(signal.SIGCONT)
         self.run(self.supervisor.kill())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
-        self.loop.close()
+        release(self)
 
     def run(self, work: Coroutine[Any, Any, Any], seconds: float = 40.0) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(seconds)
+        return self._thread.run(asyncio.wait_for(work, seconds))
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        return asyncio.run_coroutine_threadsafe(work, self._thread.loop)
 
     @property
     def ids(self) -> list[int]:
@@ -98,6 +94,9 @@ class Cluster:
 
     def running_ids(self) -> list[int]:
         return [node for node, handle in self.supervisor.brokers.items() if handle.running]
+
+    def _addresses(self) -> list[tuple[str, int]]:
+        return [self.handle(node).address for node in self.running_ids()]
 
     # --- faults ---
 
@@ -151,7 +150,9 @@ class Cluster:
 
     # --- questions, over the wire ---
 
-    def ask(self, node: int, version: int, request: Message) -> Any:
+    def ask(self, node: int, version: int | None, request: Message) -> Any:
+        """The response of a node. `version`: None: the newest that the client writes."""
+        version = NEWEST[key_of(request)] if version is None else version
         return self.run(ask(self.handle(node).address, request, version=version))
 
     def create(
@@ -160,25 +161,12 @@ class Cluster:
         assignment: Iterable[list[int]],
         config: dict[str, str] | None = None,
     ) -> None:
-        """Makes a topic with these replicas, partition by partition."""
-        topic = CreatableTopic(
-            name=name,
-            num_partitions=-1,
-            replication_factor=-1,
-            assignments=[
-                CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
-                for index, ids in enumerate(assignment)
-            ],
-            configs=[CreatableTopicConfig(name=k, value=v) for k, v in (config or {}).items()],
-        )
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
-        (result,) = self.ask(self.running_ids()[0], 7, request).topics
-        assert result.error_code == 0, result.error_message
+        """Makes a topic with these replicas, partition by partition; all have leaders."""
+        steps = self._admin.create_topic(name, -1, -1, config or {}, list(assignment), SECONDS)
+        self.run(self._admin.run(steps))
 
     def delete(self, name: str) -> None:
-        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=10_000)
-        (result,) = self.ask(self.running_ids()[0], 6, request).responses
-        assert result.error_code == 0, result.error_message
+        self.run(self._admin.run(self._admin.delete_topics([name], SECONDS)))
 
     def reassign(
         self, topic: str, index: int, replicas: list[int] | None, by: int | None = None
@@ -186,10 +174,11 @@ class Cluster:
         """The error code of AlterPartitionReassignments; None cancels."""
         partition = ReassignablePartition(partition_index=index, replicas=replicas)
         request = AlterPartitionReassignmentsRequest(
-            topics=[ReassignableTopic(name=topic, partitions=[partition])], timeout_ms=10_000
+            topics=[ReassignableTopic(name=topic, partitions=[partition])],
+            timeout_ms=int(SECONDS * 1000),
         )
         node = self.running_ids()[0] if by is None else by
-        response = self.ask(node, 0, request)
+        response = self.ask(node, None, request)
         if response.error_code:
             return int(response.error_code)
         return int(response.responses[0].partitions[0].error_code)
@@ -200,7 +189,7 @@ class Cluster:
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
         )
-        (found,) = self.ask(node, 12, request).topics
+        (found,) = self.ask(node, None, request).topics
         return next((p for p in found.partitions if p.partition_index == index), None)
 
     def leader(self, topic: str, index: int = 0, by: int | None = None) -> int:
@@ -243,7 +232,8 @@ class Cluster:
         return list(iter_batches(self.log(node, topic, index)))
 
     def epochs(self, node: int, topic: str, index: int = 0) -> list[tuple[int, int]]:
-        """The leader epochs that start in a broker's copy, by its batches: (epoch, first offset)."""
+        """The leader epochs that start in a broker's copy, by its batches: (epoch, first
+        offset)."""
         found: list[tuple[int, int]] = []
         for batch in self.batches(node, topic, index):
             if not found or found[-1][0] != batch.partition_leader_epoch:
@@ -279,7 +269,8 @@ def running(
     dirs: int = 1,
     **config: str,
 ) -> Iterator[Cluster]:
-    """A started cluster; configuration keys are written with _ for dots. `dirs`: log directories of a broker."""
+    """A started cluster; configuration keys are written with _ for dots. `dirs`: log directories of
+    a broker."""
     folder.mkdir(parents=True, exist_ok=True)
     values = {
         "listeners": "PLAINTEXT://127.0.0.1:0",

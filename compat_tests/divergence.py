@@ -294,13 +294,13 @@ class KwirePair:
         return []
 
 
-def _ask(pair: Any, version: int, request: Any) -> Any:
-    return asyncio.run(ask(pair.address(1), request, version=version))
+def _ask(pair: Any, request: Any) -> Any:
+    return asyncio.run(ask(pair.address(1), request))
 
 
 def _partitions(pair: Any) -> dict[int, Any]:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
-    found = _ask(pair, 12, request).topics[0].partitions
+    found = _ask(pair, request).topics[0].partitions
     return {partition.partition_index: partition for partition in found}
 
 
@@ -320,8 +320,8 @@ def run(pair: Any, cases: list[Case], settle_s: float = SETTLE_S) -> list[str]:
         CreatableReplicaAssignment(partition_index=n, broker_ids=[1, 2]) for n in range(len(cases))
     ]
     topic = CreatableTopic(name=TOPIC, num_partitions=-1, replication_factor=-1, assignments=wanted)
-    _eventually("two brokers", lambda: len(_ask(pair, 12, MetadataRequest(topics=[])).brokers) == 2)
-    made = _ask(pair, 5, CreateTopicsRequest(topics=[topic], timeout_ms=20000))
+    _eventually("two brokers", lambda: len(_ask(pair, MetadataRequest(topics=[])).brokers) == 2)
+    made = _ask(pair, CreateTopicsRequest(topics=[topic], timeout_ms=20000))
     assert made.topics[0].error_code == 0, made
     whole = lambda: all(len(p.isr_nodes) == 2 for p in _partitions(pair).values())  # noqa: E731
     _eventually("all in sync", whole)

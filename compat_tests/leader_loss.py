@@ -138,21 +138,21 @@ class Cluster:
         self.nodes = (Kafka if kind == "kafka" else Kwire)(folder, config)
         self.down: set[int] = set()
 
-    def ask(self, version: int, request: Any) -> Any:
+    def ask(self, request: Any) -> Any:
         node_id = next(n for n in self.nodes.ids if n not in self.down)
-        return asyncio.run(ask(self.nodes.address(node_id), request, version=version))
+        return asyncio.run(ask(self.nodes.address(node_id), request))
 
     def partition(self) -> Any:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
-        while not (topics := self.ask(12, request).topics) or not topics[0].partitions:
+        while not (topics := self.ask(request).topics) or not topics[0].partitions:
             time.sleep(0.1)  # a node of Kafka's that has just started knows of nothing
         return topics[0].partitions[0]
 
     def create(self, partitions: int) -> None:
-        while len(self.ask(12, MetadataRequest(topics=[])).brokers) < 3:
+        while len(self.ask(MetadataRequest(topics=[])).brokers) < 3:
             time.sleep(0.1)
         topic = CreatableTopic(name=TOPIC, num_partitions=partitions, replication_factor=3)
-        made = self.ask(5, CreateTopicsRequest(topics=[topic], timeout_ms=20000))
+        made = self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=20000))
         assert made.topics[0].error_code == 0, made
         self.whole()
 

@@ -5,8 +5,6 @@ peer. The state of a partition is read where the controller has written it, in Z
 does not tell brokers the configurations of topics: what replicas have to agree on is configured for all brokers.
 """
 
-import socket
-import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterable
@@ -17,7 +15,7 @@ from kazoo.exceptions import NoNodeError
 
 from compat_tests import tooling
 from compat_tests.mixed.processes import KafkaOnZooKeeper, Member, Registry, ZooKeeper
-from kwire.protocol import api
+from kwire.client.blocking import Client
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.schemas.topics import (
     AlterPartitionReassignmentsRequest,
@@ -83,15 +81,13 @@ class MixedCluster:
 
     # -- orders --------------------------------------------------------------------------------------------------
 
-    def ask(self, request: Any, version: int) -> Any:
+    def ask(self, request: Any) -> Any:
         """One request to the controller."""
-        key = api.ApiKey[_constant(type(request).__name__.removesuffix("Request"))]
-        with socket.create_connection(("127.0.0.1", self.controller.port), timeout=60) as asked:
-            parts = api.encode_request(key, version, 1, "mixed", request)
-            asked.sendall(b"".join(bytes(part) for part in parts))
-            stream = asked.makefile("rb")
-            (size,) = struct.unpack(">i", stream.read(4))
-            return api.parse_response(key, version, stream.read(size))[1]
+        controller = Client(lambda: [("127.0.0.1", self.controller.port)], 60.0, "mixed")
+        try:
+            return controller.run(controller.ask_any(request))
+        finally:
+            controller.close()
 
     def create(self, topic: str, assignment: str, **config: str) -> None:
         """Kafka's own TopicCommand with replicas by hand: "3:2,2:3"."""
@@ -117,7 +113,7 @@ class MixedCluster:
             named = topics.setdefault(topic, ReassignableTopic(name=topic, partitions=[]))
             named.partitions.append(ReassignablePartition(partition_index=index, replicas=replicas))
         request = AlterPartitionReassignmentsRequest(topics=list(topics.values()))
-        answer = self.ask(request, 0)
+        answer = self.ask(request)
         errors = {p.error_code for t in answer.responses for p in t.partitions} | {
             answer.error_code
         }
@@ -132,7 +128,7 @@ class MixedCluster:
             named = topics.setdefault(topic, TopicPartitions(topic=topic, partitions=[]))
             named.partitions.append(index)
         request = ElectLeadersRequest(topic_partitions=list(topics.values()), timeout_ms=2000)
-        answer = self.ask(request, 2)
+        answer = self.ask(request)
         results = [p for t in answer.replica_election_results for p in t.partition_result]
         fine = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.REQUEST_TIMED_OUT)
         assert answer.error_code == 0 and all(p.error_code in fine for p in results), answer
@@ -205,7 +201,3 @@ class MixedCluster:
             ),
         )
         self.await_isr(replicas, partitions)
-
-
-def _constant(name: str) -> str:
-    return "".join(f"_{letter}" if letter.isupper() else letter for letter in name)[1:].upper()

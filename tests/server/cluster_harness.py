@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kwire.backends.loop_thread import acquire, release
+from kwire.client.connection import NEWEST
 from kwire.client.streams import ask
 from kwire.launch.supervisor import Supervisor, ThreadHandle
+from kwire.protocol.api import ApiKey
 from kwire.protocol.language.schema import Message
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
-from kwire.server.node import new_event_loop
 
-METADATA_VERSION = 12
+METADATA_VERSION = NEWEST[ApiKey.METADATA]
 
 
 class RunningCluster:
-    def __init__(self, supervisor: Supervisor, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, supervisor: Supervisor) -> None:
         self.supervisor = supervisor
-        self.loop = loop
+        self._thread = acquire(self, self.close)
+
+    def close(self) -> None:
+        self.run(self.supervisor.kill())
+        release(self)
 
     def run(self, work: Coroutine[Any, Any, Any], seconds: float = 30) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(seconds)
+        return self._thread.run(asyncio.wait_for(work, seconds))
 
     def call(self, function: Callable[[], Any]) -> Any:
         async def work() -> Any:
@@ -98,10 +103,7 @@ def running_cluster(
         as_version=as_version,
         log_options=["--log-level", "warning"],
     )
-    loop = new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    cluster = RunningCluster(supervisor, loop)
+    cluster = RunningCluster(supervisor)
     failed: list[BaseException] = []
     try:
         cluster.run(supervisor.start())
@@ -111,8 +113,5 @@ def running_cluster(
                 failed += handle.runner.core.failed
         cluster.run(supervisor.stop())
     finally:
-        cluster.run(supervisor.kill())
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
-        loop.close()
+        cluster.close()
     assert failed == []
