@@ -1,10 +1,10 @@
-"""A kwire cluster of broker processes under test: kill -9, pauses, cut links, and what is on its
-disks.
+"""A kwire cluster of broker processes under test: kill -9, pauses, cut links, what is on disks.
 
 The supervisor is the one `kwire up --brokers N --isolation process` runs. It lives on the event
 loop of `kwire.Cluster`, so that tests with stock clients, which block, read from top to bottom.
 What `kwire.Cluster` has not is here: links that are cut one way, what each broker's Metadata says,
-the bytes on the disks, and nodes that log what they do. """
+the bytes on the disks, and nodes that log what they do.
+"""
 
 import asyncio
 import os

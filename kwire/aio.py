@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kwire import errors
-from kwire.backends.launched import Launched, require_answering
+from kwire.backends.launched import Launched
 from kwire.backends.network import Network
 from kwire.backends.options import (
     DOCKER,
@@ -30,7 +30,14 @@ from kwire.backends.options import (
     translated,
 )
 from kwire.backends.outside import Outside
-from kwire.backends.views import NO_LEADER, BrokerState, ControllerState, NodeState, Partition
+from kwire.backends.views import (
+    NO_LEADER,
+    BrokerState,
+    ControllerState,
+    NodeState,
+    Partition,
+    require_answering,
+)
 from kwire.backends.waiting import Observations
 from kwire.client.admin import PREFERRED, REQUEST_SECONDS, UNCLEAN
 
@@ -402,7 +409,7 @@ class Cluster:
         return "\n".join(lines)
 
     async def _requests_told(self) -> list[str]:
-        kept = await self.inside.requests_kept()
+        kept = await self.inside.requests.by_broker()
         if not any(kept.values()):
             return []
         from kwire.recent import told

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import server_harness
 
 TIMEOUT = 20
 
@@ -48,23 +49,8 @@ class Up:
 
 @contextlib.contextmanager
 def kwire_up(*arguments: str) -> Iterator[Up]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kwire", "up", "--port", "0", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line.startswith("ready "):
-            _, errors = process.communicate(timeout=TIMEOUT)
-            raise AssertionError(f"not ready: {line!r} {errors}")
+    with server_harness.kwire_up(*arguments) as (process, line):
         yield Up(process, line)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
 
 
 def assert_one_line(result: subprocess.CompletedProcess[str], status: int, *words: str) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
-    from typing import Any
 
+    from kwire.backends.requests import RequestHistory
     from kwire.backends.views import Partition
     from kwire.client.streams import Client
     from kwire.server.link_rules import LinkRule
@@ -82,6 +82,8 @@ class Backend(Protocol):
 class StartedBackend(Backend, Protocol):
     """The nodes of a cluster that was started here. ClusterStateError: it is stopped."""
 
+    requests: RequestHistory
+
     @property
     def started(self) -> bool:
         """Between `start` and `stop`."""
@@ -118,13 +120,7 @@ class StartedBackend(Backend, Protocol):
         requests."""
 
     async def keep_failures(self, node_id: int) -> None:
-        """Keep what `failures` and `requests_kept` need of a node that is about to be ended."""
+        """Keep what `failures` and `requests` need of a node that is about to be ended."""
 
     async def failures(self) -> list[str]:
         """Tracebacks of errors of kwire's own."""
-
-    async def requests_kept(self) -> dict[int, list[list[Any]]]:
-        """The last requests of clients by broker, as in `kwire.recent`; {}: they are not kept."""
-
-    async def forget_requests(self) -> None:
-        """Forget the last requests at all brokers that answer."""

@@ -34,6 +34,8 @@ from kwire.backends.engine import (
 )
 from kwire.backends.options import DOCKER, check_config, checked_controllers, translated
 from kwire.backends.outside import SeenFromOutside
+from kwire.backends.requests import RequestHistory
+from kwire.backends.views import require_answering
 from kwire.client.admin import NoBrokerError
 from kwire.protocol.errors import KafkaError
 from kwire.server.temporary import TemporaryDirectory
@@ -74,8 +76,12 @@ class Containers(SeenFromOutside):
         check_config(brokers, config)
         count = checked_controllers(controllers)
         self._controller_ids = list(range(CONTROLLER_ID, CONTROLLER_ID + count))
-        self._recent_requests = recent_requests
-        self._kept_requests: dict[int, tuple[float, list[list[Any]]]] = {}
+        self.requests = RequestHistory(
+            recent_requests,
+            brokers=lambda: self.handles,
+            ask=self._requests_of,
+            forget=lambda node_id: self._ask_broker(node_id, "DELETE", "/v1/requests"),
+        )
         self.controllers: dict[int, ContainerHandle] = {}
         """Those in containers of their own."""
         if data_dir is not None:
@@ -168,7 +174,7 @@ class Containers(SeenFromOutside):
 
     async def start(self) -> None:
         """Returns when every broker is a member. StartError: nothing is left in the engine."""
-        self._kept_requests.clear()
+        self.requests.clear()
         workers = self._brokers + len(self._controller_ids)
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="kwire-docker")
         try:
@@ -277,7 +283,7 @@ class Containers(SeenFromOutside):
         factor = str(min(3, self._brokers))
         variables.setdefault("KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR", factor)
         variables.setdefault("KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR", factor)
-        if self._recent_requests:
+        if self.requests.is_kept:
             variables["KWIRE_RECENT_REQUESTS"] = "true"
         if not self.has_network:
             variables["KAFKA_LISTENERS"] = "PLAINTEXT://0.0.0.0:9092"
@@ -398,11 +404,7 @@ class Containers(SeenFromOutside):
     async def keep_failures(self, node_id: int) -> None:
         """Its last requests, before it ends; its log outlives its process."""
         self._require_started()
-        handle = self.handles.get(node_id)
-        if self._recent_requests and handle is not None and handle.answers:
-            with suppress(errors.KwireError):
-                now = asyncio.get_running_loop().time()
-                self._kept_requests[node_id] = now, await self._requests_of(handle)
+        await self.requests.keep(node_id)
 
     async def failures(self) -> list[str]:
         """What brokers have logged about errors of kwire's own."""
@@ -423,40 +425,21 @@ class Containers(SeenFromOutside):
     async def restore(self) -> None:
         """After all brokers were started: all are known again, none has dynamic configurations; no request is kept."""
         await self.wait_for_members(set(self.handles))
-        if self._recent_requests:
-            await self.forget_requests()
+        if self.requests.is_kept:
+            await self.requests.forget()
         addresses = {str(node_id): handle.address for node_id, handle in self.handles.items()}
         with translated():
             await self.admin.run(self.admin.reset_broker_configs({"": addresses["1"], **addresses}))
 
-    async def _requests_of(self, handle: ContainerHandle) -> list[list[Any]]:
+    async def _requests_of(self, node_id: int) -> list[list[Any]]:
         from kwire.recent import from_objects
 
-        return from_objects(await handle.ask("GET", "/v1/requests"))
+        return from_objects(await self._ask_broker(node_id, "GET", "/v1/requests"))
 
-    async def requests_kept(self) -> dict[int, list[list[Any]]]:
-        """The last requests of clients, by broker (kwire.recent); none where they are not kept."""
-        if not self._recent_requests:
-            return {}
-        from kwire.recent import aged
-
-        found: dict[int, list[list[Any]]] = {}
-        now = asyncio.get_running_loop().time()
-        for node_id, handle in self.handles.items():
-            ended, kept = self._kept_requests.get(node_id, (now, []))
-            found[node_id] = aged(kept, round((now - ended) * 1000))
-            if handle.answers:
-                with suppress(errors.KwireError):
-                    found[node_id] += await self._requests_of(handle)
-        return found
-
-    async def forget_requests(self) -> None:
-        """Of all brokers that answer."""
-        self._kept_requests.clear()
-        for handle in self.handles.values():
-            if handle.answers:
-                with suppress(errors.KwireError):
-                    await handle.ask("DELETE", "/v1/requests")
+    async def _ask_broker(self, node_id: int, method: str, path: str) -> Any:
+        handle = self.handles[node_id]
+        require_answering(handle)
+        return await handle.ask(method, path)
 
 
 _CONTROLLER = {

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from kwire import errors
 from kwire.backends.options import NodeLauncher, translated
-from kwire.backends.views import Partition, Replica
+from kwire.backends.requests import RequestHistory
+from kwire.backends.views import Partition, Replica, require_answering
 from kwire.client.admin import REQUEST_SECONDS
 from kwire.client.streams import Client
 from kwire.server.errors import NodeError
@@ -21,7 +22,6 @@ from kwire.server.errors import NodeError
 if TYPE_CHECKING:
     from typing import Any
 
-    from kwire.backends.base import NodeHandle
     from kwire.client.connection import Address
     from kwire.launch.handles import Handle
     from kwire.launch.supervisor import Supervisor
@@ -36,11 +36,15 @@ class Launched:
     def __init__(self, launcher: NodeLauncher | None, recent_requests: bool = False) -> None:
         """`recent_requests`: whether they are kept, where no launcher says so."""
         self._launcher = launcher
-        self.recent_requests = recent_requests if launcher is None else launcher.recent_requests
         self.admin = Client(self.addresses)
+        self.requests = RequestHistory(
+            recent_requests if launcher is None else launcher.recent_requests,
+            brokers=lambda: self.handles,
+            ask=lambda broker_id: self.ask(broker_id, "requests"),
+            forget=lambda broker_id: self.ask(broker_id, "requests", True),
+        )
         self._supervisor: Supervisor | None = None
         self._failures: list[str] = []
-        self._kept_requests: dict[int, tuple[float, list[list[Any]]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -110,7 +114,7 @@ class Launched:
 
     async def start(self) -> None:
         """StartError, ConfigurationError: nothing runs."""
-        self._kept_requests.clear()
+        self.requests.clear()
         supervisor = self.launcher.prepare()
         try:
             with translated():
@@ -156,10 +160,7 @@ class Launched:
         """Takes what a node met, before it ends, so that `stop` can tell."""
         self._require_own_loop()
         await self._keep_failures(self.node(node_id))
-        if self.recent_requests and node_id in self.handles:
-            with suppress(errors.KwireError):
-                now = asyncio.get_running_loop().time()
-                self._kept_requests[node_id] = now, await self.ask(node_id, "requests")
+        await self.requests.keep(node_id)
 
     async def _keep_failures(self, handle: Handle) -> None:
         if handle.answers:
@@ -244,8 +245,8 @@ class Launched:
                 raise errors.WaitTimeoutError("the controller does not take up all brokers")
             await asyncio.sleep(_POLL_SECONDS)
         handles = self.handles
-        if self.recent_requests:
-            await self.forget_requests()
+        if self.requests.is_kept:
+            await self.requests.forget()
         first = next(iter(handles.values()))
         overridden = [name for _, name in await self._ask_controller("overridden")]
         addresses = {name: (handles[int(name)] if name else first).address for name in overridden}
@@ -256,28 +257,6 @@ class Launched:
         with suppress(errors.BrokerNotAvailableError):  # no controller is active yet
             return bool(await self._ask_controller("brokers") == sorted(self.handles))
         return False
-
-    async def forget_requests(self) -> None:
-        """Of all brokers that answer."""
-        self._kept_requests.clear()
-        for broker_id in self.handles:
-            with suppress(errors.KwireError):
-                await self.ask(broker_id, "requests", True)
-
-    async def requests_kept(self) -> dict[int, list[list[Any]]]:
-        """The last requests of clients, by broker (kwire.recent); none where they are not kept."""
-        if not self.recent_requests:
-            return {}
-        from kwire.recent import aged
-
-        found: dict[int, list[list[Any]]] = {}
-        now = asyncio.get_running_loop().time()
-        for broker_id in self.handles:
-            ended, kept = self._kept_requests.get(broker_id, (now, []))
-            found[broker_id] = aged(kept, round((now - ended) * 1000))
-            with suppress(errors.KwireError):
-                found[broker_id] += await self.ask(broker_id, "requests")
-        return found
 
     async def ask(self, broker_id: int, *question: object) -> Any:
         """A question to a broker. BrokerNotAvailableError when it would not answer."""
@@ -308,13 +287,6 @@ class Launched:
     async def active_controller(self) -> int:
         """The id of the controller that is active now. BrokerNotAvailableError when there is none."""
         return (await self._active()).node_id
-
-
-def require_answering(handle: NodeHandle, kind: str = "broker") -> None:
-    """BrokerNotAvailableError when a node does not run or is paused."""
-    if not handle.running or handle.paused:
-        state = "is paused" if handle.running else "does not run"
-        raise errors.BrokerNotAvailableError(f"{kind} {handle.node_id} {state}")
 
 
 async def _ask(handle: Handle, *question: object) -> Any:

@@ -134,6 +134,13 @@ class NodeState:
         return f"<{self._kind} {self.id} {self.address} {state}>"
 
 
+def require_answering(handle: NodeHandle, kind: str = "broker") -> None:
+    """BrokerNotAvailableError when a node does not run or is paused."""
+    if not handle.running or handle.paused:
+        state = "is paused" if handle.running else "does not run"
+        raise BrokerNotAvailableError(f"{kind} {handle.node_id} {state}")
+
+
 class ControllerState(NodeState):
     """What is known of a controller that was started here, without asking it."""
 

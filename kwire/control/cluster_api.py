@@ -79,9 +79,9 @@ class Control:
                 await self._cluster.reset()
                 return {}
             case "GET", ["v1", "requests"]:
-                return as_objects(await self._cluster.inside.requests_kept())
+                return as_objects(await self._cluster.inside.requests.by_broker())
             case "DELETE", ["v1", "requests"]:
-                await self._cluster.inside.forget_requests()
+                await self._cluster.inside.requests.forget()
                 return {}
         raise HttpError(
             404, f"there is no {method} /{'/'.join(path)}: docs/control.md lists what there is"

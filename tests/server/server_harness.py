@@ -173,8 +173,11 @@ def kwire_up(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line.startswith("ready ")
+        if not line.startswith("ready "):
+            _, errors = process.communicate(timeout=20)
+            raise AssertionError(f"not ready: {line!r} {errors}")
         yield process, line
     finally:
-        process.kill()
-        process.communicate()
+        if process.poll() is None:
+            process.kill()
+            process.communicate()

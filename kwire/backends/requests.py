@@ -1,0 +1,71 @@
+"""The last requests of clients at the brokers of a cluster, those at brokers that ended included.
+
+A broker keeps them itself (`kwire.recent`). Of one that is about to end they are asked once more,
+and shown later with the time that has passed since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kwire.errors import KwireError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from typing import Any
+
+    Requests = list[list[Any]]
+    """Of one broker, oldest first, as `RecentRequests.listed` gives them."""
+
+
+class RequestHistory:
+    """What a cluster's brokers were asked."""
+
+    def __init__(
+        self,
+        is_kept: bool,
+        brokers: Callable[[], Iterable[int]],
+        ask: Callable[[int], Awaitable[Requests]],
+        forget: Callable[[int], Awaitable[object]],
+    ) -> None:
+        """`ask`, `forget`: at one broker. KwireError: it does not answer."""
+        self.is_kept = is_kept
+        self._brokers = brokers
+        self._ask = ask
+        self._forget = forget
+        self._ended: dict[int, tuple[float, Requests]] = {}  # by broker: when, and what
+
+    def clear(self) -> None:
+        """Drop what is kept of brokers that ended."""
+        self._ended.clear()
+
+    async def keep(self, node_id: int) -> None:
+        """Ask a broker that is about to end."""
+        if self.is_kept and node_id in self._brokers():
+            with suppress(KwireError):
+                now = asyncio.get_running_loop().time()
+                self._ended[node_id] = now, await self._ask(node_id)
+
+    async def by_broker(self) -> dict[int, Requests]:
+        """The last requests at each broker; {} where they are not kept."""
+        if not self.is_kept:
+            return {}
+        from kwire.recent import aged
+
+        found: dict[int, Requests] = {}
+        now = asyncio.get_running_loop().time()
+        for broker_id in self._brokers():
+            ended, kept = self._ended.get(broker_id, (now, []))
+            found[broker_id] = aged(kept, round((now - ended) * 1000))
+            with suppress(KwireError):
+                found[broker_id] += await self._ask(broker_id)
+        return found
+
+    async def forget(self) -> None:
+        """Drop the requests so far, at all brokers that answer."""
+        self.clear()
+        for broker_id in self._brokers():
+            with suppress(KwireError):
+                await self._forget(broker_id)

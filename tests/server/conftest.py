@@ -1,6 +1,0 @@
-"""Makes `server_harness` importable (pytest runs with --import-mode=importlib)."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
