@@ -1,20 +1,17 @@
-"""Broker: the parts of one broker put together, and the steps a driver turns it with.
+"""Broker: the parts of one broker put together, and what is the broker's own of the steps (kwire/core.py).
 
-Answers to kafka.server.BrokerServer. A driver (kwire/server/node.py, a simulator) owns clock and outbox: it sets the
-clock, calls one of `connection_opened`, `receive_frame`, `connection_closed`, `tick`, and drains the outbox. What a
-step raises is a bug; the driver hands it to `step_failed`, which keeps it and ends the connection at most.
-
-A broker alone has its controller here: what that orders (LeaderAndIsr, UpdateMetadata, StopReplica, configurations) is
-applied at once, in the same step, by `LocalListener`. One of several has a `ClusterMember` instead: the same orders
-come as requests from another node (`controller_node.py`, or a real Kafka).
+Answers to kafka.server.BrokerServer. A standalone broker has its controller here: what that orders (LeaderAndIsr,
+UpdateMetadata, StopReplica, configurations) is applied at once, in the same step, by `LocalListener`. A broker of a
+cluster has a `ClusterMember` instead: the same orders come as requests from another node (`controller_node.py`, or a
+real Kafka).
 """
 
 from __future__ import annotations
 
 from kwire.apis import accepted_ranges, served_ranges
 from kwire.apis.context import Services
-from kwire.replication.core.clock import Timers
-from kwire.session import Session, Sessions
+from kwire.core import Core
+from kwire.session import Sessions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +21,7 @@ if TYPE_CHECKING:
     from kwire.replication.config.broker_config import BrokerConfig
     from kwire.replication.controller.controller import Controller
     from kwire.replication.controller.journal import StoreJournal
+    from kwire.replication.controller.producer_ids import ProducerIds
     from kwire.replication.core.clock import Clock
     from kwire.replication.core.log_store import LogStore
     from kwire.replication.core.metadata import Endpoint, MetadataCache
@@ -33,12 +31,11 @@ if TYPE_CHECKING:
     from kwire.replication.log_dirs.directory import LogDirectory, LogDirStore
     from kwire.replication.log_dirs.manager import LogManager
     from kwire.replication.member.cluster_member import ClusterMember, ClusterSettings
+    from kwire.replication.member.controller_link import AllocatedProducerIds
     from kwire.replication.replica.manager import ReplicaManager
 
-_FAILURES_KEPT = 100
 
-
-class Broker:
+class Broker(Core):
     """One broker. `start` before anything else, `close` last."""
 
     member: ClusterMember | None = None
@@ -65,90 +62,111 @@ class Broker:
 
         `cluster_id` None: the data directory's, a new one for a new directory. `report` is told what was repaired,
         `warn` (None: `report`) what the author of a client has to know.
-        `cluster`: how to get to it, None for a broker alone. Nothing is read or written before `start`.
+        `cluster`: how to get to it, None for a standalone broker. Nothing is read or written before `start`.
 
         `store`: of the one log directory, or of each. `on_halt`: no directory is left that works, or not the one with
         the controller's journal, and why: the broker is of no more use, and Kafka's process ends there."""
-        from kwire.coordinator.group_coordinator import GroupCoordinator
-        from kwire.replication.controller.producer_ids import ProducerIdBlocks, ProducerIds
-        from kwire.replication.core.metadata import MetadataCache
-        from kwire.replication.log_dirs.manager import LogManager
-        from kwire.replication.replica.fetch_session import FetchSessionCache
-        from kwire.replication.replica.manager import ReplicaManager
-
+        super().__init__(clock, outbox)
         self.config = config
-        self.clock = clock
-        self.outbox = outbox
-        self.timers = timers = Timers()
-        self.failed: list[BaseException] = []
         self.broker_epoch = -1
+        self.halted: str | None = None
         self._report = report
+        self._on_halt = on_halt
         self._compaction = _Compaction(config)
-        metadata = MetadataCache()
-        log_manager = LogManager(
+        log_manager = self._make_log_manager(store, cluster_id, random)
+        self.services = self._make_services(log_manager, cluster, random)
+        self.services.log_dir = log_dir
+        self.services.disk_space = disk_space
+        self.services.warn = warn or report
+        self._open_sessions(api_caps, cluster)
+
+    def _make_log_manager(
+        self, store: LogStore | list[LogDirStore], cluster_id: str | None, random: Random
+    ) -> LogManager:
+        from kwire.replication.log_dirs.manager import LogManager
+
+        return LogManager(
             store,
-            clock,
-            timers,
-            config,
+            self.clock,
+            self.timers,
+            self.config,
             cluster_id=cluster_id,
-            node_id=config.node_id,
+            node_id=self.config.node_id,
             clean_logs=self._compaction.clean_logs,
-            report=report,
+            report=self._report,
             new_uuid=lambda: random.randbytes(16),
             on_all_failed=self._halt,
         )
-        replica_manager = ReplicaManager(
-            node_id=config.node_id,
-            clock=clock,
-            timers=timers,
-            config=config,
-            log_manager=log_manager,
-            metadata=metadata,
-        )
-        self._on_halt = on_halt
-        self.halted: str | None = None
+
+    def _make_services(
+        self, log_manager: LogManager, cluster: ClusterSettings | None, random: Random
+    ) -> Services:
+        """The broker's parts, with a controller of its own or a link to the cluster's."""
+        from kwire.coordinator.group_coordinator import GroupCoordinator
+        from kwire.replication.core.metadata import MetadataCache
+        from kwire.replication.replica.fetch_session import FetchSessionCache
+
+        config, clock = self.config, self.clock
+        metadata = MetadataCache()
+        replicas = self._make_replica_manager(log_manager, metadata)
         controller = None
         if cluster is None:
             log_manager.failure_listeners.append(self._directory_failed)
-            controller = self._local_controller(random, metadata, replica_manager)
+            controller = self._local_controller(random, metadata, replicas)
         else:
-            self.member = _cluster_member(self, cluster, random, metadata, replica_manager)
-        served = served_ranges(api_caps)
-        self.services = Services(
+            self.member = self._cluster_member(cluster, random, metadata, replicas)
+        groups = GroupCoordinator(config, clock, self.timers, random, metadata, replicas)
+        cache_slots = config.max_incremental_fetch_session_cache_slots
+        return Services(
             node_id=config.node_id,
             cluster_id="",
             clock=clock,
-            timers=timers,
+            timers=self.timers,
             random=random,
             config=config,
             metadata=metadata,
-            replica_manager=replica_manager,
+            replica_manager=replicas,
             log_manager=log_manager,
             controller=controller,
-            group_coordinator=GroupCoordinator(
-                config, clock, timers, random, metadata, replica_manager
-            ),
-            producer_ids=(
-                self.member.producer_ids
-                if self.member
-                else ProducerIds(ProducerIdBlocks(log_manager.store))
-            ),
-            fetch_sessions=FetchSessionCache(
-                clock, random, config.max_incremental_fetch_session_cache_slots
-            ),
-            log_dir=log_dir,
-            disk_space=disk_space,
-            api_ranges=served,
+            group_coordinator=groups,
+            producer_ids=self._producer_ids(log_manager),
+            fetch_sessions=FetchSessionCache(clock, random, cache_slots),
             member=self.member,
-            warn=warn or report,
         )
+
+    def _make_replica_manager(
+        self, log_manager: LogManager, metadata: MetadataCache
+    ) -> ReplicaManager:
+        from kwire.replication.replica.manager import ReplicaManager
+
+        return ReplicaManager(
+            node_id=self.config.node_id,
+            clock=self.clock,
+            timers=self.timers,
+            config=self.config,
+            log_manager=log_manager,
+            metadata=metadata,
+        )
+
+    def _producer_ids(self, log_manager: LogManager) -> ProducerIds | AllocatedProducerIds:
+        """Ids from the controller's blocks, or from those that the first log directory keeps."""
+        from kwire.replication.controller.producer_ids import ProducerIdBlocks, ProducerIds
+
+        if self.member is not None:
+            return self.member.producer_ids
+        return ProducerIds(ProducerIdBlocks(log_manager.store))
+
+    def _open_sessions(
+        self, api_caps: dict[int, tuple[int, int]] | None, cluster: ClusterSettings | None
+    ) -> None:
+        served = served_ranges(api_caps)
         accepted = accepted_ranges(served, among_brokers=cluster is not None)
         if cluster is not None and cluster.broker_epoch is not None:
             # As a broker of Kafka's in ZooKeeper mode does, whose cluster this is.
             for key in (4, 5, 6):
                 served[key] = accepted[key]
-        self.sessions = Sessions(self.services, outbox, accepted)
-        self.receive_frame = self.sessions.receive_frame
+        self.services.api_ranges = served
+        self.use_sessions(Sessions(self.services, self.outbox, accepted))
 
     def _local_controller(
         self, random: Random, metadata: MetadataCache, replica_manager: ReplicaManager
@@ -161,6 +179,28 @@ class Broker:
         self._journal = StoreJournal(replica_manager.log_manager.store)
         listener = LocalListener(config.node_id, replica_manager, metadata, config)
         return Controller(config.node_id, config, self._journal, listener, random)
+
+    def _cluster_member(
+        self,
+        cluster: ClusterSettings,
+        random: Random,
+        metadata: MetadataCache,
+        replica_manager: ReplicaManager,
+    ) -> ClusterMember:
+        from kwire.replication.member.cluster_member import ClusterMember
+
+        return ClusterMember(
+            cluster,
+            self.config,
+            self.clock,
+            self.timers,
+            self.outbox,
+            random,
+            metadata,
+            replica_manager,
+            log_truncated=self.log_truncated,
+            report=self.report,
+        )
 
     def start(self, endpoints: list[Endpoint]) -> None:
         """Loads the logs, recovers what needs it, and then takes up the roles that a controller orders: the one here,
@@ -283,38 +323,18 @@ class Broker:
             found = encode_uuid(random.randbytes(16)).decode()
         return found
 
-    # -- steps ---------------------------------------------------------------------------------------------------
-
-    def connection_opened(self, connection: int, listener_name: str, peer_host: str) -> Session:
-        """A client has connected. The session's `busy` tells whether another frame would have to wait."""
-        return self.sessions.opened(connection, listener_name, peer_host)
-
-    def connection_closed(self, connection: int) -> None:
-        """The client is gone. No error when the connection was closed from this side before."""
-        self.sessions.closed(connection)
-        self.sessions.run_waiting()
-
-    def close_connection(self, connection: int, reason: str) -> None:
-        """Ends a connection from this side; the outbox gets a Close."""
-        session = self.sessions.by_connection.get(connection)
-        if session is not None:
-            self.sessions.close(session, reason)
+    # --- steps
 
     def respond(self, correlation: int, frame: Buffer | None) -> str | None:
-        """What came of a request to another node: its answer's frame, or None for a lost connection.
-
-        Returns why the bytes made no sense, if so: the driver then drops the connection."""
         reason = None if self.member is None else self.member.respond(correlation, frame)
         self.sessions.run_waiting()
         return reason
 
     def channel_lost(self, node: int, channel: str) -> None:
-        """A connection to another node has ended that owed no answer."""
         if self.member is not None:
             self.member.channel_lost(node, channel)
 
     def address_of(self, node: int) -> tuple[str, int] | None:
-        """Where another node is reached; None when that is not known."""
         return None if self.member is None else self.member.address_of(node)
 
     def prepare_stop(self, on_ready: Callable[[], None]) -> None:
@@ -324,22 +344,6 @@ class Broker:
         else:
             self.member.prepare_stop(on_ready)
 
-    def tick(self) -> None:
-        """Runs the timers that are due."""
-        self.timers.fire(self.clock.now_ms)
-        self.sessions.run_waiting()
-
-    def next_deadline_ms(self) -> int | None:
-        """When `tick` is next needed, on the scale of clock.now_ms."""
-        return self.timers.next_deadline_ms()
-
-    def step_failed(self, connection: int | None, error: BaseException) -> None:
-        """A step raised what it must not raise: it is kept for whoever asks, the connection ends."""
-        if len(self.failed) < _FAILURES_KEPT:
-            self.failed.append(error)
-        if connection is not None:
-            self.close_connection(connection, f"internal error: {type(error).__name__}")
-
     def close(self) -> None:
         """A clean stop: logs flushed, checkpoints and the clean marker written."""
         if self.member is not None:
@@ -348,29 +352,6 @@ class Broker:
         self.services.log_manager.close(self.services.replica_manager.broker_epoch)
         if self._journal is not None:
             self._journal.close()
-
-
-def _cluster_member(
-    broker: Broker,
-    cluster: ClusterSettings,
-    random: Random,
-    metadata: MetadataCache,
-    replica_manager: ReplicaManager,
-) -> ClusterMember:
-    from kwire.replication.member.cluster_member import ClusterMember
-
-    return ClusterMember(
-        cluster,
-        broker.config,
-        broker.clock,
-        broker.timers,
-        broker.outbox,
-        random,
-        metadata,
-        replica_manager,
-        log_truncated=broker.log_truncated,
-        report=broker.report,
-    )
 
 
 class _Compaction:

@@ -16,10 +16,10 @@ once, for each reign there is a new one.
 from __future__ import annotations
 
 from kwire.apis.controller_plane import BY_KEY, ControllerServices
+from kwire.core import Core
 from kwire.protocol.errors import KafkaError
-from kwire.replication.core.clock import Timers
 from kwire.replication.core.peers import Peers
-from kwire.session import Session, Sessions
+from kwire.session import Sessions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,12 +34,11 @@ if TYPE_CHECKING:
     from kwire.replication.core.metadata import Endpoint
     from kwire.replication.core.outbox import Buffer, Outbox
 
-_FAILURES_KEPT = 100
 _LOOKS_IN_PATIENCE = 5
 _SHORTEST_LOOK_MS = 10
 
 
-class ControllerNode:
+class ControllerNode(Core):
     """The controller. `start` before anything else, `close` last."""
 
     def __init__(
@@ -60,11 +59,8 @@ class ControllerNode:
 
         `shared`: other controllers use the store, too; `alone`: none of them runs at this moment. `on_new_controller`
         hears of each Controller before its first step. Nothing is read or written before `start`."""
+        super().__init__(clock, outbox)
         self.config = config
-        self.clock = clock
-        self.outbox = outbox
-        self.timers = Timers()
-        self.failed: list[BaseException] = []
         self._store = store
         self._random = random
         self._report = report
@@ -82,8 +78,7 @@ class ControllerNode:
         self.controller: Controller
         self.services = ControllerServices(config.node_id)
         self._make_controller()
-        self.sessions = Sessions(self.services, outbox, self.services.api_ranges, BY_KEY)
-        self.receive_frame = self.sessions.receive_frame
+        self.use_sessions(Sessions(self.services, outbox, self.services.api_ranges, BY_KEY))
 
     def _make_controller(self) -> None:
         """A Controller that has not begun yet, in place of one that has ended."""
@@ -250,28 +245,17 @@ class ControllerNode:
             )
         return cluster_id
 
-    # -- steps ---------------------------------------------------------------------------------------------------
-
-    def connection_opened(self, connection: int, listener_name: str, peer_host: str) -> Session:
-        """Somebody has connected."""
-        return self.sessions.opened(connection, listener_name, peer_host)
+    # --- steps
 
     def connection_closed(self, connection: int) -> None:
-        """The connection is gone; the broker that was heard by it may be, too."""
-        self.sessions.closed(connection)
+        """The connection has ended; the broker that sent its heartbeats by it may have, too."""
         broker = self.services.registered.pop(connection, None)
         if broker is not None:
             self.controller.connection_lost(*broker)
-        self.sessions.run_waiting()
-
-    def close_connection(self, connection: int, reason: str) -> None:
-        """Ends a connection from this side; the outbox gets a Close."""
-        session = self.sessions.by_connection.get(connection)
-        if session is not None:
-            self.sessions.close(session, reason)
+        super().connection_closed(connection)
 
     def respond(self, correlation: int, frame: Buffer | None) -> str | None:
-        """What came of an order to a broker: its answer's frame, or None for a lost connection."""
+        """Take a broker's response to an order."""
         if frame is None and (node := self.peers.node_asked(correlation)) is not None:
             self.controller.unreachable(node)
         reason = self.peers.respond(correlation, frame)
@@ -289,22 +273,6 @@ class ControllerNode:
             return None
         first = broker.endpoints[0]
         return first.host, first.port
-
-    def tick(self) -> None:
-        """Runs the timers that are due."""
-        self.timers.fire(self.clock.now_ms)
-        self.sessions.run_waiting()
-
-    def next_deadline_ms(self) -> int | None:
-        """When `tick` is next needed, on the scale of clock.now_ms."""
-        return self.timers.next_deadline_ms()
-
-    def step_failed(self, connection: int | None, error: BaseException) -> None:
-        """A step raised what it must not raise: it is kept for whoever asks, the connection ends."""
-        if len(self.failed) < _FAILURES_KEPT:
-            self.failed.append(error)
-        if connection is not None:
-            self.close_connection(connection, f"internal error: {type(error).__name__}")
 
     def prepare_stop(self, on_ready: Callable[[], None]) -> None:
         """Lets another controller take over at once, if there may be one."""

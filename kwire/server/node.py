@@ -30,43 +30,12 @@ from kwire.server.logs import event
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Protocol
+    from typing import Any
 
+    from kwire.core import Core
     from kwire.replication.config.broker_config import BrokerConfig
     from kwire.replication.core.outbox import Buffer, Effect
     from kwire.server.peers import PeerConnections
-    from kwire.session import Session
-
-    class Core(Protocol):
-        """What a node drives: a Broker or a ControllerNode."""
-
-        def connection_opened(
-            self, connection: int, listener_name: str, peer_host: str
-        ) -> Session: ...
-
-        @property
-        def receive_frame(self) -> Callable[[int, memoryview], None]: ...
-
-        def connection_closed(self, connection: int) -> None: ...
-
-        def close_connection(self, connection: int, reason: str) -> None: ...
-
-        def respond(self, correlation: int, frame: Buffer | None) -> str | None: ...
-
-        def channel_lost(self, node: int, channel: str) -> None: ...
-
-        def address_of(self, node: int) -> tuple[str, int] | None: ...
-
-        def tick(self) -> None: ...
-
-        def next_deadline_ms(self) -> int | None: ...
-
-        def step_failed(self, connection: int | None, error: BaseException) -> None: ...
-
-        def prepare_stop(self, on_ready: Callable[[], None]) -> None: ...
-
-        def close(self) -> None: ...
-
 
 _log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from kwire.core import Core
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.records import Record, build_batch, iter_batches
 from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -20,7 +21,6 @@ from kwire.protocol.schemas.offsets import (
 )
 from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.protocol.schemas.transactions import InitProducerIdRequest
-from kwire.replication.core.clock import Timers
 from kwire.replication.core.peers import Peers
 from kwire.sim.compaction import PREFIX
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kwire.protocol.language.schema import Message
     from kwire.replication.core.clock import Clock
     from kwire.replication.core.outbox import Buffer, Outbox
+    from kwire.session import Session
 
 TopicPartition = tuple[str, int]
 
@@ -44,26 +45,25 @@ _FATAL = (
 )
 
 
-class Client:
+class Client(Core):
     """What all clients have. `sent`: what was asked and not answered, by correlation."""
 
     def __init__(
         self, name: str, clock: Clock, outbox: Outbox, random: Random, brokers: list[int]
     ) -> None:
+        super().__init__(clock, outbox)
         self.name = name
-        self.clock = clock
         self.random = random
         self.brokers = brokers
-        self.timers = Timers()
         self.peers = Peers(outbox, name)
         self.sent: dict[int, tuple[int, int, Message]] = {}
         self.stopping = False
         self.leaders: dict[TopicPartition, tuple[int, int]] = {}
         self._asking_metadata = False
 
-    # -- steps ---------------------------------------------------------------------------------------------------
+    # --- steps
 
-    def connection_opened(self, connection: int, listener_name: str, peer_host: str) -> None:
+    def connection_opened(self, connection: int, listener_name: str, peer_host: str) -> Session:
         raise AssertionError("nobody connects to a client")
 
     def connection_closed(self, connection: int) -> None:
@@ -85,9 +85,6 @@ class Client:
 
     def tick(self) -> None:
         self.timers.fire(self.clock.now_ms)
-
-    def next_deadline_ms(self) -> int | None:
-        return self.timers.next_deadline_ms()
 
     # -- helpers -------------------------------------------------------------------------------------------------
 

@@ -139,7 +139,7 @@ class Nemesis:
         def ready() -> None:
             self._simulation.schedule.after(0, self._stopped, node, core, incarnation)
 
-        node.step(core.prepare_stop, ready)  # type: ignore[attr-defined]  # a Broker
+        node.step(core.prepare_stop, ready)
 
     def _stopped(self, node: Node, core: Any, incarnation: int) -> None:
         if node.up and node.incarnation == incarnation:
@@ -174,7 +174,7 @@ class Nemesis:
         core = node.core
         assert core is not None
         if self._random.random() < 0.3:
-            node.step(core.prepare_stop, _nothing)  # type: ignore[attr-defined]  # a ControllerNode
+            node.step(core.prepare_stop, _nothing)
             self._down(node, "is stopped")
         else:
             self._down(node, "is killed")

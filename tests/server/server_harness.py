@@ -14,29 +14,23 @@ from typing import Any
 
 from kwire.apis import BY_KEY, served_ranges
 from kwire.apis.context import Services
-from kwire.broker import Broker
+from kwire.core import Core
 from kwire.protocol import api
 from kwire.replication.config.broker_config import BrokerConfig
-from kwire.replication.core.clock import Timers
 from kwire.server.node import Node, new_event_loop
 from kwire.session import Sessions
 
 
-class StubBroker(Broker):
-    """A broker of sessions and nothing behind them: ApiVersions works, what else is asked a test puts in."""
+class StubBroker(Core):
+    """A core of sessions and nothing behind them: ApiVersions works, what else is asked a test puts in."""
 
     def __init__(self, node: Node, caps: dict[int, tuple[int, int]] | None = None) -> None:
-        self.config = node.config
-        self.clock = node.clock
-        self.outbox = node.outbox
-        self.timers = Timers()
-        self.failed = []
+        super().__init__(node.clock, node.outbox)
         self.services = Services.__new__(Services)
         self.services.api_ranges = served_ranges(caps)
         self.services.cluster_id = "test-cluster"
         self.services.node_id = 1
-        self.sessions = Sessions(self.services, self.outbox, self.services.api_ranges)
-        self.receive_frame = self.sessions.receive_frame
+        self.use_sessions(Sessions(self.services, self.outbox, self.services.api_ranges))
         self.closed_cleanly = False
 
     def close(self) -> None:
@@ -46,7 +40,7 @@ class StubBroker(Broker):
 class RunningNode:
     """A node with its broker, on its loop, in its thread."""
 
-    def __init__(self, node: Node, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, node: Node, broker: Core, loop: asyncio.AbstractEventLoop) -> None:
         self.node = node
         self.broker = broker
         self.loop = loop
@@ -67,7 +61,7 @@ class RunningNode:
 @contextmanager
 def running_node(
     config: dict[str, str] | None = None,
-    make_broker: Callable[[Node], Broker] = StubBroker,
+    make_broker: Callable[[Node], Core] = StubBroker,
 ) -> Iterator[RunningNode]:
     """Starts a node and stops it; what its broker kept in `failed` fails the test unless the test took it out."""
     values = {"listeners": "PLAINTEXT://127.0.0.1:0", "node.id": "1", **(config or {})}

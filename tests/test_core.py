@@ -1,0 +1,104 @@
+"""The steps that every core has, on sessions with nothing behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kwire.apis import BY_KEY, served_ranges
+from kwire.apis.context import RequestContext, Services
+from kwire.broker import Broker
+from kwire.controller_node import ControllerNode
+from kwire.core import Core
+from kwire.protocol import api
+from kwire.protocol.api import ApiKey
+from kwire.protocol.schemas.api_versions import ApiVersionsRequest
+from kwire.protocol.schemas.metadata import MetadataRequest, MetadataResponse
+from kwire.replication.core.clock import Clock
+from kwire.replication.core.outbox import Close, Outbox, Reply
+from kwire.session import Sessions
+from kwire.sim.clients import Client
+
+
+def frame(key: ApiKey, message: Any) -> bytes:
+    return b"".join(api.encode_request(key, 1, 7, "test", message))[4:]
+
+
+@pytest.fixture
+def parked() -> list[RequestContext]:
+    return []
+
+
+@pytest.fixture
+def core(monkeypatch: pytest.MonkeyPatch, parked: list[RequestContext]) -> Core:
+    """Metadata requests are parked, ApiVersions are answered."""
+    core = Core(Clock(now_ms=1000), Outbox())
+    services = Services.__new__(Services)
+    services.api_ranges = served_ranges()
+    services.cluster_id, services.node_id = "c", 1
+    core.use_sessions(Sessions(services, core.outbox, services.api_ranges))
+    handler = BY_KEY[ApiKey.METADATA]
+    monkeypatch.setattr(handler, "_handler", lambda ctx, request: parked.append(ctx))
+    return core
+
+
+def effects(core: Core) -> list[tuple[type, int]]:
+    drained = core.outbox.drain()
+    return [(type(e), e.connection) for e in drained if isinstance(e, Reply | Close)]
+
+
+@pytest.mark.parametrize("kind", [Broker, ControllerNode, Client])
+def test_nodes_and_simulated_clients_are_cores(kind: type) -> None:
+    """One `next_deadline_ms` and one `step_failed`, whatever the driver turns."""
+    assert issubclass(kind, Core)
+    for step in ("next_deadline_ms", "step_failed", "close_connection"):
+        assert getattr(kind, step) is getattr(Core, step)
+
+
+def test_a_due_timer_that_answers_lets_the_next_frame_run_in_the_same_step(
+    core: Core, parked: list[RequestContext]
+) -> None:
+    core.connection_opened(1, "PLAINTEXT", "h")
+    core.receive_frame(1, frame(ApiKey.METADATA, MetadataRequest()))
+    core.receive_frame(1, frame(ApiKey.API_VERSIONS, ApiVersionsRequest()))
+    assert effects(core) == []
+    core.timers.schedule("answer", 1500, lambda: parked[0].reply(MetadataResponse()))
+    assert core.next_deadline_ms() == 1500
+    core.tick()
+    assert effects(core) == []
+    core.clock.now_ms = 1500
+    core.tick()
+    assert effects(core) == [(Reply, 1), (Reply, 1)]
+    assert core.next_deadline_ms() is None
+
+
+def test_the_end_of_a_connection_that_frees_another_runs_its_frame(
+    core: Core, parked: list[RequestContext]
+) -> None:
+    for connection in (1, 2):
+        core.connection_opened(connection, "PLAINTEXT", "h")
+        core.receive_frame(connection, frame(ApiKey.METADATA, MetadataRequest()))
+    core.receive_frame(2, frame(ApiKey.API_VERSIONS, ApiVersionsRequest()))
+    parked[0].on_disconnect = lambda: parked[1].reply(MetadataResponse())
+    core.connection_closed(1)
+    core.connection_closed(1)  # a second time is no error
+    assert effects(core) == [(Reply, 2), (Reply, 2)]
+
+
+def test_what_a_step_raised_is_kept_and_ends_the_connection(core: Core) -> None:
+    core.connection_opened(1, "PLAINTEXT", "h")
+    errors = [ValueError(str(number)) for number in range(150)]
+    for error in errors:
+        core.step_failed(None, error)
+    assert effects(core) == []
+    assert core.failed == errors[:100]
+    core.step_failed(1, errors[0])
+    core.step_failed(1, errors[0])  # the connection is gone already
+    assert effects(core) == [(Close, 1)]
+
+
+def test_a_stop_without_a_role_to_give_up_may_go_on_at_once(core: Core) -> None:
+    ready: list[bool] = []
+    core.prepare_stop(lambda: ready.append(True))
+    assert ready == [True]
