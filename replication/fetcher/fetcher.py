@@ -30,6 +30,7 @@ from kwire.replication.fetcher.state import (
     TRUNCATING,
     Meter,
     PartitionFetchState,
+    Phase,
 )
 from kwire.replication.log.truncation import truncation_point
 
@@ -103,15 +104,14 @@ class ReplicaFetcher:
         state = self.states.get(partition.key)
         if state is not None and state.current_leader_epoch == partition.leader_epoch:
             return
-        state = PartitionFetchState(partition, initial_offset, -1)
+        phase, last_fetched_epoch = TRUNCATING, -1
         if initial_offset < 0:
-            state.phase = OUT_OF_RANGE
+            phase = OUT_OF_RANGE
         elif self._manager.truncates_on_fetch:
-            state.last_fetched_epoch = partition.log.leader_epochs.latest_epoch
-            state.phase = FETCHING if state.last_fetched_epoch >= 0 else TRUNCATING
-        else:
-            state.phase = TRUNCATING
-        self.take(state)
+            last_fetched_epoch = partition.log.leader_epochs.latest_epoch
+            if last_fetched_epoch >= 0:
+                phase = FETCHING
+        self.take(PartitionFetchState(partition, phase, initial_offset, last_fetched_epoch))
 
     def take(self, state: PartitionFetchState) -> None:
         """Follows a partition in the state that another fetcher left it in. Takes effect with `flush`."""
@@ -303,7 +303,7 @@ class ReplicaFetcher:
 
     def _on_error(self, state: PartitionFetchState, error: int, asked: FetchPartition) -> None:
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
-            state.phase = OUT_OF_RANGE
+            state.move(OUT_OF_RANGE)
             state.leader_end_offset = -1
             self._put(state)
         elif error == ErrorCode.FENCED_LEADER_EPOCH:
@@ -336,7 +336,7 @@ class ReplicaFetcher:
             state = self.states[key]
             if state.delay_until_ms is not None:
                 continue
-            if state.phase == OUT_OF_RANGE:
+            if state.phase is OUT_OF_RANGE:
                 (ends if state.leader_end_offset < 0 else starts).append(state)
             elif state.partition.log.leader_epochs.latest_epoch >= 0:
                 by_epoch.append(state)
@@ -387,7 +387,7 @@ class ReplicaFetcher:
                 return
             self._heard()
             for partition, error, epoch, offset in answers(response):
-                asked_epoch, phase = asked.pop(partition, (-1, -1))
+                asked_epoch, phase = asked.pop(partition, (-1, None))
                 state = self._still_asking(partition, asked_epoch, phase)
                 if state is None:
                     continue
@@ -427,7 +427,7 @@ class ReplicaFetcher:
 
     def _go_on(self, state: PartitionFetchState, offset: int, lag: int | None = None) -> None:
         """Fetches from here on: the log is what it should be."""
-        state.phase = FETCHING
+        state.move(FETCHING)
         state.fetch_offset = offset
         state.leader_end_offset = -1
         if self._manager.truncates_on_fetch:
@@ -447,7 +447,7 @@ class ReplicaFetcher:
         if not self._manager.truncates_on_fetch and not point.completed:
             self._put(state)
             return
-        was_fetching = state.phase == FETCHING
+        was_fetching = state.phase is FETCHING
         self._go_on(state, state.fetch_offset)
         if was_fetching and before == (state.fetch_offset, state.last_fetched_epoch):
             self._retry(state)  # nothing to cut: the leader would say the same again
@@ -476,11 +476,11 @@ class ReplicaFetcher:
     # Troubles
 
     def _still_asking(
-        self, key: TopicPartition, epoch: int, phase: int
+        self, key: TopicPartition, epoch: int, phase: Phase | None
     ) -> PartitionFetchState | None:
         """The state if what was asked for it in `epoch` is still of interest."""
         state = self._followed(key)
-        if state is None or state.current_leader_epoch != epoch or state.phase != phase:
+        if state is None or state.current_leader_epoch != epoch or state.phase is not phase:
             return None
         return state if state.delay_until_ms is None else None
 
@@ -581,7 +581,7 @@ class ReplicaFetcher:
             self._delayed.pop(key, None)
         else:
             self._delayed[key] = None
-        if state.phase == FETCHING:
+        if state.phase is FETCHING:
             self._asking.pop(key, None)
         else:
             self._asking[key] = None

@@ -5,25 +5,42 @@ Answers to kafka.server.PartitionFetchState and to the request and byte meters o
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kwire.replication.fetcher.session import AskedPartition
     from kwire.replication.replica.partition import Partition
 
-TRUNCATING: Final = 0
-"""Where to cut is not known yet: the leader is asked for the end of the last epoch."""
-FETCHING: Final = 1
-OUT_OF_RANGE: Final = 2
-"""The leader has no such offset: its log end, and then maybe its log start, are asked for. Kafka does this within the
-handling of the answer, so its states do not show it."""
+
+class Phase(Enum):
+    """What a follower has to ask its leader for next: org.apache.kafka.server.ReplicaState, and one more."""
+
+    TRUNCATING = "truncating"
+    """The end of the log's last epoch: where to truncate is not known yet."""
+    FETCHING = "fetching"
+    """Records."""
+    OUT_OF_RANGE = "out of range"
+    """Its log end, and then maybe its log start: it has no such offset. Kafka does this within the handling of the
+    answer, so its states do not show it."""
+
+
+# By these names: reading a member of an Enum costs more than reading a global.
+TRUNCATING, FETCHING, OUT_OF_RANGE = Phase
+VALID_PREVIOUS_PHASES: Final[dict[Phase, tuple[Phase, ...]]] = {
+    TRUNCATING: (),  # by a new leader epoch only, which makes a new state
+    FETCHING: (TRUNCATING, OUT_OF_RANGE, FETCHING),  # itself: a diverging epoch in a fetched answer
+    OUT_OF_RANGE: (FETCHING,),
+}
 
 UNKNOWN_LAG: Final = -1
 _WINDOW_MS: Final = 60_000
 
 
 class PartitionFetchState:
-    """`fetch_offset` -1: not known, the leader is to be asked where to begin. `last_fetched_epoch` -1: none."""
+    """One partition. `phase` changes by `move` only.
+
+    `fetch_offset` -1: not known, the leader is to be asked where to begin. `last_fetched_epoch` -1: none."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -37,21 +54,28 @@ class PartitionFetchState:
         "retries",
     )
 
-    def __init__(self, partition: Partition, fetch_offset: int, last_fetched_epoch: int) -> None:
+    def __init__(
+        self, partition: Partition, phase: Phase, fetch_offset: int, last_fetched_epoch: int
+    ) -> None:
         self.partition = partition
         self.current_leader_epoch = partition.leader_epoch
         self.fetch_offset = fetch_offset
         self.last_fetched_epoch = last_fetched_epoch
-        self.phase = FETCHING
+        self.phase = phase
         self.delay_until_ms: int | None = None
         self.lag = UNKNOWN_LAG
         self.leader_end_offset = -1  # out of range, and the leader's log start is to be asked for
         self.retries = 0  # quick ones since the last success
 
+    def move(self, phase: Phase) -> None:
+        """Enter another phase."""
+        assert self.phase in VALID_PREVIOUS_PHASES[phase], f"{self.phase.value} -> {phase.value}"
+        self.phase = phase
+
     @property
     def is_ready(self) -> bool:
         """May be part of a fetch."""
-        return self.phase == FETCHING and self.delay_until_ms is None
+        return self.phase is FETCHING and self.delay_until_ms is None
 
     def is_answered_by(self, asked: AskedPartition) -> bool:
         """Whether the answer to that is still one to what is wanted now: truncations and orders may have come between.
@@ -65,10 +89,9 @@ class PartitionFetchState:
         )
 
     def __repr__(self) -> str:
-        phase = ("truncating", "fetching", "out of range")[self.phase]
         delayed = "" if self.delay_until_ms is None else f", delayed until {self.delay_until_ms}"
         return (
-            f"PartitionFetchState({self.partition.topic}-{self.partition.index}, {phase}{delayed}, "
+            f"PartitionFetchState({self.partition.topic}-{self.partition.index}, {self.phase.value}{delayed}, "
             f"offset {self.fetch_offset}, epoch {self.current_leader_epoch}, "
             f"last fetched epoch {self.last_fetched_epoch}, lag {self.lag})"
         )

@@ -43,13 +43,15 @@ _FULL: Final = 2
 class _Order:
     """One partition of a LeaderAndIsr request, and what becomes of it."""
 
-    __slots__ = ("error", "partition", "state", "topic", "topic_id")
+    __slots__ = ("accepted", "error", "key", "partition", "state", "topic", "topic_id")
 
     def __init__(self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.state = state
-        self.partition: Partition | None = None  # set when the order is to be carried out
+        self.key = (topic, state.partition_index)
+        self.accepted = False  # to be carried out
+        self.partition: Partition | None = None  # None: not hosted yet
         self.error = ErrorCode.NONE
 
 
@@ -73,17 +75,18 @@ def become_leader_or_follower(
     fetchers = manager.fetchers
     if fetchers is not None:
         fetchers.remove(
-            order.partition.key
+            order.key
             for order in orders
-            if order.partition is not None
+            if order.accepted
+            and order.partition is not None
             and order.state.leader == manager.node_id
             and order.state.partition_epoch >= order.partition.partition_epoch
         )
     changed: list[tuple[Partition, bool]] = []
     for leads in (True, False):
         for order in orders:
-            if (order.state.leader == manager.node_id) is leads and order.partition is not None:
-                _carry_out(manager, order, order.partition, leads, changed)
+            if (order.state.leader == manager.node_id) is leads and order.accepted:
+                _carry_out(manager, order, leads, changed)
     if fetchers is not None:
         fetchers.close_idle()
     for partition, leads in changed:
@@ -101,50 +104,51 @@ def _orders(request: LeaderAndIsrRequest) -> Iterator[_Order]:
 
 
 def _accept(manager: ReplicaManager, order: _Order, is_kraft_controller: bool) -> None:
-    """Decides whether an order is carried out (`order.partition` is set), passed over, or refused (KafkaError)."""
-    key = (order.topic, order.state.partition_index)
-    if key in manager.offline:
+    """Decides whether an order is carried out (`accepted`), passed over, or refused (KafkaError)."""
+    if order.key in manager.offline:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-    partition = manager.by_key.get(key)
-    if partition is None:
-        partition = Partition(key[0], key[1], order.topic_id, manager)
-    elif order.topic_id not in (ZERO_UUID, partition.topic_id):
-        if partition.topic_id != ZERO_UUID:
-            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        if order.state.leader_epoch == partition.leader_epoch:
-            # Only the id is news: a topic from before topic ids. It is kept beside the log from now on.
-            partition.ensure_log(order.topic_id, False)
-            if not is_kraft_controller:
-                return
     epoch = order.state.leader_epoch
-    if (
-        epoch == partition.leader_epoch
-        and not is_kraft_controller
-        and order.topic_id == ZERO_UUID != partition.topic_id
-        and order.state.leader != manager.node_id
-    ):
-        return  # a follower's controller has gone back to before topic ids; the id that is known stays
-    if epoch < partition.leader_epoch or (
-        epoch == partition.leader_epoch and not is_kraft_controller
-    ):
+    known_epoch, known_partition_epoch = -1, 0
+    partition = order.partition = manager.by_key.get(order.key)
+    if partition is not None:
+        known_epoch, known_partition_epoch = partition.leader_epoch, partition.partition_epoch
+        if order.topic_id not in (ZERO_UUID, partition.topic_id):
+            if partition.topic_id != ZERO_UUID:
+                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+            if epoch == known_epoch:
+                # Only the id differs: a topic from before topic ids. It is kept beside the log from now on.
+                partition.take_topic_id(order.topic_id, False)
+                if not is_kraft_controller:
+                    return
+        if (
+            epoch == known_epoch
+            and not is_kraft_controller
+            and order.topic_id == ZERO_UUID != partition.topic_id
+            and order.state.leader != manager.node_id
+        ):
+            return  # a follower's controller has gone back to before topic ids; the known id stays
+    if epoch < known_epoch or (epoch == known_epoch and not is_kraft_controller):
         raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
     if manager.node_id not in order.state.replicas:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if epoch == partition.leader_epoch and order.state.partition_epoch <= partition.partition_epoch:
+    if epoch == known_epoch and order.state.partition_epoch <= known_partition_epoch:
         return  # known, and perhaps overtaken: what the leader has proposed since must not be undone
-    order.partition = partition
+    order.accepted = True
 
 
 def _carry_out(
     manager: ReplicaManager,
     order: _Order,
-    partition: Partition,
     leads: bool,
     changed: list[tuple[Partition, bool]],
 ) -> None:
+    key, partition, is_new = order.key, order.partition, order.state.is_new
     try:
         # Before the role: a log that cannot be opened, or is another topic's, must not leave a partition behind.
-        partition.ensure_log(order.topic_id, order.state.is_new)
+        if partition is None:
+            log = manager.open_log(*key, order.topic_id, is_new)
+            partition = Partition(*key, order.topic_id, manager, log)
+        partition.take_topic_id(order.topic_id, is_new)
         stored = partition.log.topic_id
         if stored != order.topic_id and ZERO_UUID not in (stored, order.topic_id):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
@@ -153,18 +157,19 @@ def _carry_out(
     except KafkaError as error:
         order.error = error.code
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-            manager.by_key.setdefault(partition.key, partition)
+            if partition is not None:  # it may be in a directory that has failed in this step
+                manager.by_key.setdefault(key, partition)
             reason = error.message or "its log cannot be opened"
-            manager.mark_offline(partition.key, reason, told=True)
+            manager.mark_offline(key, reason, ordered=True)
         return
-    manager.by_key[partition.key] = partition
+    manager.by_key[key] = partition
     if manager.log_manager.has_future_logs:
-        manager.moves.go_on(partition.key)
+        manager.moves.go_on(key)
     if role_changed:
         changed.append((partition, leads))
         if not leads and manager.fetchers is not None:
             manager.fetchers.add_follower(partition)
-    manager.complete_waiting(partition.key)
+    manager.complete_waiting(key)
 
 
 def _drop_strays(manager: ReplicaManager, orders: list[_Order]) -> None:

@@ -241,17 +241,18 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def mark_offline(self, key: TopicPartition, reason: str, *, told: bool = False) -> None:
+    def mark_offline(self, key: TopicPartition, reason: str, *, ordered: bool = False) -> None:
         """One partition is lost: KAFKA_STORAGE_ERROR from now on, until the broker is started again.
 
         Its log could not be made, or a fault was asked for it; a failed disk takes the whole directory with it. The
         rest (fetchers, listeners, who waits) hears of it in the next tick: who found out may be in the middle of
-        something. `told`: the controller is being told.
+        something. `ordered`: while an order of the controller is carried out, whose response says so; the partition
+        may be one that is not hosted yet.
         """
-        if key in self.by_key:
+        if ordered or key in self.by_key:
             self.tell(f"{key[0]}-{key[1]} is offline: {reason}")
             self._take_offline(key, reason)
-            if self.on_partition_lost is not None and not told:
+            if self.on_partition_lost is not None and not ordered:
                 self.on_partition_lost()
 
     def _directory_failed(self, directory: LogDirectory) -> None:
@@ -274,21 +275,25 @@ class ReplicaManager:
         return self._moves
 
     def _take_offline(self, key: TopicPartition, reason: str) -> None:
-        partition = self.by_key.pop(key)
+        partition = self.by_key.pop(key, None)
         self.offline.add(key)
         self.timers.schedule(
-            (self, "offline", key), self.clock.now_ms, lambda: self._went_offline(partition, reason)
+            (self, "offline", key),
+            self.clock.now_ms,
+            lambda: self._went_offline(key, partition, reason),
         )
 
-    def _went_offline(self, partition: Partition, reason: str) -> None:
+    def _went_offline(self, key: TopicPartition, partition: Partition | None, reason: str) -> None:
+        """`partition` None: its log could not be opened, so that it never had a role."""
         if self.fetchers is not None:
-            self.fetchers.remove([partition.key])
+            self.fetchers.remove([key])
             self.fetchers.close_idle()
-        for role_listener in self.role_listeners:
-            role_listener(partition, False)
+        if partition is not None:
+            for role_listener in self.role_listeners:
+                role_listener(partition, False)
         for listener in self.offline_listeners:
-            listener(partition.key, reason)
-        self.complete_waiting(partition.key)
+            listener(key, reason)
+        self.complete_waiting(key)
 
     def current_leader(self, topic: str, index: int) -> tuple[int, int]:
         """(leader id, leader epoch) as far as this broker knows; (-1, -1) if not at all (KIP-951)."""

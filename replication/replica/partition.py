@@ -105,13 +105,15 @@ class Partition:
         "topic_id",
     )
 
-    log: Log  # set when the partition first gets a role; until then the partition is not in the host's map
-
-    def __init__(self, topic: str, index: int, topic_id: bytes, host: PartitionHost) -> None:
+    def __init__(
+        self, topic: str, index: int, topic_id: bytes, host: PartitionHost, log: Log
+    ) -> None:
+        """`log`: open, as `host.open_log` gives it. The partition has no role yet, and is not in the host's map."""
         self.topic = topic
         self.index = index
         self.key = (topic, index)
-        self.topic_id = topic_id
+        self.topic_id = log.topic_id if topic_id == ZERO_UUID else topic_id
+        self.log = log
         self._host = host
         self.is_leader = False
         self.leader_id = NO_LEADER
@@ -140,14 +142,12 @@ class Partition:
 
     # Roles
 
-    def ensure_log(self, topic_id: bytes, is_new: bool) -> None:
-        """Opens the log if it is not open and takes over a topic id where none was known."""
+    def take_topic_id(self, topic_id: bytes, is_new: bool) -> None:
+        """Take over a topic id where none was known; it is stored beside the log, which is opened again for that."""
         if self.topic_id == ZERO_UUID:
             self.topic_id = topic_id
-        if not hasattr(self, "log") or self.log.topic_id == ZERO_UUID != self.topic_id:
+        if self.log.topic_id == ZERO_UUID != self.topic_id:
             self.log = self._host.open_log(self.topic, self.index, self.topic_id, is_new)
-            if self.topic_id == ZERO_UUID:
-                self.topic_id = self.log.topic_id
 
     def make_leader(self, state: PartitionState, topic_id: bytes) -> bool:
         """Leads from now on in `state.leader_epoch`. True if this broker did not lead before.
@@ -156,7 +156,7 @@ class Partition:
         """
         if state.partition_epoch < self.partition_epoch:
             return False
-        self.ensure_log(topic_id, state.is_new)
+        self.take_topic_id(topic_id, state.is_new)
         is_new_leader = not self.is_leader
         self._install_assignment(state)
         self.isr_state = CommittedIsr(frozenset(state.isr))
@@ -175,7 +175,7 @@ class Partition:
         """
         if state.partition_epoch < self.partition_epoch:
             return False
-        self.ensure_log(topic_id, state.is_new)
+        self.take_topic_id(topic_id, state.is_new)
         if not self._host.is_alive(state.leader):
             return False
         is_new_epoch = state.leader_epoch > self.leader_epoch

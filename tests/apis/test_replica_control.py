@@ -114,6 +114,22 @@ def test_S64_a_partition_whose_log_cannot_be_made_is_offline(node, make_batch):
     assert node.stop() == ErrorCode.KAFKA_STORAGE_ERROR
 
 
+def test_a_partition_whose_log_cannot_be_made_never_had_a_role(node):
+    def fail(*_):
+        raise OSError(28, "no space left")
+
+    roles, offline = [], []
+    node.manager.role_listeners.append(lambda partition, leads: roles.append(partition.key))
+    node.manager.offline_listeners.append(lambda key, reason: offline.append(key))
+    node.create()
+    assert roles == [("t", 0)]
+    node.store.make_dir = fail
+    assert node.order(index=1) == ErrorCode.KAFKA_STORAGE_ERROR
+    node.advance(0)
+    assert set(offline) == node.manager.offline >= {("t", 1)}
+    assert ("t", 1) not in node.manager.by_key and ("t", 1) not in roles
+
+
 def test_S65_an_unknown_leader_is_not_followed(node):
     assert node.order(leader=9, leader_epoch=3, replicas=(1, 9)) == 0
     assert node.log_manager.get("t", 0) is not None

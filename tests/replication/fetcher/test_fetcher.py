@@ -11,13 +11,34 @@ from log_harness import check_invariants
 from kwire.protocol.schemas.fetch import EpochEndOffset
 from kwire.replication.fetcher.fetcher import ABANDON_MS
 from kwire.replication.fetcher.manager import fetcher_id_of
-from kwire.replication.fetcher.state import Meter
+from kwire.replication.fetcher.state import Meter, PartitionFetchState, Phase
 from kwire.replication.log.checkpoints import read_offsets
 from kwire.replication.log.truncation import take_over_offsets
 from kwire.replication.replica.fetch_data import FetchParams, FetchPartition
 from kwire.replication.replica.fetch_session import FetchSessionCache
 
 T = ("t", 0)
+MOVES = {
+    (Phase.TRUNCATING, Phase.FETCHING),
+    (Phase.OUT_OF_RANGE, Phase.FETCHING),
+    (Phase.FETCHING, Phase.FETCHING),
+    (Phase.FETCHING, Phase.OUT_OF_RANGE),
+}
+
+
+@pytest.mark.parametrize("before", Phase)
+@pytest.mark.parametrize("after", Phase)
+def test_a_followed_partition_changes_its_phase_as_the_table_says(before, after):
+    rig = Rig()
+    rig.lead(1, 0)
+    state = PartitionFetchState(rig[2].partition(), before, 5, -1)
+    if (before, after) in MOVES:
+        state.move(after)
+        assert state.phase is after and after.value in repr(state)
+    else:
+        with pytest.raises(AssertionError, match=f"{before.value} -> {after.value}"):
+            state.move(after)
+        assert state.phase is before
 
 
 def test_the_next_fetch_leaves_in_the_step_that_processes_an_answer():

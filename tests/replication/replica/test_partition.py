@@ -30,7 +30,8 @@ class Leader:
         self.dead = set()
         self.proposals = []
         self.config = LogConfig(**config)
-        self.partition = Partition("t", 0, b"i" * 16, self)
+        log = self.open_log("t", 0, b"i" * 16, False)
+        self.partition = Partition("t", 0, b"i" * 16, self, log)
         self.lead(replicas, isr, epoch)
 
     def open_log(self, topic, index, topic_id, is_new):
