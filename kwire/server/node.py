@@ -18,6 +18,7 @@ import socket
 import time
 from collections import deque
 from contextlib import suppress
+from enum import Enum
 
 from kwire.protocol.errors import KafkaError, MalformedMessage
 from kwire.replication.core.clock import Clock
@@ -46,6 +47,30 @@ FLUSH_TIMEOUT_SECONDS = 2.0
 """How long a stopping node waits for clients to take their last replies."""
 
 
+class State(Enum):
+    """Where a node is in its life."""
+
+    STARTING = "starting"
+    """It may have its ports, and accepts nothing yet."""
+    SERVING = "serving"
+    PAUSED = "paused"
+    """It stands still, as a stopped process does: sockets stay open, nothing is read, no timer fires."""
+    STOPPING = "stopping"
+    """It accepts nothing more; clients take their last replies."""
+    STOPPED = "stopped"
+    """Stopped or killed: no step follows."""
+
+
+STARTING, SERVING, PAUSED, STOPPING, STOPPED = State
+VALID_PREVIOUS_STATES: dict[State, tuple[State, ...]] = {
+    STARTING: (),
+    SERVING: (STARTING, PAUSED),
+    PAUSED: (SERVING,),
+    STOPPING: (STARTING, SERVING, PAUSED),
+    STOPPED: (STARTING, SERVING, PAUSED, STOPPING, STOPPED),  # itself: killed while it stops
+}
+
+
 class Node:
     """`Node(config).bind()`, `attach(broker)`, `await serve()`, … `await stop()`; `run_node` does it all."""
 
@@ -56,9 +81,7 @@ class Node:
         self.listeners = parse_listeners(config)
         self.max_frame_bytes = config.socket_request_max_bytes
         self.connections: dict[int, Connection] = {}
-        self.accepting = False
-        self.stopped = False
-        self.paused = False
+        self.state = STARTING
         self.broker: Core
         self.peers: PeerConnections | None = None
         self.loop: asyncio.AbstractEventLoop
@@ -105,9 +128,18 @@ class Node:
                 address=format_address(listener.host or "*", listener.port),
                 advertised=format_address(listener.advertised_host, listener.advertised_port),
             )
-        self.accepting = True
+        self._move(SERVING)
         self._arm_idle_check()
         self.tick()
+
+    def _move(self, state: State) -> None:
+        assert self.state in VALID_PREVIOUS_STATES[state], f"{self.state.value} -> {state.value}"
+        self.state = state
+
+    @property
+    def accepts_connections(self) -> bool:
+        """A paused node does: its ports are open, as a stopped process's are."""
+        return self.state is SERVING or self.state is PAUSED
 
     @property
     def bootstrap_servers(self) -> str:
@@ -136,7 +168,7 @@ class Node:
                     connection.close("the node stops", abort=True)
                 await asyncio.sleep(0)
         self._set_clock()
-        self.stopped = True
+        self._move(STOPPED)
         try:
             self.broker.close()
         except (OSError, KafkaError) as error:
@@ -157,7 +189,8 @@ class Node:
                     await ready.wait()
 
     def _stop_accepting(self) -> None:
-        self.accepting = False
+        if self.state is not STOPPED:  # killed while its leaderships were moved away
+            self._move(STOPPING)
         for server in self._servers:
             server.close()
         for timer in (self._timer, self._idle_timer):
@@ -166,8 +199,8 @@ class Node:
 
     def kill(self) -> None:
         """Ends as a process ends that is killed: connections reset, nothing said, nothing flushed, no further step."""
-        self.stopped = True
         self._stop_accepting()
+        self._move(STOPPED)
         if self.peers is not None:
             self.peers.close()
         connections, self.connections = self.connections, {}
@@ -177,8 +210,10 @@ class Node:
         self.outbox.drain()
 
     def pause(self) -> None:
-        """Stands still as a process does that gets SIGSTOP: sockets stay open, nothing is read, no timer fires."""
-        self.paused = True
+        """Stands still as a process does that gets SIGSTOP, if it serves."""
+        if self.state is not SERVING:
+            return
+        self._move(PAUSED)
         for connection in self.connections.values():
             connection.transport.pause_reading()
         for timer in (self._timer, self._idle_timer):
@@ -190,7 +225,9 @@ class Node:
 
     def resume(self) -> None:
         """Goes on where `pause` stopped, and finds that time has passed."""
-        self.paused = False
+        if self.state is not PAUSED:
+            return
+        self._move(SERVING)
         for connection in list(self.connections.values()):
             if not (connection.reading_paused or connection.transport.is_closing()):
                 connection.transport.resume_reading()
@@ -219,7 +256,7 @@ class Node:
             connection.id, connection.listener.name, host
         )
         connection.last_active_ms = time.monotonic_ns() // 1_000_000
-        if self.paused:
+        if self.state is PAUSED:
             connection.transport.pause_reading()
         if refusal is not None:
             connection.close(refusal, abort=True)
@@ -227,7 +264,7 @@ class Node:
             self._log_connection(logging.DEBUG, "connection opened", connection)
 
     def _refusal(self, host: str) -> str | None:
-        if not self.accepting:
+        if not self.accepts_connections:
             return "the node stops"
         if len(self.connections) >= self.config.max_connections:
             return f"max.connections={self.config.max_connections} reached"
@@ -397,7 +434,7 @@ class Node:
 
     def peer_answered(self, correlation: int, frame: Buffer | None) -> str | None:
         """What came of a request to another node: one step. Returns why the frame made no sense, if so."""
-        if self.stopped:
+        if self.state is STOPPED:
             return "the node stops"
         self._set_clock()
         reason: str | None = "internal error"
@@ -410,7 +447,7 @@ class Node:
 
     def channel_lost(self, node: int, channel: str) -> None:
         """A connection to another node has ended that owed nothing."""
-        if not self.stopped:
+        if self.state is not STOPPED:
             self._set_clock()
             self._guard(None, self.broker.channel_lost, node, channel)
             self._settle()
@@ -436,7 +473,7 @@ class Node:
     # -- timers --------------------------------------------------------------------------------------------------
 
     def _arm_timer(self, due_ms: int) -> None:
-        if not self.accepting or self.paused:
+        if self.state is not SERVING:
             return
         if self._timer is not None:
             self._timer.cancel()

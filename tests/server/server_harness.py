@@ -75,7 +75,7 @@ def running_node(
         asyncio.run_coroutine_threadsafe(node.serve(broker), loop).result(10)
         running = RunningNode(node, broker, loop)
         yield running
-        if node.accepting:
+        if node.accepts_connections:
             running.stop()
     finally:
         loop.call_soon_threadsafe(loop.stop)

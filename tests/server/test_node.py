@@ -19,7 +19,7 @@ from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataResponse
 from kwire.server.connection import READ_AHEAD
 from kwire.server.errors import NodeError
-from kwire.server.node import Node
+from kwire.server.node import PAUSED, SERVING, STARTING, STOPPED, STOPPING, Node
 
 API_VERSIONS, METADATA, PRODUCE = 18, 3, 0
 
@@ -387,3 +387,36 @@ def test_a_stop_closes_connections_and_the_broker() -> None:
         assert running.broker.closed_cleanly
         with pytest.raises(ConnectionRefusedError):
             Client(running.port)
+
+
+# ---- life cycle
+
+
+def test_a_node_is_paused_and_resumed_only_while_it_serves() -> None:
+    with running_node() as running:
+        node = running.node
+        assert node.state is SERVING
+        running.call(node.resume)
+        assert node.state is SERVING
+        for _ in range(2):
+            running.call(node.pause)
+            assert node.state is PAUSED and node.accepts_connections
+        running.call(node.resume)
+        with Client(running.port) as client:
+            assert api_versions(client).error_code == 0
+        running.stop()
+        assert node.state is STOPPED and not node.accepts_connections
+        running.call(node.pause)
+        running.call(node.resume)
+        running.call(node.kill)
+        assert node.state is STOPPED
+
+
+def test_a_node_that_is_killed_does_not_come_back() -> None:
+    with running_node() as running:
+        node = running.node
+        running.call(node.kill)
+        assert node.state is STOPPED
+        for state in (STARTING, SERVING, PAUSED, STOPPING):
+            with pytest.raises(AssertionError, match=f"stopped -> {state.value}"):
+                node._move(state)
