@@ -184,6 +184,16 @@ class KafkaError(Exception):
         self.message = message
 
 
+class InvalidRecordsError(KafkaError):
+    """Some records break a rule: `record_errors` are (index in the batch, why), for Produce v8 and later."""
+
+    __slots__ = ("record_errors",)
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
+
+
 class MalformedMessage(Exception):
     """The bytes are not what they claim to be: the connection that sent them is closed.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kwire.protocol.compression import DECOMPRESSED_BYTES_MAX
-from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.errors import ErrorCode, InvalidRecordsError
 from kwire.protocol.records import (
     LOG_APPEND_TIME,
     NO_TIMESTAMP,
@@ -23,16 +23,6 @@ from kwire.protocol.varint import INT64_MAX, read_varint, read_varlong
 
 RECORD_ERRORS_MAX = 1000
 """Kafka reports every bad record; a batch can have millions."""
-
-
-class InvalidRecordsError(KafkaError):
-    """Some records break a rule: `record_errors` are (index in the batch, why), for Produce v8 and later."""
-
-    __slots__ = ("record_errors",)
-
-    def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
-        super().__init__(code, message)
-        self.record_errors = record_errors
 
 
 class RecordsSummary(NamedTuple):

@@ -177,6 +177,39 @@ def test_below_the_purity_line_nothing_does_io_waits_reads_a_clock_or_draws_a_nu
     assert not any(unused.values()), f"exceptions that are no longer needed: {unused}"
 
 
+# --- life cycles
+
+# Fields of messages: some APIs have them, others do not.
+FIELDS_ASKED_FOR = {
+    *("broker_epoch", "diverging_epoch", "error_code", "error_message", "timeout_ms", "topic_id"),
+}
+
+
+def missing_attributes(path: Path) -> Iterator[tuple[str, int]]:
+    """Where code asks whether there is an attribute that it names, and the line."""
+    for node in ast.walk(TREES[path]):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and (node.func.id, len(node.args)) in {("hasattr", 2), ("getattr", 3)}
+            and isinstance(node.args[1], ast.Constant)
+        ):
+            yield node.args[1].value, node.lineno
+
+
+def test_what_is_not_there_yet_is_a_state_or_none_below_the_purity_line() -> None:
+    """A life cycle is an Enum with a table of moves (replication/fetcher/state.py), never a missing attribute."""
+    found = [
+        (f"{path}:{line}", name)
+        for path in SOURCES
+        if is_below_the_line(path)
+        for name, line in missing_attributes(path)
+    ]
+    assert {name for _, name in found} >= {"error_code"}
+    wrong = [f"{where} {name}" for where, name in found if name not in FIELDS_ASKED_FOR]
+    assert not wrong, f"asked for by name: {wrong}"
+
+
 # --- settings
 
 SETTINGS_CLASS = re.compile(r"\w+(Settings|Config|Spec)$")

@@ -6,7 +6,7 @@ append that happened is the log's own LogAppendInfo.
 
 from __future__ import annotations
 
-from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.errors import ErrorCode, InvalidRecordsError, KafkaError
 from kwire.replication.log.log import LogAppendInfo
 
 
@@ -22,8 +22,9 @@ class RefusedAppend(LogAppendInfo):
         super().__init__(-1, -1, -1, log_start_offset, False, 0)
         self.error = error.code
         self.error_message = error.message
-        # Only what Log's validation raises knows which records were bad.
-        self.record_errors: list[tuple[int, str]] = getattr(error, "record_errors", None) or []
+        self.record_errors: list[tuple[int, str]] = (
+            error.record_errors if isinstance(error, InvalidRecordsError) else []
+        )
 
 
 class DeleteRecordsResult:
