@@ -14,10 +14,9 @@ from kwire import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import NoReturn
 
-    from kwire.control.http import Handler, HttpError
+    from kwire.control.routes import Handler
     from kwire.launch.supervisor import Supervisor
 
 _LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -188,10 +187,11 @@ def up(**options: object) -> None:
     from kwire.launch.settings import UpSettings
     from kwire.launch.up import run_up
 
-    def make_control(supervisor: Supervisor) -> tuple[Handler, Callable[[Exception], HttpError]]:
-        from kwire.control.cluster_api import control_of
+    def make_control(supervisor: Supervisor) -> Handler:
+        from kwire.aio import Cluster
+        from kwire.control.routes import cluster_handler
 
-        return control_of(supervisor, recent_requests=settings.recent_requests)
+        return cluster_handler(Cluster.of(supervisor, recent_requests=settings.recent_requests))
 
     settings = UpSettings(make_control=make_control, **options)  # type: ignore[arg-type]  # the options above
     status = run_up(settings)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire import errors
-from kwire.control.client import ControlError, call
+from kwire.control.client import call
+from kwire.control.errors import ControlError
 
 if TYPE_CHECKING:
     from typing import Any

@@ -1,7 +1,7 @@
 """A cluster that was started here, as threads or processes: started, stopped, and asked where only its inside knows.
 
-Questions go to the nodes themselves (`kwire.control.inside`), not over the network, so that a test sees what a broker
-that is cut off has.
+Questions go to the nodes themselves (`kwire.control.node_api`), not over the network, so that a test sees what a broker
+has that is cut off.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kwire.backends.requests import RequestHistory
 from kwire.backends.views import Partition, Replica, require_answering
 from kwire.client.admin import REQUEST_SECONDS
 from kwire.client.streams import Client
+from kwire.control.route import partition_path
 from kwire.server.errors import NodeError
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class Launched:
         self.requests = RequestHistory(
             recent_requests if launcher is None else launcher.recent_requests,
             brokers=lambda: self.handles,
-            ask=lambda broker_id: self.ask(broker_id, "requests"),
-            forget=lambda broker_id: self.ask(broker_id, "requests", True),
+            ask=self._requests_of,
+            forget=lambda broker_id: self.ask(broker_id, "DELETE", "/v1/requests"),
         )
         self._supervisor: Supervisor | None = None
         self._failures: list[str] = []
@@ -165,7 +166,8 @@ class Launched:
     async def _keep_failures(self, handle: Handle) -> None:
         if handle.answers:
             with suppress(NodeError):
-                self._failures += await handle.ask("failures")
+                found = await handle.ask("GET", "/v1/failures")
+                self._failures += found["failures"]
 
     async def failures(self) -> list[str]:
         """Tracebacks, so far."""
@@ -174,7 +176,7 @@ class Launched:
             supervisor = self._supervisor
             for handle in (*supervisor.brokers.values(), *supervisor.controllers.values()):
                 if handle.answers:
-                    found += await _ask(handle, "failures")
+                    found += (await _ask(handle, "GET", "/v1/failures"))["failures"]
         return found
 
     def _raise_failures(self) -> None:
@@ -193,17 +195,18 @@ class Launched:
 
     async def topics(self) -> dict[str, int]:
         """Every topic and how many partitions it has."""
-        found: dict[str, int] = await self._ask_controller("topics")
+        found: dict[str, int] = (await self._ask_controller("GET", "/v1/topics"))["topics"]
         return found
 
     async def partition(self, topic: str, index: int) -> Partition:
         """A partition as the controller and each of its replicas have it."""
-        state = await self._ask_controller("partition", topic, index)
+        path = partition_path(topic, index)
+        state = await self._ask_controller("GET", path)
         found: dict[int, Replica] = {}
         missing: dict[int, str] = {}
         for broker_id in state["replicas"]:
             try:
-                copy = await self.ask(broker_id, "replica", topic, index)
+                copy = await self.ask(broker_id, "GET", f"{path}/replica")
             except errors.KwireError as error:
                 missing[broker_id] = str(error)
                 continue
@@ -228,12 +231,14 @@ class Launched:
 
     async def appoint(self, topic: str, index: int, leader: int, unclean: bool) -> None:
         """An election whose winner is given."""
-        await self._ask_controller("appoint", topic, index, leader, unclean)
+        election = {"topic": topic, "partition": index, "leader": leader, "unclean": unclean}
+        await self._ask_controller("POST", "/v1/elections", election)
 
     async def is_led(self, now: Partition) -> bool:
         """Whether the leader itself knows that it is."""
         with suppress(errors.KwireError):
-            copy = await self.ask(now.leader, "replica", now.topic, now.partition)
+            path = partition_path(now.topic, now.partition)
+            copy = await self.ask(now.leader, "GET", f"{path}/replica")
             return bool(copy["leads"] and copy["leader_epoch"] >= now.leader_epoch)
         return False
 
@@ -248,27 +253,37 @@ class Launched:
         if self.requests.is_kept:
             await self.requests.forget()
         first = next(iter(handles.values()))
-        overridden = [name for _, name in await self._ask_controller("overridden")]
-        addresses = {name: (handles[int(name)] if name else first).address for name in overridden}
+        configured = (await self._ask_controller("GET", "/v1/brokers/configured"))["brokers"]
+        addresses = {name: (handles[int(name)] if name else first).address for name in configured}
         with translated():
             await self.admin.run(self.admin.reset_broker_configs(addresses))
 
     async def _all_are_known(self) -> bool:
         with suppress(errors.BrokerNotAvailableError):  # no controller is active yet
-            return bool(await self._ask_controller("brokers") == sorted(self.handles))
+            found = await self._ask_controller("GET", "/v1/brokers")
+            return bool(found["brokers"] == sorted(self.handles))
         return False
 
-    async def ask(self, broker_id: int, *question: object) -> Any:
-        """A question to a broker. BrokerNotAvailableError when it would not answer."""
+    async def _requests_of(self, broker_id: int) -> list[list[Any]]:
+        from kwire.recent import from_objects
+
+        return from_objects(await self.ask(broker_id, "GET", "/v1/requests"))
+
+    async def ask(
+        self, broker_id: int, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> Any:
+        """What a broker's control API answers. BrokerNotAvailableError when it would not answer."""
         self._require_own_loop()
         handle = self.handles.get(broker_id)
         if handle is None:  # a replica's, of a run with more brokers
             raise errors.BrokerNotAvailableError(f"broker {broker_id} is not started in this run")
         require_answering(handle)
-        return await _ask(handle, *question)
+        return await _ask(handle, method, path, body)
 
-    async def _ask_controller(self, *question: object) -> Any:
-        return await _ask(await self._active(), *question)
+    async def _ask_controller(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> Any:
+        return await _ask(await self._active(), method, path, body)
 
     async def _active(self) -> Handle:
         supervisor = self._running()
@@ -289,6 +304,6 @@ class Launched:
         return (await self._active()).node_id
 
 
-async def _ask(handle: Handle, *question: object) -> Any:
+async def _ask(handle: Handle, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
     with translated():
-        return await handle.ask(*question)
+        return await handle.ask(method, path, body)

@@ -1,6 +1,16 @@
-"""The control API: HTTP and `kwire ctl`, questions to a cluster and to a node, status for people.
+"""The control API of clusters and of nodes: one table of routes, HTTP, stdin lines, `kwire ctl`, status for people.
 
 `__all__` names the modules that other rooms may import.
 """
 
-__all__ = ["client", "cluster_api", "ctl", "http", "inside", "node_api", "socket", "status"]
+__all__ = [
+    "client",
+    "ctl",
+    "errors",
+    "lines",
+    "node_api",
+    "route",
+    "routes",
+    "socket",
+    "status",
+]

@@ -1,6 +1,4 @@
-"""Asks a control API (`kwire.control.cluster_api`, `kwire.control.node_api`); blocks.
-
-`kwire ctl` uses it, and clusters in containers."""
+"""A client of the control API over HTTP, for `kwire ctl` and clusters in containers; it blocks."""
 
 from __future__ import annotations
 
@@ -9,19 +7,12 @@ import json
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from kwire.control.errors import ControlError
+
 if TYPE_CHECKING:
     from typing import Any
 
 SECONDS = 60.0
-
-
-class ControlError(Exception):
-    """Refused, or nobody answers (`status` 0); one line. `kafka_error`: Kafka's name, where there is one."""
-
-    def __init__(self, message: str, status: int = 0, kafka_error: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.kafka_error = kafka_error
 
 
 def call(
@@ -34,7 +25,7 @@ def call(
     except ValueError:
         host, port = None, None
     if given.scheme != "http" or not host or not port:
-        raise ControlError(f"expected http://HOST:PORT of the control API, not {url}")
+        raise ControlError(0, f"expected http://HOST:PORT of the control API, not {url}")
     connection = http.client.HTTPConnection(host, port, timeout=seconds)
     try:
         connection.request(method, path, None if body is None else json.dumps(body))
@@ -42,14 +33,15 @@ def call(
         text = response.read()
     except (OSError, http.client.HTTPException) as error:
         reason = str(error) or type(error).__name__
-        raise ControlError(f"the control API at {host}:{port} does not answer: {reason}") from None
+        raise ControlError(
+            0, f"the control API at {host}:{port} does not answer: {reason}"
+        ) from None
     finally:
         connection.close()
     try:
         found = json.loads(text)
     except ValueError:
-        raise ControlError(f"{url} is no control API of kwire", response.status) from None
+        raise ControlError(response.status, f"{url} is no control API of kwire") from None
     if response.status != 200:
-        message = str(found.get("message", text))
-        raise ControlError(message, response.status, found.get("error"))
+        raise ControlError.from_json(response.status, found)
     return found

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from kwire.control.client import ControlError, call
+from kwire.control.client import call
+from kwire.control.errors import ControlError
 from kwire.server.errors import NodeError, SettingsError
 
 if TYPE_CHECKING:

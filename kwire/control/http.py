@@ -1,4 +1,4 @@
-"""HTTP/1.1 for JSON, for the control API (`cluster_api.py`, `node_api.py`): h11 over asyncio's streams.
+"""HTTP/1.1 for JSON, for the control API (`routes.py`): h11 over asyncio's streams.
 
 Answers to no class of Kafka's. It loads when the first byte of the first connection comes; until then the control API
 is a bound socket.
@@ -15,15 +15,16 @@ import json
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import h11
 
+from kwire.control.errors import ControlError
+
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from typing import Any
 
-    Handler = Callable[[str, list[str], dict[str, Any]], Awaitable[Any]]
+    from kwire.control.routes import Handler
 
 MAX_HEAD_BYTES = 16 << 10
 MAX_BODY_BYTES = 64 << 10
@@ -31,27 +32,13 @@ READ_SECONDS = 30.0
 _READ_BYTES = 16 << 10
 
 
-class HttpError(Exception):
-    """A request that is refused: the status, Kafka's name of the error or None, and one line."""
-
-    def __init__(self, status: int, message: str, kafka_error: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.kafka_error = kafka_error
-
-
 async def serve_connection(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    handler: Handler,
-    status_of: Callable[[Exception], HttpError],
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler
 ) -> None:
-    """Answers the requests of one connection until its end.
-
-    `handler(method, path items, body)` returns what goes out as JSON; `status_of` judges what it raises."""
+    """Answers the requests of one connection until its end."""
     connection = _Connection(reader, writer)
     try:
-        while await connection.answer_one(handler, status_of):
+        while await connection.answer_one(handler):
             pass
     except (OSError, TimeoutError):
         return
@@ -67,26 +54,20 @@ class _Connection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._is_head = False  # the request is a HEAD, whose answer has no body
 
-    async def answer_one(
-        self, handler: Handler, status_of: Callable[[Exception], HttpError]
-    ) -> bool:
+    async def answer_one(self, handler: Handler) -> bool:
         """Reads a request and answers it. False: it was the last one. OSError, TimeoutError: the connection's end."""
         try:
             asked = await asyncio.wait_for(self._read(), READ_SECONDS)
         except h11.RemoteProtocolError as error:
-            return await self._refuse(HttpError(error.error_status_hint, f"no HTTP: {error}"))
-        except HttpError as error:
+            return await self._refuse(ControlError(error.error_status_hint, f"no HTTP: {error}"))
+        except ControlError as error:
             return await self._refuse(error)
         if asked is None:
             return False
         try:
             return await self._write(200, await handler(*_understood(*asked)))
-        except HttpError as error:
+        except ControlError as error:
             return await self._refuse(error)
-        except ConnectionError:
-            raise
-        except Exception as failure:
-            return await self._refuse(status_of(failure))
 
     async def _read(self) -> tuple[h11.Request, bytes] | None:
         """The next request and its body; None at the connection's end."""
@@ -98,7 +79,7 @@ class _Connection:
         while isinstance(event := await self._next_event(), h11.Data):
             body += event.data
             if len(body) > MAX_BODY_BYTES:
-                raise HttpError(413, f"a body of more than {MAX_BODY_BYTES} bytes")
+                raise ControlError(413, f"a body of more than {MAX_BODY_BYTES} bytes")
         return request, bytes(body)
 
     async def _next_event(self) -> object:
@@ -110,17 +91,18 @@ class _Connection:
             http.receive_data(await self._reader.read(_READ_BYTES))
         return event
 
-    async def _refuse(self, error: HttpError) -> bool:
-        told = {"error": error.kafka_error, "message": str(error)}
-        return await self._write(error.status, told)
+    async def _refuse(self, error: ControlError) -> bool:
+        return await self._write(error.status, error.to_json(), error.allow)
 
-    async def _write(self, status: int, found: Any) -> bool:
+    async def _write(self, status: int, found: Any, allow: tuple[str, ...] = ()) -> bool:
         """True when the connection can have another request."""
         http = self._http
         if http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return False
         body = json.dumps(found, indent=1).encode() + b"\n"
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        if allow:
+            headers.append(("Allow", ", ".join(allow)))
         if http.their_state is not h11.DONE:
             headers.append(("Connection", "close"))  # what is left of the request is not read
         reason = HTTPStatus(status).phrase.encode()
@@ -138,12 +120,12 @@ class _Connection:
         return True
 
 
-def _understood(request: h11.Request, body: bytes) -> tuple[str, list[str], dict[str, Any]]:
-    """Method, items of the path, and the object in the body."""
+def _understood(request: h11.Request, body: bytes) -> tuple[str, str, dict[str, Any]]:
+    """Method, path, and the object in the body."""
     if any(name == b"origin" for name, _ in request.headers):
-        raise HttpError(403, "web pages cannot use the control API")
-    path = urlsplit(request.target.decode("latin-1")).path.strip("/")
-    return request.method.decode(), [unquote(item) for item in path.split("/")], _parsed(body)
+        raise ControlError(403, "web pages cannot use the control API")
+    path = urlsplit(request.target.decode("latin-1")).path
+    return request.method.decode(), path, _parsed(body)
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
@@ -152,19 +134,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
-        raise HttpError(400, "the body is no JSON") from None
+        raise ControlError(400, "the body is no JSON") from None
     if not isinstance(found, dict):
-        raise HttpError(400, "expected a JSON object as body")
+        raise ControlError(400, "expected a JSON object as body")
     return found
-
-
-def checked_body(body: dict[str, Any], *names: str, optional: tuple[str, ...] = ()) -> list[Any]:
-    """The values of these keys, in this order, then of the optional ones (None). HttpError: others, missing ones."""
-    unknown = sorted(body.keys() - {*names, *optional})
-    if unknown:
-        known = ", ".join((*names, *optional)) or "no keys"
-        raise HttpError(400, f"expected {known}, not {unknown[0]!r}")
-    missing = [name for name in names if name not in body]
-    if missing:
-        raise HttpError(400, f"{missing[0]}: missing")
-    return [body.get(name) for name in (*names, *optional)]

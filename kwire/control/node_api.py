@@ -1,27 +1,34 @@
-"""The control API of one container (KWIRE_CONTROL_PORT): what can be asked of the nodes in it, and of their network.
+"""The control API of the nodes in one process: of a container over HTTP, of a supervised node over its stdin.
 
-Paths as those of `cluster_api.py`, for the part of the cluster in this container; `kwire.backends.containers` uses
-it. A container that starts again has the cuts and delays that it had: they are kept in a file of the container.
+Functions of the routes (`routes.py`), each answered at once, in a step of its own, with a JSON object: about all nodes
+in here (they take a NodeControl), about the broker, or about the controller (they take its core). A cluster under its
+supervisor asks its nodes the same way in process and over stdin (`kwire.launch.handles`), so that a test sees what a
+broker has that is cut off; `kwire.backends.containers` asks over HTTP (KWIRE_CONTROL_PORT).
 """
 
 from __future__ import annotations
 
-import json
-from contextlib import contextmanager, suppress
+import traceback
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
-from kwire.control.socket import ControlSocket
+from kwire.control.errors import ControlError
+from kwire.control.status import snapshot_of_broker, snapshot_of_controller
+from kwire.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any, Protocol
 
     from kwire.broker import Broker
-    from kwire.control.http import Handler, HttpError
+    from kwire.controller_node import ControllerNode
     from kwire.server.link_rules import LinkRule
     from kwire.server.node import Node
 
-    class Answering(Protocol):
+    Ids = int | list[int]
+
+    class ControlledNode(Protocol):
         """A NodeRunner, or as much of one."""
 
         @property
@@ -33,181 +40,306 @@ if TYPE_CHECKING:
         @property
         def advertised(self) -> str: ...
 
-        def answer(self, question: str) -> str: ...
+        @property
+        def node(self) -> Node: ...
+
+        @property
+        def core(self) -> Broker | ControllerNode: ...
 
         def set_link_rules(self, rules: list[LinkRule]) -> None: ...
 
 
 NETWORK_FILE = "/tmp/kwire-network"
+"""Where a container keeps its rules: when it starts again it has the cuts and delays that it had."""
+_FAILURE_CHARACTERS = 6000
+_FAILURES_TOLD = 5
+_ABSENT = "it is not started in this run"
 
 
-class BrokerAlone:
-    """A broker without others."""
+class StandaloneBroker:
+    """A broker with the controller in it, as a ControlledNode."""
 
     is_controller = False
 
-    def __init__(self, node: Node, broker: Broker) -> None:
-        self._node, self._broker = node, broker
-        self.node_id = broker.services.node_id
+    def __init__(self, node: Node, core: Broker) -> None:
+        self.node, self.core = node, core
+        self.node_id = core.services.node_id
 
     @property
     def advertised(self) -> str:
         """Where clients are told to reach it."""
-        return self._node.bootstrap_servers
-
-    def answer(self, question: str) -> str:
-        """As NodeRunner.answer."""
-        from kwire.control import inside
-
-        return inside.answer(self._node, self._broker, question)
+        return self.node.bootstrap_servers
 
     def set_link_rules(self, rules: list[LinkRule]) -> None:
-        """As NodeRunner.set_link_rules; there is nobody to be cut off from."""
+        """There are no links."""
 
 
-async def opened(
-    port: int, nodes: Callable[[], Sequence[Answering]], network: list[LinkRule] | None
-) -> ControlSocket:
-    """The API, on all addresses of the container. NodeError for a port that is taken.
+class NodeControl:
+    """The nodes of this process, and the rules for what they send to others."""
 
-    `nodes()`: what is loaded. `network`: the rules that hold, kept up to date; None where there are no others."""
+    def __init__(
+        self,
+        nodes: Callable[[], Sequence[ControlledNode]],
+        rules: list[LinkRule] | None,
+        rules_file: str | None = None,
+    ) -> None:
+        """`nodes()`: those that are loaded. `rules`: those that hold, kept up to date in the list and in `rules_file`;
+        None where there are no other nodes."""
+        self.nodes = nodes
+        self.rules = rules
+        self._rules_file = rules_file
 
-    def made() -> tuple[Handler, Callable[[Exception], HttpError]]:
-        return NodeControl(nodes, network).handle, _judged
+    def perform(self, is_controller: bool, action: Callable[[Any], Any]) -> Any:
+        """`action(core)` as a step of the broker, or of the controller. ControlError where there is none."""
+        for node in self.nodes():
+            if node.is_controller == is_controller:
+                return _step(node, action)
+        what, name = "broker", ErrorCode.BROKER_NOT_AVAILABLE.name
+        if is_controller:
+            what, name = "controller", ErrorCode.NOT_CONTROLLER.name
+        raise ControlError(503, f"no {what} runs in this process", name)
 
-    socket = ControlSocket(made)
-    await socket.open("0.0.0.0", port)
-    return socket
+    def known_rules(self) -> list[LinkRule]:
+        """The rules that hold. ControlError where there are no other nodes."""
+        if self.rules is None:
+            raise ControlError(409, "the broker of this container has no others")
+        return self.rules
+
+    def set_rules(self, rules: list[LinkRule]) -> None:
+        """Replace all rules, and keep them. ControlError."""
+        self.known_rules()[:] = rules
+        for node in self.nodes():
+            node.set_link_rules(rules)
+        if self._rules_file is not None:
+            import json
+
+            with suppress(OSError), open(self._rules_file, "w") as file:
+                json.dump([rule.to_json() for rule in rules], file)
 
 
-def kept_network() -> list[LinkRule]:
+def kept_rules() -> list[LinkRule]:
     """The rules that held when the container ended."""
     with suppress(OSError, ValueError), open(NETWORK_FILE) as file:
+        import json
+
         from kwire.server.link_rules import rules_from_json
 
         return rules_from_json(json.load(file))
     return []
 
 
-def _judged(error: Exception) -> HttpError:
-    from kwire.control.http import HttpError
-
-    return HttpError(500, f"internal error; please report it: {type(error).__name__}: {error}")
-
-
-class NodeControl:
-    """The API of what runs in this container."""
-
-    def __init__(
-        self, nodes: Callable[[], Sequence[Answering]], network: list[LinkRule] | None
-    ) -> None:
-        self._nodes = nodes
-        self._network = network
-
-    async def handle(self, method: str, path: list[str], body: dict[str, Any]) -> Any:
-        """The answer to a request. HttpError."""
-        from kwire.control.http import HttpError, checked_body
-        from kwire.recent import as_objects
-
-        match method, path:
-            case "GET", ["healthz"]:
-                return {"status": "ok"}
-            case "GET", ["v1", "cluster"]:
-                return self._described()
-            case "GET" | "DELETE", ["v1", "requests"]:
-                forget = method == "DELETE"
-                kept = {
-                    node.node_id: _asked(node, "requests", forget)
-                    for node in self._nodes()
-                    if not node.is_controller
-                }
-                return {} if forget else as_objects(kept)
-            case "POST" | "DELETE" | "PUT", ["v1", "network", *_] if self._network is None:
-                raise HttpError(409, "the broker of this container has no others")
-            case "PUT", ["v1", "network"]:
-                from kwire.server.link_rules import rules_from_json
-
-                rules, texts = checked_body(body, optional=("rules", "commands"))
-                with _bad_request():
-                    self._replace(rules_from_json(texts if rules is None else rules))
-                return {}
-            case "POST", ["v1", "network", "cuts"]:
-                self._add(checked_body(body, "a", "b"), None)
-                return {}
-            case "POST", ["v1", "network", "delays"]:
-                *pair, milliseconds = checked_body(body, "a", "b", "milliseconds")
-                from kwire.server.link_rules import checked_delay_ms
-
-                with _bad_request():
-                    self._add(pair, checked_delay_ms(milliseconds))
-                return {}
-            case "DELETE", ["v1", "network", "cuts" | "delays"]:
-                a, b = checked_body(body, optional=("a", "b"))
-                with _bad_request():
-                    others = None if a is None or b is None else self._others(a, b)
-                stay = [r for r in self._network or [] if others and r.to not in others]
-                self._replace(stay)
-                return {}
-        raise HttpError(404, f"there is no {method} /{'/'.join(path)} in a container")
-
-    def _described(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"brokers": [], "controllers": []}
-        for node in self._nodes():
-            state = {
-                "id": node.node_id,
-                "address": node.advertised,
-                "running": True,
-                "paused": False,
-            }
-            if node.is_controller:
-                state["active"], state["epoch"] = _asked(node, "reign")
-            found["controllers" if node.is_controller else "brokers"].append(state)
-        return found
-
-    def _others(self, a: object, b: object) -> set[int]:
-        """Of two sets of nodes, those to be cut off from the nodes in here. ValueError for what are no ids."""
-        first, second = _ids(a), _ids(b)
-        here = {node.node_id for node in self._nodes()}
-        return (second if here & first else set()) | (first if here & second else set())
-
-    def _add(self, pair: list[object], delay_ms: int | None) -> None:
-        from kwire.server.link_rules import LinkRule
-
-        with _bad_request():
-            rules = {rule.to: rule for rule in self._network or []}
-            rules |= {to: LinkRule(to, delay_ms) for to in sorted(self._others(*pair))}
-        self._replace(list(rules.values()))
-
-    def _replace(self, rules: list[LinkRule]) -> None:
-        """Lets these rules hold for what is sent from here to other nodes, and no others."""
-        assert self._network is not None
-        self._network[:] = rules
-        for node in self._nodes():
-            node.set_link_rules(rules)
-        with suppress(OSError), open(NETWORK_FILE, "w") as file:
-            json.dump([rule.to_json() for rule in rules], file)
+def _step(node: ControlledNode, action: Callable[[Any], Any]) -> Any:
+    """`action(core)`, as a step of its own."""
+    return node.node.perform(lambda: action(node.core))
 
 
-@contextmanager
-def _bad_request() -> Iterator[None]:
-    from kwire.control.http import HttpError
+# --- of all nodes
+
+
+def health(_: NodeControl) -> dict[str, Any]:
+    return {"status": "ok"}
+
+
+def describe(control: NodeControl) -> dict[str, Any]:
+    """The nodes; of a controller whether it is active, as far as it knows, and its epoch."""
+    found: dict[str, Any] = {"brokers": [], "controllers": []}
+    for node in control.nodes():
+        state = {"id": node.node_id, "address": node.advertised, "running": True, "paused": False}
+        if node.is_controller:
+            controller = node.core.controller  # type: ignore[union-attr]  # a ControllerNode
+            state |= {"active": controller.active, "epoch": controller.epoch}
+        found["controllers" if node.is_controller else "brokers"].append(state)
+    return found
+
+
+def status(control: NodeControl) -> dict[str, Any]:
+    """How each node is (`status.py`)."""
+    found = []
+    for node in control.nodes():
+        snapshot = snapshot_of_controller if node.is_controller else snapshot_of_broker
+        found.append({"id": node.node_id, "status": _step(node, snapshot)})
+    return {"nodes": found}
+
+
+def failures(control: NodeControl) -> dict[str, Any]:
+    """The tracebacks of what the nodes' cores raised and must not raise."""
+    return {
+        "failures": [
+            "".join(traceback.format_exception(error))[-_FAILURE_CHARACTERS:]
+            for node in control.nodes()
+            for error in node.core.failed[:_FAILURES_TOLD]
+        ]
+    }
+
+
+def requests(control: NodeControl) -> dict[str, Any]:
+    """The last requests of clients (`RecentRequests.listed`); none where they are not kept."""
+    from kwire.recent import as_objects
+
+    def listed(broker: Broker) -> list[list[Any]]:
+        sessions = broker.sessions
+        if sessions.recent is None:
+            return []
+        return sessions.recent.listed(sessions.by_connection.values())
+
+    brokers = [node for node in control.nodes() if not node.is_controller]
+    return as_objects({node.node_id: _step(node, listed) for node in brokers})
+
+
+def forget_requests(control: NodeControl) -> dict[str, Any]:
+    for node in control.nodes():
+        if not node.is_controller:
+            recent = node.core.sessions.recent
+            if recent is not None:
+                recent.forget()
+    return {}
+
+
+# --- the network between these nodes and others
+
+
+def set_network(control: NodeControl, rules: list[Any] | None, texts: list[Any] | None) -> Any:
+    """Replace all rules for what is sent from here, given as objects or texts (`LinkRule`)."""
+    from kwire.server.link_rules import rules_from_json
+
+    control.known_rules()
+    if rules is texts is None:
+        raise ControlError(400, "rules: missing")
+    try:
+        wanted = rules_from_json(texts if rules is None else rules)
+    except ValueError as error:
+        raise ControlError(400, str(error)) from None
+    control.set_rules(wanted)
+    return {}
+
+
+def cut(control: NodeControl, a: Ids, b: Ids) -> dict[str, Any]:
+    return _add_rules(control, a, b, None)
+
+
+def delay(control: NodeControl, a: Ids, b: Ids, milliseconds: float) -> dict[str, Any]:
+    from kwire.server.link_rules import checked_delay_ms
 
     try:
-        yield
+        return _add_rules(control, a, b, checked_delay_ms(milliseconds))
     except ValueError as error:
-        raise HttpError(400, str(error)) from None
+        raise ControlError(400, str(error)) from None
 
 
-def _asked(node: Answering, *question: object) -> Any:
-    from kwire.control.http import HttpError
+def heal(control: NodeControl, a: Ids | None, b: Ids | None) -> dict[str, Any]:
+    """Remove the rules between `a` and `b`; all, if one of them is missing."""
+    rules = control.known_rules()
+    if a is None or b is None:
+        control.set_rules([])
+    else:
+        others = _others(control, a, b)
+        control.set_rules([rule for rule in rules if rule.to not in others])
+    return {}
 
-    answer = json.loads(node.answer(json.dumps(question)))
-    if "error" in answer:
-        raise HttpError(500, answer["message"], answer["error"])
-    return answer["ok"]
+
+def _add_rules(control: NodeControl, a: Ids, b: Ids, delay_ms: int | None) -> dict[str, Any]:
+    from kwire.server.link_rules import LinkRule
+
+    rules = {rule.to: rule for rule in control.known_rules()}
+    rules |= {to: LinkRule(to, delay_ms) for to in sorted(_others(control, a, b))}
+    control.set_rules(list(rules.values()))
+    return {}
 
 
-def _ids(given: object) -> set[int]:
-    from kwire.server.link_rules import checked_node_id
+def _others(control: NodeControl, a: Ids, b: Ids) -> set[int]:
+    """Of two sets of nodes, those on the other side of the nodes in here."""
+    first, second = _as_set(a), _as_set(b)
+    here = {node.node_id for node in control.nodes()}
+    return (second if here & first else set()) | (first if here & second else set())
 
-    return set(map(checked_node_id, given if isinstance(given, list) else [given]))
+
+def _as_set(ids: Ids) -> set[int]:
+    return set(ids if isinstance(ids, list) else [ids])
+
+
+# --- of a broker
+
+
+def replica(broker: Broker, topic: str, index: int) -> dict[str, Any]:
+    """One replica as the broker that hosts it has it."""
+    partition = broker.services.replica_manager.partition(topic, index)
+    log = partition.log
+    return {
+        "leads": partition.is_leader,
+        "leader_epoch": partition.leader_epoch,
+        "high_watermark": log.high_watermark,
+        "log_start_offset": log.log_start_offset,
+        "log_end_offset": log.log_end_offset,
+        "epochs": [list(entry) for entry in log.leader_epochs.entries],
+    }
+
+
+def fail(broker: Broker, text: str) -> dict[str, Any]:
+    """Meet an internal error, so that tests of what then happens need not look for a real one."""
+    try:
+        raise RuntimeError(text)
+    except RuntimeError as error:
+        broker.step_failed(None, error)
+    return {}
+
+
+# --- of a controller
+
+
+def topics(core: ControllerNode) -> dict[str, Any]:
+    """Every topic and how many partitions it has."""
+    state = core.controller.state
+    return {"topics": {name: len(topic.partitions) for name, topic in state.topics.items()}}
+
+
+def partition(core: ControllerNode, name: str, index: int) -> dict[str, Any]:
+    """A partition as the controller has it."""
+    topic = core.controller.state.topics.get(name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}"
+        )
+    found = topic.partitions[index]
+    return {
+        "leader": found.leader,
+        "leader_epoch": found.leader_epoch,
+        "partition_epoch": found.partition_epoch,
+        "isr": list(found.isr),
+        "replicas": list(found.replicas),
+    }
+
+
+def elect(
+    core: ControllerNode, name: str, index: int, leader: int | None, unclean: bool | None
+) -> dict[str, Any]:
+    """Hold an election whose winner is given; the partition then."""
+    if leader is None:
+        raise ControlError(400, "leader: missing")
+    controller = core.controller
+    controller.step(lambda: controller.partitions.appoint(name, index, leader, bool(unclean)))
+    return partition(core, name, index)
+
+
+def configured_brokers(core: ControllerNode) -> dict[str, Any]:
+    """The names of brokers that have dynamic configurations; "" stands for all brokers."""
+    from kwire.replication.core.metadata import BROKER_RESOURCE
+
+    configs = core.controller.state.configs
+    return {
+        "brokers": [name for (kind, name), v in configs.items() if kind == BROKER_RESOURCE and v]
+    }
+
+
+def live_brokers(core: ControllerNode) -> dict[str, Any]:
+    """The ids of the brokers that the controller counts among the living."""
+    return {"brokers": sorted(core.controller.brokers)}
+
+
+def fence_brokers(core: ControllerNode, broker_ids: Ids) -> dict[str, Any]:
+    """Fence brokers that are not started in this run, without waiting for the leases of their last run."""
+    controller = core.controller
+    for broker_id in sorted(_as_set(broker_ids)):
+        broker = controller.brokers.get(broker_id)
+        if broker is not None and not broker.heard:
+            controller.step_alone(partial(controller.registry.fail, broker_id, _ABSENT))
+    return {}

@@ -1,6 +1,6 @@
 """The socket of the control API: bound with the cluster, and nothing more until somebody connects.
 
-`kwire.control.http` and what answers are loaded with the first connection, for most clusters are never asked.
+h11, json and the routes are loaded with the first connection, for most clusters are never asked.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kwire.control.http import Handler, HttpError
+    from kwire.control.node_api import NodeControl
+    from kwire.control.routes import Handler
 
-    MakeHandler = Callable[[], tuple[Handler, Callable[[Exception], HttpError]]]
+    MakeHandler = Callable[[], Handler]
 
 _BUFFER_BYTES = (
     16 << 10
@@ -27,9 +28,9 @@ class ControlSocket:
     """`await open()`, … `await close()`."""
 
     def __init__(self, make_handler: MakeHandler) -> None:
-        """`make_handler()`: who answers requests and who judges errors, called with the first connection."""
+        """`make_handler()`: what answers requests, called with the first connection."""
         self._make_handler = make_handler
-        self._handler: tuple[Handler, Callable[[Exception], HttpError]] | None = None
+        self._handler: Handler | None = None
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self.url = ""
@@ -53,7 +54,7 @@ class ControlSocket:
         try:
             if self._handler is None:
                 self._handler = self._make_handler()
-            await serve_connection(reader, writer, *self._handler)
+            await serve_connection(reader, writer, self._handler)
         except (
             asyncio.CancelledError
         ):  # by `close`: asyncio would take it for an error of the server's
@@ -71,3 +72,16 @@ class ControlSocket:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def serve_nodes(port: int, control: NodeControl) -> ControlSocket:
+    """The API of the nodes in this container, on all its addresses. NodeError for a port that is taken."""
+
+    def make_handler() -> Handler:
+        from kwire.control.routes import node_handler
+
+        return node_handler(control)
+
+    socket = ControlSocket(make_handler)
+    await socket.open("0.0.0.0", port)
+    return socket

@@ -1,7 +1,7 @@
 """What a person wants to see of running nodes: SIGUSR1 to `kwire up` writes it into the log, node by node.
 
 Answers to what Kafka shows by JMX of its ReplicaManager, Partition, ReplicaFetcherManager and KafkaController; counts
-have Kafka's names. `snapshot` runs in the node (the question "status" of `inside.py`), `lines` anywhere.
+have Kafka's names. `snapshot` runs in the node (GET /v1/status of `node_api.py`), `lines` anywhere.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def snapshot_of_broker(broker: Any) -> dict[str, Any]:
             "WaitingProduces": status.waiting_produces,
             "WaitingFetches": status.waiting_fetches,
         },
-        "partitions": [{**asdict(p), "topic_id": p.topic_id.hex()} for p in status.partitions],
+        "partitions": [
+            {**_as_json(asdict(each)), "topic_id": each.topic_id.hex()}
+            for each in status.partitions
+        ],
         "fetchers": [],
         "truncations": [],
     }
@@ -82,6 +85,12 @@ def snapshot_of_controller(core: Any) -> dict[str, Any]:
         "role": role,
         "counts": controller.metrics(),
         "events": [str(each) for each in last],
+    }
+
+
+def _as_json(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
     }
 
 

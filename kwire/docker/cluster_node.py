@@ -18,7 +18,6 @@ import os
 import signal
 import sys
 
-from kwire.control import node_api as node_control
 from kwire.docker.environment import CONTROLLER_IDS_FROM
 from kwire.launch.node_runner import BROKER, CONTROLLER, NodeRunner, NodeSettings
 from kwire.launch.shape import check_node
@@ -133,10 +132,14 @@ async def _main(settings: ContainerSettings, announce: Callable[[], None]) -> No
     control = None
     network: list[LinkRule] = []
     if settings.control_port is not None:
-        network += node_control.kept_network()
-        control = await node_control.opened(
-            settings.control_port, lambda: [each for each in runners if each.loaded], network
+        from kwire.control.node_api import NETWORK_FILE, NodeControl, kept_rules
+        from kwire.control.socket import serve_nodes
+
+        network += kept_rules()
+        nodes = NodeControl(
+            lambda: [each for each in runners if each.loaded], network, NETWORK_FILE
         )
+        control = await serve_nodes(settings.control_port, nodes)
     loop.add_signal_handler(signal.SIGUSR1, _tell_status, runners)
     work = loop.create_task(_start(settings, runners, announce, network))
     stopping = loop.create_task(stop.wait())

@@ -169,11 +169,11 @@ def _control_opener(settings: ContainerSettings) -> OpenControl | None:
         return None
 
     async def open_control(node: Node, broker: Broker) -> ControlSocket:
-        from kwire.control import node_api as node_control
+        from kwire.control.node_api import NodeControl, StandaloneBroker
+        from kwire.control.socket import serve_nodes
 
-        return await node_control.opened(
-            port, lambda: [node_control.BrokerAlone(node, broker)], None
-        )
+        standalone = StandaloneBroker(node, broker)
+        return await serve_nodes(port, NodeControl(lambda: [standalone], None))
 
     return open_control
 

@@ -6,7 +6,6 @@ Answers to no class of Kafka's. A node keeps its ports and its directory from on
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from kwire.control.errors import ControlError
+    from kwire.protocol.errors import KafkaError
     from kwire.server.link_rules import LinkRule
 
 _log = logging.getLogger(__name__)
@@ -55,6 +56,15 @@ class NodeHandle:
     def log_dir(self) -> str:
         """The directory of its logs, of several with commas between."""
         return self.settings.data_dir
+
+    async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """The answer of the node's control API (`kwire.control.routes`). KafkaError for a request that is refused;
+        NodeError when the node does not run."""
+        raise NotImplementedError
+
+    async def set_link_rules(self, rules: list[LinkRule]) -> None:
+        """Replace all rules for what this node sends. NodeError when it does not run."""
+        await self.ask("PUT", "/v1/network", {"rules": [rule.to_json() for rule in rules]})
 
     def expect(self, rules: list[LinkRule]) -> None:
         """Rules for what this node sends that hold when it starts the next time."""
@@ -122,17 +132,16 @@ class ThreadHandle(NodeHandle):
             self.paused = False
             self.runner.node.resume()
 
-    async def set_link_rules(self, rules: list[LinkRule]) -> None:
-        """Replace all rules for what this node sends. NodeError when it does not run."""
+    async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         if self.runner is None:
             raise NodeError(f"node {self.node_id} does not run")
-        self.runner.set_link_rules(rules)
+        from kwire.control.errors import ControlError
+        from kwire.control.routes import ask_nodes
 
-    async def ask(self, *question: object) -> Any:
-        """What a question of `inside.py` is answered with. KafkaError for what is refused; NodeError."""
-        if self.runner is None:
-            raise NodeError(f"node {self.node_id} does not run")
-        return _answered(self.runner.answer(json.dumps(question)))
+        try:
+            return ask_nodes(self.runner.control, method, path, body or {})
+        except ControlError as error:
+            raise _kafka_error(error) from None
 
 
 class ProcessHandle(NodeHandle):
@@ -256,13 +265,15 @@ class ProcessHandle(NodeHandle):
         await process.wait()
         self._process = None
 
-    async def set_link_rules(self, rules: list[LinkRule]) -> None:
-        """Replace all rules for what this node sends. NodeError when it does not run."""
-        await self._ask("rules " + ", ".join(map(str, rules)))
+    async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        from kwire.control.errors import ControlError
+        from kwire.control.lines import answer_of, request_line
 
-    async def ask(self, *question: object) -> Any:
-        """What a question of `inside.py` is answered with. KafkaError for what is refused; NodeError."""
-        return _answered(await self._ask(json.dumps(question)))
+        answer = await self._ask(request_line(method, path, body))
+        try:
+            return answer_of(answer)
+        except ControlError as error:
+            raise _kafka_error(error) from None
 
     async def _ask(self, line: str) -> str:
         # Answers come in the order of the questions: who gives up waiting must not leave his to the next.
@@ -303,13 +314,11 @@ class ProcessHandle(NodeHandle):
 Handle = ThreadHandle | ProcessHandle
 
 
-def _answered(answer: str) -> Any:
-    found = json.loads(answer)
-    if "error" in found:
-        from kwire.protocol.errors import ErrorCode, KafkaError
+def _kafka_error(error: ControlError) -> KafkaError:
+    from kwire.protocol.errors import ErrorCode, KafkaError
 
-        raise KafkaError(ErrorCode[found["error"]], found["message"])
-    return found["ok"]
+    invalid = "INVALID_REQUEST" if error.status == 400 else "UNKNOWN_SERVER_ERROR"
+    return KafkaError(ErrorCode[error.kafka_error or invalid], str(error))
 
 
 def _arguments(node_id: int, settings: NodeSettings) -> list[str]:

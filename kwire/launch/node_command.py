@@ -3,7 +3,7 @@
 Prints "ready id=… roles=… listeners=… bootstrap=…" when it is. SIGTERM and SIGINT stop it with a controlled shutdown.
 Under a supervisor (`--supervised`) what goes wrong at the start is a line on stdout, "failed STATUS TEXT", for the
 supervisor to tell, and the end of stdin is a clean stop without controlled shutdown: the cluster stops as a whole, or
-its supervisor has died. Lines on stdin are for tests: `NodeRunner.answer` answers each by a line. SIGUSR1: how the
+its supervisor has died. Lines on stdin are requests of the control API (`kwire.control.lines`). SIGUSR1: how the
 node is, in its log (`status.py`).
 """
 
@@ -44,10 +44,13 @@ async def _run(settings: NodeSettings, supervised: bool) -> int:
     typed = bytearray()
 
     def on_input() -> None:
+        from kwire.control.lines import answer_line
+
         data = os.read(0, 4096)
         typed.extend(data)
         while (end := typed.find(b"\n")) >= 0:
-            sys.stdout.write(runner.answer(typed[:end].decode(errors="replace")) + "\n")
+            line = typed[:end].decode(errors="replace")
+            sys.stdout.write(answer_line(runner.control, line) + "\n")
             sys.stdout.flush()
             del typed[: end + 1]
         if not data:

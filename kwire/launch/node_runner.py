@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kwire.broker import Broker
+    from kwire.control.node_api import NodeControl
     from kwire.controller_node import ControllerNode
     from kwire.replication.log_dirs.directory import LogDirectory
     from kwire.server.file_log_store import FileLogStore
@@ -117,6 +118,7 @@ class NodeRunner:
         self._refusal: str | None = None
         self._waiting: asyncio.TimerHandle | None = None
         self._ended = False
+        self._control: NodeControl | None = None
 
     @property
     def node_id(self) -> int:
@@ -362,17 +364,15 @@ class NodeRunner:
             if self.on_halted is not None:
                 self.on_halted(why)
 
-    def answer(self, question: str) -> str:
-        """A question of `inside.py`, or the rules for what this node sends ("rules cut 2, delay 3 50")."""
-        if question.startswith("rules "):
-            from kwire.server.link_rules import LinkRule
+    @property
+    def control(self) -> NodeControl:
+        """The subject of the control API's requests to this node."""
+        if self._control is None:
+            from kwire.control.node_api import NodeControl
 
-            texts = question.removeprefix("rules ").split(",")
-            self.set_link_rules([LinkRule.parse(text) for text in texts if text.strip()])
-            return "done"
-        from kwire.control import inside
-
-        return inside.answer(self.node, self.core, question)
+            rules = list(self.settings.network)
+            self._control = NodeControl(lambda: [self] if self.loaded else [], rules)
+        return self._control
 
     def tell_status(self) -> None:
         """Writes into the log how the node is (SIGUSR1)."""

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from kwire.broker import Broker
-    from kwire.control.http import Handler, HttpError
+    from kwire.control.routes import Handler
     from kwire.control.socket import ControlSocket
     from kwire.launch.supervisor import Supervisor
     from kwire.server.node import Node
 
-    MakeControl = Callable[[Supervisor], tuple[Handler, Callable[[Exception], HttpError]]]
+    MakeControl = Callable[[Supervisor], Handler]
     OpenControl = Callable[[Node, Broker], Awaitable[ControlSocket]]
 
 

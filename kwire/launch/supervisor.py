@@ -172,7 +172,7 @@ class Supervisor:
                 await self._start_node(handle)
             active = await self.active_controller() if self._idle else None
             if active is not None:  # before the others register: they leave ISRs meanwhile
-                await active.ask("absent", self._idle)
+                await active.ask("POST", "/v1/brokers/fence", {"brokers": self._idle})
             addresses = [(node_id, *each.address) for node_id, each in self.controllers.items()]
             for handle in self.brokers.values():
                 handle.settings.controller, *handle.settings.more_controllers = addresses
@@ -248,8 +248,9 @@ class Supervisor:
                 continue
             try:
                 # Shielded: an answer that comes too late must not be taken for that to the next question.
-                asking = asyncio.shield(handle.ask("status"))
-                tell(handle.node_id, await asyncio.wait_for(asking, _STATUS_SECONDS))
+                asking = asyncio.shield(handle.ask("GET", "/v1/status"))
+                for node in (await asyncio.wait_for(asking, _STATUS_SECONDS))["nodes"]:
+                    tell(handle.node_id, node["status"])
             except (TimeoutError, NodeError):
                 event(_log, logging.INFO, "does not answer", node_id=handle.node_id)
 
@@ -260,9 +261,9 @@ class Supervisor:
             if not handle.running or handle.paused:
                 continue
             with suppress(NodeError):
-                active, epoch = await handle.ask("reign")
-                if active and (found is None or epoch > found[0]):
-                    found = epoch, handle
+                (state,) = (await handle.ask("GET", "/v1/cluster"))["controllers"]
+                if state["active"] and (found is None or state["epoch"] > found[0]):
+                    found = state["epoch"], handle
         return found[1] if found is not None else None
 
     async def wait_for_members(self, seconds: float = START_SECONDS) -> None:

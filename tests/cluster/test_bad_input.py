@@ -212,8 +212,14 @@ def test_calls(
 def test_a_question_that_a_process_cannot_answer_is_answered_all_the_same() -> None:
     async def ask(cluster: aio.Cluster) -> None:
         assert isinstance(cluster.inside, aio.Launched)
-        with pytest.raises(errors.RequestError, match=r"replica\(5,\): TypeError"):
-            await cluster.inside.ask(1, "replica", 5)
+        for method, path, said in (
+            ("PUT", "/v1/network", "rules: missing"),
+            ("GET", "/v1/topics/u/partitions/x/replica", "expected a number, not 'x'"),
+            ("GET", "/v1/topics", "no controller runs in this process"),
+            ("GET", "/v1/nothing", "there is no GET /v1/nothing"),
+        ):
+            with pytest.raises(errors.RequestError, match=said):
+                await cluster.inside.ask(1, method, path)
         assert await cluster.topics() == {"u": 1}
 
     async def main() -> None:

@@ -451,7 +451,7 @@ def test_directories_of_two_clusters_do_not_mix(tmp_path: Path) -> None:
 
 
 async def _let_fail(handle: Any) -> None:
-    await handle.ask("fail", "on purpose")
+    await handle.ask("POST", "/v1/failures", {"text": "on purpose"})
 
 
 # -- from outside ---------------------------------------------------------------------------------------------------

@@ -292,7 +292,7 @@ def test_an_internal_error_of_a_broker_fails_the_test_that_met_it(tmp_path: Path
     import pytest
 
     def fail(kwire):
-        kwire._run(kwire._inner.node(1).ask("fail", "on purpose"))
+        kwire._run(kwire._inner.node(1).ask("POST", "/v1/failures", {"text": "on purpose"}))
 
     def test_in_the_sessions(kwire):
         fail(kwire)

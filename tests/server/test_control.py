@@ -1,6 +1,5 @@
 """The HTTP control API: of a cluster under its supervisor, of `kwire up` with `kwire ctl`, and of a container."""
 
-import asyncio
 import http.client
 import json
 import os
@@ -9,17 +8,21 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cluster_harness import RunningCluster, running_cluster, until
 from server_harness import kwire_up
 
-from kwire.control import node_api as node_control
-from kwire.control.cluster_api import control_of
-from kwire.control.http import MAX_BODY_BYTES, HttpError
+from kwire.aio import Cluster
+from kwire.control import node_api
+from kwire.control.errors import ControlError
+from kwire.control.http import MAX_BODY_BYTES
+from kwire.control.node_api import NodeControl, kept_rules
+from kwire.control.routes import ask_cluster, ask_nodes, cluster_handler
 from kwire.control.socket import ControlSocket
 from kwire.server.link_rules import LinkRule
 
@@ -64,7 +67,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
 
 @pytest.fixture(scope="module")
 def api(cluster: RunningCluster) -> Iterator[Api]:
-    control = ControlSocket(lambda: control_of(cluster.supervisor, recent_requests=False))
+    control = ControlSocket(lambda: cluster_handler(Cluster.of(cluster.supervisor)))
     cluster.run(control.open("127.0.0.1", 0))
     yield Api(control.url)
     cluster.run(control.close())
@@ -127,9 +130,23 @@ def test_partitions_elections_and_cuts(api: Api, cluster: RunningCluster) -> Non
         ("POST", "/v1/controllers/9/kill", None, 404, "there is no controller 9"),
         ("POST", "/v1/brokers/x/kill", None, 400, "expected a number, not 'x'"),
         ("POST", "/v1/brokers/1/dance", None, 404, "there is no POST /v1/brokers/1/dance"),
+        ("POST", "/v1/brokers/%31/kil%6c/x", None, 404, "there is no POST /v1/brokers/1/kill/x"),
+        ("PUT", "/v1/reset", None, 405, "there is no PUT /v1/reset, but POST"),
+        (
+            "PATCH",
+            "/v1/network/cuts",
+            {},
+            405,
+            "there is no PATCH /v1/network/cuts, but DELETE, POST",
+        ),
+        ("GET", "/v1/brokers/x/kill", None, 405, "there is no GET /v1/brokers/x/kill, but POST"),
+        ("PUT", "/v1/network", {"rules": []}, 404, "there is no PUT /v1/network:"),
+        ("GET", "/v1/failures", None, 404, "there is no GET /v1/failures:"),
         ("POST", "/v1/brokers/1/kill", {"now": 1}, 400, "expected no keys, not 'now'"),
         ("POST", "/v1/brokers/1/kill", "[]", 400, "expected a JSON object"),
         ("POST", "/v1/brokers/1/kill", "[" * 60_000, 400, "the body is no JSON"),
+        ("POST", "/v1/elections", '{"topic": ', 400, "the body is no JSON"),
+        ("POST", "/v1/elections", b"\xff\xfe".decode("latin-1"), 400, "the body is no JSON"),
         ("GET", "/v1/topics/no/partitions/0", None, 404, "there is no partition no-0"),
         ("POST", "/v1/elections", {"topic": "t"}, 400, "partition: missing"),
         ("POST", "/v1/elections", {"topic": 1, "partition": 0}, 400, "topic: expected a text"),
@@ -139,6 +156,17 @@ def test_partitions_elections_and_cuts(api: Api, cluster: RunningCluster) -> Non
             {"topic": "t", "partition": 0, "unclean": 1},
             400,
             "unclean: expected true or false",
+        ),
+        ("POST", "/v1/elections", {"topic": "t", "partition": "0"}, 400, "expected a whole number"),
+        ("POST", "/v1/network/delays", {"a": 1, "b": 2}, 400, "milliseconds: missing"),
+        *(
+            ("POST", "/v1/network/delays", {"a": 1, "b": 2, "milliseconds": wrong}, 400, said)
+            for wrong, said in (
+                (-1, "milliseconds: expected a number from 0 to a day's, not -1"),
+                (86_400_000, "milliseconds: expected a number from 0 to a day's"),
+                ("5", "milliseconds: expected a number, not '5'"),
+                (True, "milliseconds: expected a number, not True"),
+            )
         ),
         ("POST", "/v1/network/cuts", {"a": 1, "b": 1}, 400, "two different sets of nodes"),
         ("POST", "/v1/network/cuts", {"a": 1, "b": 9}, 409, "there is no broker 9"),
@@ -185,7 +213,8 @@ def test_several_requests_on_one_connection_and_one_that_never_ends(api: Api) ->
 
 def test_head_chunks_and_expect_are_understood(api: Api) -> None:
     head, _, body = api.raw(b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n").partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 404 ") and body == b""
+    assert head.startswith(b"HTTP/1.1 405 ") and b"\r\nAllow: GET\r\n" in head + b"\r\n"
+    assert body == b""
     start = b"POST /v1/reset HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
     chunked = start + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
     assert api.raw(chunked).startswith(b"HTTP/1.1 200 OK\r\n")
@@ -249,10 +278,10 @@ def test_a_broker_is_started_in_the_moment_after_its_death(tmp_path: Path) -> No
         handle = cluster.supervisor.brokers[1]
 
         async def kill_and_start() -> Any:
-            control, _ = control_of(cluster.supervisor, recent_requests=False)
+            control = Cluster.of(cluster.supervisor)
             os.kill(handle.pid, signal.SIGKILL)
             time.sleep(0.05)  # the loop hears of nothing meanwhile
-            return await control("POST", ["v1", "brokers", "1", "start"], {})
+            return await ask_cluster(control, "POST", "/v1/brokers/1/start", {})
 
         before = handle.pid
         assert cluster.run(kill_and_start())["running"] is True
@@ -294,40 +323,56 @@ def test_ctl_says_what_is_wrong_in_a_line(arguments: list[str], status: int, sai
 
 
 class FakeNode:
+    """A node with as much of a core as the routes look at."""
+
     def __init__(self, node_id: int, is_controller: bool = False) -> None:
         self.node_id, self.is_controller = node_id, is_controller
         self.advertised = f"kafka-{node_id}:9092"
         self.told: list[list[str]] = []
+        self.node = self.recent = self
+        self.core: Any = SimpleNamespace(
+            controller=SimpleNamespace(active=True, epoch=4),
+            sessions=SimpleNamespace(recent=self, by_connection={}),
+        )
+        self.kept = [[5, "me", "Fetch v1", "ok"], [-1, "", "", "w"]]
+
+    def perform(self, action: Callable[[], Any]) -> Any:
+        return action()
+
+    def listed(self, _sessions: Any) -> list[Any]:
+        return self.kept
+
+    def forget(self) -> None:
+        self.kept = []
 
     def set_link_rules(self, rules: list[LinkRule]) -> None:
         self.told.append(list(map(str, rules)))
 
-    def answer(self, question: str) -> str:
-        name, *_ = json.loads(question)
-        found = {"reign": [True, 4], "requests": [[5, "me", "Fetch v1", "ok"], [-1, "", "", "w"]]}
-        return json.dumps({"ok": found[name]})
+
+def controlled(rules: list[LinkRule] | None, path: Path, *nodes: Any) -> NodeControl:
+    return NodeControl(lambda: nodes, rules, str(path))
 
 
 @pytest.fixture
 def network_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "network"
-    monkeypatch.setattr(node_control, "NETWORK_FILE", str(path))
+    monkeypatch.setattr(node_api, "NETWORK_FILE", str(path))
     return path
 
 
 def test_in_a_container_there_are_its_own_nodes_and_their_network(network_file: Path) -> None:
     nodes = [FakeNode(1), FakeNode(101000, is_controller=True)]
     network: list[LinkRule] = []
-    control = node_control.NodeControl(lambda: nodes, network)
+    control = controlled(network, network_file, *nodes)
 
     def ask(method: str, path: str, **body: Any) -> Any:
-        return asyncio.run(control.handle(method, path.split("/"), body))
+        return ask_nodes(control, method, path, body)
 
-    found = ask("GET", "v1/cluster")
+    found = ask("GET", "/v1/cluster")
     assert [each["id"] for each in found["brokers"]] == [1]
     (controller,) = found["controllers"]
     assert (controller["active"], controller["epoch"]) == (True, 4)
-    first, second = ask("GET", "v1/requests")["requests"]
+    first, second = ask("GET", "/v1/requests")["requests"]
     assert first == {
         "broker": 1,
         "milliseconds_ago": 5,
@@ -336,38 +381,50 @@ def test_in_a_container_there_are_its_own_nodes_and_their_network(network_file: 
         "outcome": "ok",
     }
     assert second["milliseconds_ago"] is None
-    assert ask("DELETE", "v1/requests") == {}
+    assert ask("DELETE", "/v1/requests") == {}
+    assert ask("GET", "/v1/requests") == {"requests": []}
 
-    ask("POST", "v1/network/cuts", a=[1, 4], b=[2, 3])
+    ask("POST", "/v1/network/cuts", a=[1, 4], b=[2, 3])
     assert nodes[0].told == nodes[1].told == [["cut 2", "cut 3"]]
-    assert network == node_control.kept_network() == [LinkRule(2), LinkRule(3)]
-    ask("POST", "v1/network/delays", a=2, b=1, milliseconds=50)
+    assert network == kept_rules() == [LinkRule(2), LinkRule(3)]
+    ask("POST", "/v1/network/delays", a=2, b=1, milliseconds=50)
     assert nodes[0].told[1:] == [["delay 2 50", "cut 3"]]
-    ask("PUT", "v1/network", commands=["cut 3", "cut 4"])
+    ask("PUT", "/v1/network", commands=["cut 3", "cut 4"])
     assert nodes[0].told[2:] == [["cut 3", "cut 4"]]
-    assert node_control.kept_network() == [LinkRule(3), LinkRule(4)]
-    ask("DELETE", "v1/network/cuts", a=1, b=4)
+    assert kept_rules() == [LinkRule(3), LinkRule(4)]
+    ask("DELETE", "/v1/network/cuts", a=1, b=4)
     assert network == [LinkRule(3)] and nodes[0].told[-1] == ["cut 3"]
-    ask("PUT", "v1/network", rules=[{"to": 3, "delay_ms": 7}])
+    ask("PUT", "/v1/network", rules=[{"to": 3, "delay_ms": 7}])
     assert network == [LinkRule(3, 7)]
-    ask("DELETE", "v1/network/cuts")
-    assert network == node_control.kept_network() == []
+    ask("DELETE", "/v1/network/cuts")
+    assert network == kept_rules() == []
     for path, body, status in (
-        ("v1/network/cuts", {"a": 1, "b": "x"}, 400),
-        ("v1/network/delays", {"a": 1, "b": 2, "milliseconds": -1}, 400),
-        ("v1/brokers/1/kill", {}, 404),
+        ("/v1/network/cuts", {"a": 1, "b": "x"}, 400),
+        ("/v1/network/delays", {"a": 1, "b": 2, "milliseconds": -1}, 400),
+        ("/v1/brokers/1/kill", {}, 404),
+        ("/v1/network", {}, 405),
+        ("/v1/reset", {}, 404),
     ):
-        with pytest.raises(HttpError) as refused:
+        with pytest.raises(ControlError) as refused:
             ask("POST", path, **body)
         assert refused.value.status == status
-    with pytest.raises(HttpError, match="not understood: 'rm 1'"):
-        ask("PUT", "v1/network", commands=["rm 1"])
+    with pytest.raises(ControlError, match="not understood: 'rm 1'"):
+        ask("PUT", "/v1/network", commands=["rm 1"])
 
 
 def test_a_broker_alone_has_no_network_and_a_torn_file_is_nothing(network_file: Path) -> None:
-    control = node_control.NodeControl(lambda: [FakeNode(1)], None)
-    with pytest.raises(HttpError, match="has no others"):
-        asyncio.run(control.handle("POST", ["v1", "network", "cuts"], {"a": 1, "b": 2}))
+    control = controlled(None, network_file, FakeNode(1))
+    for method, path, body in (
+        ("POST", "/v1/network/cuts", {"a": 1, "b": 2}),
+        ("DELETE", "/v1/network/delays", {}),
+        ("PUT", "/v1/network", {"rules": []}),
+    ):
+        with pytest.raises(ControlError, match="has no others") as refused:
+            ask_nodes(control, method, path, body)
+        assert refused.value.status == 409
+    with pytest.raises(ControlError, match="no controller runs in this process") as refused:
+        ask_nodes(control, "GET", "/v1/topics", {})
+    assert refused.value.status == 503
     for text in ('{"2": "cu', '{"2": "rm 3"}', '["cut 3', '["rm 3"]', "[]"):
         network_file.write_text(text)
-        assert node_control.kept_network() == []
+        assert kept_rules() == []

@@ -1,0 +1,154 @@
+"""How a route of the control API is written, and how a request finds its own. `routes.py` has the table.
+
+A path's items are texts, or in braces parameters: `{topic}`, `{id:int}`, `{verb:kill|start}` (one of these words). A
+body's fields are named with their kind, with a ? when they may be left out: `"unclean:bool?"`.
+"""
+
+from __future__ import annotations
+
+from kwire.control.errors import ControlError
+from kwire.server.link_rules import checked_node_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+_MAX_NUMBER_DIGITS = 1000
+
+
+class Route:
+    """A row of the table: a request, and the functions that answer it, with the values of path and body in order.
+
+    Of a cluster (`kwire up`): `cluster(aio.Cluster, …)`, a coroutine function. Of the nodes in a process: `nodes(
+    NodeControl, …)`, or as one step of the broker or the controller in there: `broker(Broker, …)`, `controller(
+    ControllerNode, …)`."""
+
+    __slots__ = ("_items", "broker", "cluster", "controller", "fields", "method", "nodes", "path")
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        *fields: str,
+        cluster: Callable[..., Any] | None = None,
+        nodes: Callable[..., Any] | None = None,
+        broker: Callable[..., Any] | None = None,
+        controller: Callable[..., Any] | None = None,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self._items = [_pattern(item) for item in path[1:].split("/")]
+        self.fields = [_field(text) for text in fields]
+        self.cluster = cluster
+        self.nodes = nodes
+        self.broker = broker
+        self.controller = controller
+
+    def matches(self, items: Sequence[str]) -> bool:
+        """Whether a path of these items is the route's. What must be a number is not looked at yet."""
+        if len(items) != len(self._items):
+            return False
+        for (name, kind), item in zip(self._items, items, strict=True):
+            if kind is None:
+                if item != name:
+                    return False
+            elif "|" in kind and item not in kind.split("|"):
+                return False
+        return True
+
+    def values(self, items: Sequence[str], body: dict[str, Any]) -> list[Any]:
+        """The values of path and body, checked; None for fields that were left out. ControlError (400)."""
+        found: list[Any] = [
+            _number(item) if kind == "int" else item
+            for (_, kind), item in zip(self._items, items, strict=True)
+            if kind is not None
+        ]
+        names = [name for name, _, _ in self.fields]
+        unknown = sorted(body.keys() - set(names))
+        if unknown:
+            raise ControlError(400, f"expected {', '.join(names) or 'no keys'}, not {unknown[0]!r}")
+        for name, kind, is_optional in self.fields:
+            value = body.get(name)
+            if name not in body and not is_optional:
+                raise ControlError(400, f"{name}: missing")
+            if not (value is None and is_optional):
+                expected, is_valid = _KINDS[kind]
+                if not is_valid(value):
+                    raise ControlError(400, f"{name}: expected {expected}, not {value!r}")
+            found.append(value)
+        return found
+
+
+def find_route(routes: Sequence[Route], method: str, path: str) -> tuple[Route, list[str]]:
+    """The route of a request, and its path's items. ControlError (404, 405)."""
+    items = path.strip("/").split("/")
+    if "%" in path:
+        from urllib.parse import unquote
+
+        items = [unquote(item) for item in items]
+    of_path = [route for route in routes if route.matches(items)]
+    for route in of_path:
+        if route.method == method:
+            return route, items
+    request = f"{method} /{'/'.join(items)}"
+    if of_path:
+        allow = tuple(sorted({route.method for route in of_path}))
+        raise ControlError(405, f"there is no {request}, but {', '.join(allow)}", allow=allow)
+    raise ControlError(404, f"there is no {request}: docs/control.md lists what there is")
+
+
+def partition_path(topic: str, index: int) -> str:
+    """The path of a partition: whatever the topic's name is, it is one item of it."""
+    if (
+        not topic.isascii()
+        or not topic.replace(".", "").replace("-", "").replace("_", "").isalnum()
+    ):
+        from urllib.parse import quote
+
+        topic = quote(topic, "", errors="replace")
+    return f"/v1/topics/{topic}/partitions/{index}"
+
+
+def _pattern(item: str) -> tuple[str, str | None]:
+    """Name and kind ("" for any text) of a parameter; the text and None otherwise."""
+    if not item.startswith("{"):
+        return item, None
+    name, _, kind = item[1:-1].partition(":")
+    return name, kind
+
+
+def _field(text: str) -> tuple[str, str, bool]:
+    """Name, kind, and whether it may be left out."""
+    name, _, kind = text.partition(":")
+    return name, kind.removesuffix("?"), kind.endswith("?")
+
+
+def _number(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_NUMBER_DIGITS):
+        raise ControlError(400, f"expected a number, not {text[:20]!r}")
+    return int(text)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_ids(value: Any) -> bool:
+    try:
+        for each in value if isinstance(value, list) else [value]:
+            checked_node_id(each)
+    except ValueError:
+        return False
+    return True
+
+
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "text": ("a text", lambda value: isinstance(value, str)),
+    "int": ("a whole number", _is_int),
+    "number": ("a number", lambda value: _is_int(value) or isinstance(value, float)),
+    "bool": ("true or false", lambda value: isinstance(value, bool)),
+    "ids": ("ids of nodes", _is_ids),
+    "list": ("a list", lambda value: isinstance(value, list)),
+}
