@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
+    from typing import Any
 
     from kwire.backends.requests import RequestHistory
     from kwire.backends.views import Partition
@@ -52,6 +53,9 @@ class NodeHandle(Protocol):
 
     def expect(self, rules: list[LinkRule]) -> None:
         """Rules for what this node sends that hold when it starts the next time."""
+
+    async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """What the control API of the node, which runs, answers (`kwire.control.routes`)."""
 
     async def set_link_rules(self, rules: list[LinkRule]) -> None:
         """Replace the rules for what this node, which runs, sends."""
