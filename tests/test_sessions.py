@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 
-from kwire.apis import BY_KEY, TABLE, served_ranges
+from kwire.apis import BY_KEY, TABLE, Api, controller_plane, served_ranges
 from kwire.apis.context import RequestContext, Services
 from kwire.apis.releases import known_releases, release_ranges
 from kwire.protocol import api
@@ -205,6 +206,14 @@ def test_the_table_is_in_order_and_its_handlers_are_there() -> None:
         first, last = api.request_class(entry.key).versions
         assert first <= entry.min_version <= entry.max_version <= last, entry
         assert api.ApiKey(entry.key).api_name == entry.name
+
+
+@pytest.mark.parametrize("entry", [*BY_KEY.values(), *controller_plane.TABLE], ids=lambda e: e.name)
+def test_a_handler_takes_context_and_request_and_returns_nothing(entry: Api) -> None:
+    """It answers by `ctx.reply`; mypy does not see handlers, which are found by name."""
+    signature = inspect.signature(entry.handler)
+    assert len(signature.parameters) == 2
+    assert signature.return_annotation == "None"
 
 
 @pytest.mark.parametrize("release", [None, *known_releases()])
