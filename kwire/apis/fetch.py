@@ -245,7 +245,7 @@ def _redirect(
     topic: str,
     data: FetchPartitionData,
 ) -> None:
-    """Says where to read instead: from an earlier offset (KIP-595), another replica (KIP-392), the leader (KIP-951)."""
+    """Say where to read instead: from an earlier offset (KIP-595), another replica (KIP-392), the leader (KIP-951)."""
     if data.diverging_epoch is not None:
         epoch, end_offset = data.diverging_epoch
         entry.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)

@@ -197,7 +197,7 @@ class Log(LocalLog):
     def _check_header(
         self, view: memoryview, fields: tuple[int, ...], origin: AppendOrigin
     ) -> None:
-        """Refuses a batch that its header and its checksum condemn (UnifiedLog.analyzeAndValidateRecords)."""
+        """Refuse a batch that its header and its checksum condemn (UnifiedLog.analyzeAndValidateRecords)."""
         base_offset = fields[BASE_OFFSET]
         if base_offset != 0 and origin is AppendOrigin.CLIENT:
             raise KafkaError(
@@ -217,11 +217,11 @@ class Log(LocalLog):
 
         A header that breaks no rule is believed where the topic asks for nothing of the records (validation.py).
         """
-        attributes, newest_ms = fields[ATTRIBUTES], self.clock.wall_ms
+        attributes, wall_ms = fields[ATTRIBUTES], self.clock.wall_ms
         if (
             self._validates_records
             or attributes & (LOG_APPEND_TIME_FLAG | CONTROL_FLAG)
-            or fields[MAX_TIMESTAMP] - newest_ms > self._config.message_timestamp_after_max_ms
+            or fields[MAX_TIMESTAMP] - wall_ms > self._config.message_timestamp_after_max_ms
         ):
             return True
         return origin is AppendOrigin.CLIENT and (  # brokers' own batches are as they must be
@@ -248,7 +248,7 @@ class Log(LocalLog):
         origin: AppendOrigin,
         append_time_ms: int,
     ) -> LogAppendInfo:
-        """Gives a batch that may be appended its offset and its epoch, and writes it; its bytes are not copied."""
+        """Give a batch that may be appended its offset and its epoch, and write it; its bytes are not copied."""
         size, base_offset = fields[LENGTH] + LOG_OVERHEAD, self.log_end_offset
         if size > self._config.segment_bytes:
             raise KafkaError(
@@ -307,7 +307,7 @@ class Log(LocalLog):
             self._write([part], header.size, header.base_offset, last_offset, header.max_timestamp)
 
     def _enter_epoch(self, epoch: int, base_offset: int) -> None:
-        """Before the first batch of an epoch: what must be durable before it is (KIP-101). OSError."""
+        """Make durable what must be so before the first batch of an epoch (KIP-101). OSError."""
         if self._topic_id_unflushed:
             self.flush_topic_id()
         if epoch >= 0:  # -1: a batch that was written before there were epochs

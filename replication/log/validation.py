@@ -94,47 +94,60 @@ def validate(
     INVALID_TIMESTAMP), UNSUPPORTED_COMPRESSION_TYPE, CORRUPT_MESSAGE when records cannot be decompressed.
     """
     header = parse_header(view)
-    from_client = origin is AppendOrigin.CLIENT
     source = header.compression
-    if from_client:
+    if origin is AppendOrigin.CLIENT:
         _validate_header(header, name)
     target = _target_codec(config, source, header)
-    append_time = config.message_timestamp_type == LOG_APPEND_TIME
-    corrected_timestamp: int | None = None
+    is_append_time = config.message_timestamp_type == LOG_APPEND_TIME
+    max_timestamp: int | None = None
     rewritten: bytearray | None = None
-    if from_client and (
-        config.compact
-        or target != source
-        or header.timestamp_type == LOG_APPEND_TIME
-        or (not append_time and _may_be_out_of_bounds(header, config, wall_ms))
-    ):
-        summary = validate_records(
-            view,
-            header,
-            now_ms=wall_ms,
-            timestamp_type=config.message_timestamp_type,
-            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
-            keys_required=config.compact,
-        )
-        corrected_timestamp = summary.max_timestamp
-        if not summary.consecutive and "none" not in (source, target):
+    if origin is AppendOrigin.CLIENT and _must_read_records(header, target, config, wall_ms):
+        max_timestamp, is_numbered = _check_records(view, header, config, wall_ms)
+        if not is_numbered and "none" not in (source, target):
             rewritten = _renumbered(view, header, target, config)
     if rewritten is None and target != source:
         level = _level(config, target)
         rewritten = bytearray(recompress(view, header, target, level=level))
-    if append_time:
-        rewritten = bytearray(view) if rewritten is None else rewritten
-        restamp(rewritten, 0, wall_ms, LOG_APPEND_TIME)
-    elif corrected_timestamp is not None and (
-        header.max_timestamp != corrected_timestamp or header.timestamp_type != CREATE_TIME
+    if is_append_time:
+        return _restamped(rewritten or view, wall_ms, LOG_APPEND_TIME), wall_ms
+    if max_timestamp is not None and (
+        header.max_timestamp != max_timestamp or header.timestamp_type != CREATE_TIME
     ):
-        rewritten = bytearray(view) if rewritten is None else rewritten
-        restamp(rewritten, 0, corrected_timestamp, CREATE_TIME)
-    return (
-        view if rewritten is None else memoryview(rewritten),
-        wall_ms if append_time else -1,
+        return _restamped(rewritten or view, max_timestamp, CREATE_TIME), -1
+    return memoryview(rewritten or view), -1
+
+
+def _must_read_records(header: BatchHeader, target: str, config: LogConfig, wall_ms: int) -> bool:
+    """Whether the header does not answer all that the topic asks; Kafka reads every record of every batch."""
+    if config.compact or target != header.compression or header.timestamp_type == LOG_APPEND_TIME:
+        return True
+    return config.message_timestamp_type != LOG_APPEND_TIME and (
+        header.max_timestamp - wall_ms > config.message_timestamp_after_max_ms
+        or config.message_timestamp_before_max_ms != _INT64_MAX
     )
+
+
+def _check_records(
+    view: memoryview, header: BatchHeader, config: LogConfig, wall_ms: int
+) -> tuple[int, bool]:
+    """(the largest timestamp, whether the records are numbered 0, 1, ...). KafkaError as `validate`."""
+    summary = validate_records(
+        view,
+        header,
+        now_ms=wall_ms,
+        timestamp_type=config.message_timestamp_type,
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        keys_required=config.compact,
+    )
+    return summary.max_timestamp, summary.consecutive
+
+
+def _restamped(batch: memoryview | bytearray, timestamp: int, timestamp_type: str) -> memoryview:
+    """The batch with another timestamp type or maximum; a client's own bytes are copied first."""
+    rewritten = batch if isinstance(batch, bytearray) else bytearray(batch)
+    restamp(rewritten, 0, timestamp, timestamp_type)
+    return memoryview(rewritten)
 
 
 def follower_batches(
@@ -172,13 +185,6 @@ def _validate_header(header: BatchHeader, name: str) -> None:
         validate_header(header)
     except KafkaError as error:
         raise KafkaError(error.code, f"{error.message} in topic partition {name}") from None
-
-
-def _may_be_out_of_bounds(header: BatchHeader, config: LogConfig, wall_ms: int) -> bool:
-    return (
-        header.max_timestamp - wall_ms > config.message_timestamp_after_max_ms
-        or config.message_timestamp_before_max_ms != _INT64_MAX
-    )
 
 
 def _target_codec(config: LogConfig, source: str, header: BatchHeader) -> str:

@@ -163,7 +163,7 @@ class DelayedFetch(DelayedOperation):
         )
 
     def _hurry(self) -> None:
-        """A follower must learn of the high watermark, once it is known whether records come along."""
+        """Let the follower learn of the high watermark soon, with the records that come along meanwhile."""
         if not self._hurried and self.purgatory is not None:
             self._hurried = True
             self.purgatory.expire_within(self, HIGH_WATERMARK_NEWS_MS)

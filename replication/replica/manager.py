@@ -451,7 +451,7 @@ class ReplicaManager:
     def _park_fetch(
         self, operation: DelayedFetch, keys: list[TopicPartition], max_wait_ms: int, moved: bool
     ) -> None:
-        """Lets a fetch wait. What its own follower state has moved, or what it has not been told, may end it here."""
+        """Let a fetch wait. What it has moved itself, or a high watermark it does not know yet, may end it here."""
         self.fetch_purgatory.watch(operation, keys, max_wait_ms)
         if moved or operation.is_behind:
             operation.try_complete()
