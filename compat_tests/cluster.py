@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from kwire.backends.loop_thread import acquire, release
-from kwire.client.connection import NEWEST, key_of
+from kwire.client.connection import NEWEST
 from kwire.client.streams import Client, ask
 from kwire.launch.supervisor import PROCESS, Handle, ProcessHandle, Supervisor
+from kwire.protocol.api import key_of
 from kwire.protocol.language.schema import Message
 from kwire.protocol.records import BatchHeader, iter_batches
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic

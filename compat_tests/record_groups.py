@@ -34,8 +34,7 @@ class SocketConnection:
         self._asked: list[tuple[int, int]] = []
 
     def send(self, version: int, request: Any) -> None:
-        name = type(request).__name__.removesuffix("Request").upper()
-        key = next(key for key in api.ApiKey if key.name.replace("_", "") == name)
+        key = api.key_of(request)
         self._asked.append((key, version))
         self._socket.sendall(
             b"".join(api.encode_request(key, version, 1, self._client_id, request))

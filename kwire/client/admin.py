@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from time import monotonic
 
-from kwire.client.connection import NoResponseError, check, key_of
+from kwire.client.connection import NoResponseError, check
+from kwire.protocol.api import key_of
 from kwire.protocol.errors import ErrorCode, KafkaError
 
 TYPE_CHECKING = False

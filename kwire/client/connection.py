@@ -53,15 +53,11 @@ NEWEST = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
 }
-"""The newest version of each API that is written here; an older one to a broker that does not serve
-it."""
-
-_keys: dict[str, ApiKey] = {}
+"""The newest version of each API that is written here; a broker may serve older ones only."""
 
 
 class NoResponseError(ConnectionError):
-    """A broker could not be reached, has not answered, or not with a response; the text says
-    which."""
+    """A broker was not reached, did not answer, or not with a response: the text says which."""
 
 
 class Connection:
@@ -79,7 +75,7 @@ class Connection:
         """The response to a request. `version`: this one; None: the newest that both sides have.
 
         NoResponseError; KafkaError (UNSUPPORTED_VERSION) when the two have none in common."""
-        key = key_of(request)
+        key = api.key_of(request)
         if version is None:
             if self.ranges is None:
                 yield from self._ask_ranges()
@@ -141,13 +137,6 @@ def parse_address(text: str) -> Address:
     if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
         raise ValueError(f"{text!r} is no HOST:PORT")
     return host.strip("[]"), int(port)
-
-
-def key_of(request: Message) -> ApiKey:
-    """The API of a request's class."""
-    if not _keys:
-        _keys.update({f"{key.api_name}Request": key for key in ApiKey})
-    return _keys[type(request).__name__]
 
 
 def check(code: int, message: str | None) -> None:

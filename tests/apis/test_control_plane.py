@@ -102,8 +102,7 @@ class Driven:
         return message
 
     def ask(self, request: Any, version: int) -> Any:
-        name = type(request).__name__.removesuffix("Request")
-        key = next(key for key in api.ApiKey if key.api_name == name)
+        key = api.key_of(request)
         parts = api.encode_request(key, version, 7, "test", request)
         return self.frame(b"".join(bytes(part) for part in parts)[4:])
 

@@ -79,7 +79,7 @@ class Rig:
     def ask(self, request: Any, version: int, connection: int | None = None) -> Any:
         """The answer; None when it is held back."""
         connection = connection or self.open()
-        key = key_of(request)
+        key = api.key_of(request)
         parts = api.encode_request(key, version, 7, "broker", request)
         self.node.receive_frame(connection, b"".join(bytes(p) for p in parts)[4:])
         return self.reply(connection, key, version)
@@ -122,11 +122,6 @@ class Rig:
         self.drain()
 
 
-def key_of(request: Any) -> int:
-    name = type(request).__name__.removesuffix("Request")
-    return next(key for key in api.ApiKey if key.api_name == name)
-
-
 @pytest.fixture
 def rig() -> Rig:
     rig = Rig()
@@ -137,7 +132,7 @@ def rig() -> Rig:
 
 
 def envelope(request: Any, version: int) -> EnvelopeRequest:
-    parts = api.encode_request(key_of(request), version, 3, "client", request)
+    parts = api.encode_request(api.key_of(request), version, 3, "client", request)
     return EnvelopeRequest(
         request_data=b"".join(bytes(p) for p in parts)[4:],
         request_principal=None,

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from test_control_plane import Driven, envelope, overrides, recorded
-from test_controller_plane import CREATE, Rig, key_of
+from test_controller_plane import CREATE, Rig
 from test_controller_plane import envelope as forwarded
 
 from kwire.protocol import api
@@ -32,7 +32,7 @@ ROUNDS = 1500
 
 
 def frame(request: Any, version: int) -> bytes:
-    parts = api.encode_request(key_of(request), version, 7, "x", request)
+    parts = api.encode_request(api.key_of(request), version, 7, "x", request)
     return b"".join(bytes(part) for part in parts)[4:]
 
 

@@ -13,7 +13,6 @@ from kwire.client.connection import (
     NEWEST,
     Connection,
     NoResponseError,
-    key_of,
     parse_address,
 )
 from kwire.protocol import api
@@ -128,7 +127,7 @@ def test_an_answer_to_another_request() -> None:
 def test_every_version_that_is_written_exists() -> None:
     for key, version in NEWEST.items():
         request = api.request_class(key)
-        assert key_of(request()) == key
+        assert api.key_of(request()) == key
         assert request.versions[0] <= version <= request.versions[1]
 
 

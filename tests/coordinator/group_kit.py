@@ -46,8 +46,7 @@ class GroupBroker:
         return self.connections
 
     def send(self, connection: int, version: int, request: Any) -> None:
-        name = type(request).__name__.removesuffix("Request")
-        key = next(key for key in api.ApiKey if key.name.replace("_", "") == name.upper())
+        key = api.key_of(request)
         frame = b"".join(api.encode_request(key, version, 7, self.client_id, request))[4:]
         self.asked[connection].append((key, version))
         self.broker.receive_frame(connection, frame)

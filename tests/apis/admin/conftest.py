@@ -40,8 +40,7 @@ class Admin:
         self.services = self.broker.services
 
     def call(self, request: Any, version: int) -> Any:
-        name = type(request).__name__.removesuffix("Request")
-        entry = next(entry for entry in BY_KEY.values() if entry.name == name)
+        entry = BY_KEY[api.key_of(request)]
         assert entry.min_version <= version <= entry.max_version
         request = type(request).decode(request.encode(version), version)
         session: Any = SimpleNamespace(listener_name=self.listener)
