@@ -37,7 +37,8 @@ class Launched:
     def __init__(self, launcher: NodeLauncher | None, recent_requests: bool = False) -> None:
         """`recent_requests`: whether they are kept, where no launcher says so."""
         self._launcher = launcher
-        self.admin = Client(self.addresses)
+        # Negotiation costs 2 ms of the first start. An adopted cluster may be of another release.
+        self.admin = Client(self.addresses, negotiates=launcher is None)
         self.requests = RequestHistory(
             recent_requests if launcher is None else launcher.recent_requests,
             brokers=lambda: self.handles,

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 
 from kwire.client.admin import CONNECTION_SECONDS, Admin, Ask, Pause
-from kwire.client.connection import Connection, NoResponseError
+from kwire.client.connection import NEWEST, Connection, NoResponseError
+from kwire.protocol.api import key_of
 from kwire.recent import ADMINISTRATION_CLIENT_ID
 
 TYPE_CHECKING = False
@@ -28,8 +29,12 @@ _READ_BYTES = 1 << 16
 class Client(Admin):
     """`await client.run(client.create_topic(…))`"""
 
-    def __init__(self, addresses: Callable[[], Sequence[Address]]) -> None:
+    def __init__(
+        self, addresses: Callable[[], Sequence[Address]], *, negotiates: bool = True
+    ) -> None:
+        """`negotiates`: False for brokers of this very kwire, which serve what is `NEWEST` here."""
         super().__init__(addresses)
+        self._negotiates = negotiates
         self._ranges: dict[Address, Ranges] = {}
 
     async def run(self, steps: Steps[T]) -> T:
@@ -51,6 +56,9 @@ class Client(Admin):
             return error
 
     async def _ask(self, step: Ask) -> Any:
+        if not self._negotiates:
+            version = NEWEST[key_of(step.request)]
+            return await ask(step.address, step.request, version=version, seconds=step.seconds)
         connection = Connection(ADMINISTRATION_CLIENT_ID, self._ranges.pop(step.address, None))
         response = await _carry(connection.ask(step.request), step.address, step.seconds)
         assert connection.ranges is not None

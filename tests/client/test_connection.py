@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kwire.apis import served_ranges
 from kwire.apis.releases import known_releases, release_ranges
 from kwire.client.connection import (
     MAX_RESPONSE_BYTES,
@@ -129,6 +130,12 @@ def test_every_version_that_is_written_exists() -> None:
         request = api.request_class(key)
         assert api.key_of(request()) == key
         assert request.versions[0] <= version <= request.versions[1]
+
+
+def test_kwire_serves_every_version_that_is_written() -> None:
+    ranges = served_ranges(None)
+    for key, version in NEWEST.items():
+        assert ranges[key][0] <= version <= ranges[key][1]
 
 
 # The APIs that came later than a release.

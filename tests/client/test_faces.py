@@ -14,10 +14,12 @@ import pytest
 from server_harness import kwire_up
 
 import kwire
+import kwire.aio
 from kwire.client import blocking, streams
 from kwire.client.admin import EARLIEST, LATEST, NoBrokerError
 from kwire.client.connection import NoResponseError, parse_address
 from kwire.docker import tools
+from kwire.protocol.api import ApiKey
 from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 from kwire.protocol.schemas.topics import DeleteRecordsRequest
 
@@ -178,3 +180,27 @@ def test_a_cluster_of_processes_starts_as_an_older_release() -> None:
         assert line.count("127.0.0.1:") >= 2
         process.terminate()
         assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("negotiates", [True, False])
+def test_a_cluster_of_this_kwire_is_not_asked_for_its_versions(negotiates: bool) -> None:
+    async def api_versions_asked() -> list[ApiKey]:
+        asked: list[ApiKey] = []
+        async with kwire.aio.Cluster() as cluster:
+            address = parse_address(cluster.bootstrap_servers)
+            client = streams.Client(lambda: [address], negotiates=negotiates)
+            core = cluster.inside.node(1).runner.core
+            whole = core.receive_frame
+
+            def receive_frame(connection: int, frame: Any) -> Any:
+                asked.append(ApiKey(int.from_bytes(frame[:2], "big")))
+                return whole(connection, frame)
+
+            core.receive_frame = receive_frame
+            for _ in range(2):
+                await client.run(client.metadata())
+        return asked
+
+    metadata = [ApiKey.METADATA] * 2
+    expected = [ApiKey.API_VERSIONS, *metadata] if negotiates else metadata
+    assert asyncio.run(api_versions_asked()) == expected
