@@ -11,6 +11,7 @@ from __future__ import annotations
 from kwire.apis import accepted_ranges, served_ranges
 from kwire.apis.context import Services
 from kwire.core import Core
+from kwire.replication.core.events import Event
 from kwire.session import Sessions
 
 TYPE_CHECKING = False
@@ -53,15 +54,12 @@ class Broker(Core):
         disk_space: Callable[[str], tuple[int, int]] | None = None,
         api_caps: dict[int, tuple[int, int]] | None = None,
         cluster_id: str | None = None,
-        report: Callable[[str], None] | None = None,
-        warn: Callable[[str], None] | None = None,
         cluster: ClusterSettings | None = None,
         on_halt: Callable[[str], None] | None = None,
     ) -> None:
         """`api_caps`: the API versions of the release to pass for (kwire.apis.releases), None for all that are served.
 
-        `cluster_id` None: the data directory's, a new one for a new directory. `report` is told what was repaired,
-        `warn` (None: `report`) what the author of a client has to know.
+        `cluster_id` None: the data directory's, a new one for a new directory.
         `cluster`: how to get to it, None for a standalone broker. Nothing is read or written before `start`.
 
         `store`: of the one log directory, or of each. `on_halt`: no directory is left that works, or not the one with
@@ -70,14 +68,12 @@ class Broker(Core):
         self.config = config
         self.broker_epoch = -1
         self.halted: str | None = None
-        self._report = report
         self._on_halt = on_halt
         self._compaction = _Compaction(config)
         log_manager = self._make_log_manager(store, cluster_id, random)
         self.services = self._make_services(log_manager, cluster, random)
         self.services.log_dir = log_dir
         self.services.disk_space = disk_space
-        self.services.warn = warn or report
         self._open_sessions(api_caps, cluster)
 
     def _make_log_manager(
@@ -93,7 +89,7 @@ class Broker(Core):
             cluster_id=cluster_id,
             node_id=self.config.node_id,
             clean_logs=self._compaction.clean_logs,
-            report=self._report,
+            log_event=self.outbox.log,
             new_uuid=lambda: random.randbytes(16),
             on_all_failed=self._halt,
         )
@@ -132,6 +128,7 @@ class Broker(Core):
             producer_ids=self._producer_ids(log_manager),
             fetch_sessions=FetchSessionCache(clock, random, cache_slots),
             member=self.member,
+            log_event=self.outbox.log,
         )
 
     def _make_replica_manager(
@@ -199,7 +196,6 @@ class Broker(Core):
             metadata,
             replica_manager,
             log_truncated=self.log_truncated,
-            report=self.report,
         )
 
     def start(self, endpoints: list[Endpoint]) -> None:
@@ -229,7 +225,7 @@ class Broker(Core):
         assert services.controller is not None and self._journal is not None
         services.controller.start()
         if self._journal.cut_bytes:
-            self.report(f"cut {self._journal.cut_bytes} torn bytes off the controller's journal")
+            self.outbox.log(Event.JOURNAL_TRUNCATED, size_bytes=self._journal.cut_bytes)
         self.broker_epoch = services.controller.register_broker(
             self.config.node_id, self.config.broker_rack, endpoints
         )
@@ -305,11 +301,6 @@ class Broker(Core):
             self.halted = why
             if self._on_halt is not None:
                 self._on_halt(why)
-
-    def report(self, text: str) -> None:
-        """Something that an operator wants to know."""
-        if self._report is not None:
-            self._report(text)
 
     def _own_cluster_id(self) -> str:
         """What the data directory says, or a new id: a random uuid in Kafka's letters, without a leading dash."""

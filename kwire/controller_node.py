@@ -18,6 +18,8 @@ from __future__ import annotations
 from kwire.apis.controller_plane import BY_KEY, ControllerServices
 from kwire.core import Core
 from kwire.protocol.errors import KafkaError
+from kwire.replication.controller.controller import DEPOSED, ISOLATED, STOPPED, STORAGE_ERROR
+from kwire.replication.core.events import Event
 from kwire.replication.core.peers import Peers
 from kwire.session import Sessions
 
@@ -50,7 +52,6 @@ class ControllerNode(Core):
         random: Random,
         *,
         cluster_id: str | None = None,
-        report: Callable[[str], None] | None = None,
         shared: bool = False,
         alone: bool = True,
         on_new_controller: Callable[[Controller], None] | None = None,
@@ -63,7 +64,6 @@ class ControllerNode(Core):
         self.config = config
         self._store = store
         self._random = random
-        self._report = report
         self._cluster_id = cluster_id
         self.peers = Peers(outbox, f"controller-{config.node_id}")
         self._on_new_controller = on_new_controller
@@ -98,7 +98,7 @@ class ControllerNode(Core):
             self._random,
             clock=self.clock,
             timers=self.timers,
-            report=self._report,
+            log_event=self.outbox.log,
             cluster_id=self.services.cluster_id,
         )
         self.channels = channels
@@ -127,7 +127,7 @@ class ControllerNode(Core):
         except DeposedError:  # by one that was started at the same time
             self._step_down()
         if not self.controller.active:
-            self._say_standing_by()
+            self._log_standby()
         self._look_later()
 
     # -- several controllers -------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class ControllerNode(Core):
         journal.delete_older()
         self.services.active_id = self.config.node_id
         if journal.cut_bytes:
-            self._say(f"cut {journal.cut_bytes} torn bytes off the controller's journal")
+            self.outbox.log(Event.JOURNAL_TRUNCATED, size_bytes=journal.cut_bytes)
 
     def _renew(self, *, released: bool = False) -> None:
         from kwire.replication.controller.claim import Lease
@@ -163,7 +163,7 @@ class ControllerNode(Core):
         if not self.controller.active:
             if self._journal.generation:
                 self._step_down()
-                self._say_standing_by()
+                self._log_standby()
             self._look_after_vacancy()
         self._look_later()
 
@@ -173,9 +173,9 @@ class ControllerNode(Core):
             self._journal.check()
             self._renew()
         except KafkaError as error:
-            self.controller.resign(str(error.message))
+            self.controller.resign_after(error)
         except OSError as error:
-            self.controller.resign(f"its lease cannot be renewed: {error}")
+            self.controller.resign(STORAGE_ERROR, f"its lease cannot be renewed: {error}")
 
     def _look_after_vacancy(self) -> None:
         from kwire.replication.controller.state import DeposedError, JournalError
@@ -186,7 +186,10 @@ class ControllerNode(Core):
         except DeposedError:
             self._step_down()
         except (KafkaError, JournalError, OSError) as error:
-            self._say(f"controller {self.config.node_id} cannot take over: {error}")
+            node_id = self.config.node_id
+            self.outbox.log(
+                Event.CONTROLLER_TAKE_OVER_FAILED, controller_id=node_id, detail=str(error)
+            )
             self._step_down()
 
     def _is_vacant(self) -> bool:
@@ -207,16 +210,12 @@ class ControllerNode(Core):
 
     def _step_down(self) -> None:
         """Stands by from now on."""
-        self.controller.resign("another has taken over")
+        self.controller.resign(DEPOSED, "another has taken over")
         self._make_controller()
         self._seen = None
 
-    def _say_standing_by(self) -> None:
-        self._say(f"controller {self.config.node_id} stands by")
-
-    def _say(self, line: str) -> None:
-        if self._report is not None:
-            self._report(line)
+    def _log_standby(self) -> None:
+        self.outbox.log(Event.CONTROLLER_STANDBY, controller_id=self.config.node_id)
 
     # -- the directory -------------------------------------------------------------------------------------------
 
@@ -278,12 +277,12 @@ class ControllerNode(Core):
         """Lets another controller take over at once, if there may be one."""
         if self._shared and self.controller.active:
             self.timers.cancel("controller-lease")
-            self._release("it stops")
+            self._release(STOPPED, "it stops")
         on_ready()
 
-    def _release(self, why: str) -> None:
+    def _release(self, reason: str, detail: str) -> None:
         """Ends its reign; another may begin at once."""
-        self.controller.resign(why)
+        self.controller.resign(reason, detail)
         try:
             self._journal.check()
             self._renew(released=True)
@@ -292,7 +291,7 @@ class ControllerNode(Core):
 
     def _stand_aside(self) -> None:
         """It may be cut off from the brokers, but not from the store: if nobody else wants to, it begins anew."""
-        self._release("it hears of no broker any more")
+        self._release(ISOLATED, "it hears of no broker any more")
 
     def close(self) -> None:
         """A clean stop."""

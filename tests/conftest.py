@@ -1,6 +1,7 @@
-"""Makes `server_harness` importable everywhere (pytest runs with --import-mode=importlib)."""
+"""Makes helpers of several folders importable everywhere (pytest runs with --import-mode=importlib)."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "server"))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE / "server")]

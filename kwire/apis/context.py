@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.core.events import Event, ignore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from kwire.replication.controller.controller import Controller
     from kwire.replication.controller.producer_ids import ProducerIds
     from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.events import LogEvent
     from kwire.replication.core.metadata import MetadataCache
     from kwire.replication.log_dirs.manager import LogManager
     from kwire.replication.member.cluster_member import ClusterMember
@@ -79,6 +81,7 @@ class Services:
         "fetch_sessions",
         "group_coordinator",
         "log_dir",
+        "log_event",
         "log_manager",
         "member",
         "metadata",
@@ -88,7 +91,6 @@ class Services:
         "replica_manager",
         "timers",
         "transactions_refused",
-        "warn",
     )
 
     def __init__(
@@ -111,7 +113,7 @@ class Services:
         disk_space: Callable[[str], tuple[int, int]] | None = None,
         api_ranges: dict[int, tuple[int, int]] | None = None,
         member: ClusterMember | None = None,
-        warn: Callable[[str], None] | None = None,
+        log_event: LogEvent = ignore,
     ) -> None:
         """`controller` when it is here, `member` when it is another node: one of the two.
 
@@ -120,8 +122,8 @@ class Services:
 
         `api_ranges`: key → (min, max) as ApiVersions advertises them (kwire.apis.served_ranges).
 
-        `warn`: told in one line what the author of a client has to know and its error code does not say."""
-        self.warn = warn
+        `log_event`: for what the author of a client has to know and its error code does not say."""
+        self.log_event = log_event
         self.transactions_refused: set[str] = set()
         self.api_ranges = api_ranges or {}
         self.member = member
@@ -149,10 +151,13 @@ def refuse_transactions(ctx: RequestContext, transactional_id: str) -> KafkaErro
     it cannot coordinate. This one is final for Java's, librdkafka, kafka-python, franz-go, sarama and kafkajs."""
     services = ctx.services
     told = services.transactions_refused
-    if transactional_id not in told and len(told) < _MOST_TOLD and services.warn is not None:
+    if transactional_id not in told and len(told) < _MOST_TOLD:
         told.add(transactional_id)
-        services.warn(
-            f"refused: client {ctx.client_id!r:.100} with transactional.id {transactional_id!r:.100}: {NO_TRANSACTIONS}"
+        services.log_event(
+            Event.TRANSACTIONS_REFUSED,
+            client_id=f"{ctx.client_id!r:.100}",
+            transactional_id=f"{transactional_id!r:.100}",
+            detail=NO_TRANSACTIONS,
         )
     return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
 

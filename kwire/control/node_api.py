@@ -53,7 +53,6 @@ NETWORK_FILE = "/tmp/kwire-network"
 """Where a container keeps its rules: when it starts again it has the cuts and delays that it had."""
 _FAILURE_CHARACTERS = 6000
 _FAILURES_TOLD = 5
-_ABSENT = "it is not started in this run"
 
 
 class StandaloneBroker:
@@ -341,5 +340,5 @@ def fence_brokers(core: ControllerNode, broker_ids: Ids) -> dict[str, Any]:
     for broker_id in sorted(_as_set(broker_ids)):
         broker = controller.brokers.get(broker_id)
         if broker is not None and not broker.heard:
-            controller.step_alone(partial(controller.registry.fail, broker_id, _ABSENT))
+            controller.step_alone(partial(controller.registry.fail, broker_id, "absent"))
     return {}

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.control.node_api import NodeControl
     from kwire.controller_node import ControllerNode
-    from kwire.replication.log_dirs.directory import LogDirectory
     from kwire.server.file_log_store import FileLogStore
     from kwire.server.link_rules import LinkRule
 
@@ -172,6 +171,8 @@ class NodeRunner:
                 self._load(cluster_id)
             except Exception as error:
                 raise self._load_error(error) from None
+            finally:
+                self.node.write_events()
             if self.settings.network:
                 self.set_link_rules(self.settings.network)
             await self.node.serve(self.core)
@@ -274,7 +275,6 @@ class NodeRunner:
                 node.outbox,
                 random,
                 cluster_id=cluster_id,
-                report=self._report,
                 shared=settings.standby,
                 alone=store.is_alone,
             )
@@ -295,8 +295,6 @@ class NodeRunner:
             disk_space=disk_space,
             api_caps=self._caps,
             cluster_id=cluster_id,
-            report=self._report,
-            warn=self._warn,
             cluster=ClusterSettings(
                 controller_id,
                 (host, port),
@@ -308,7 +306,6 @@ class NodeRunner:
             ),
             on_halt=self._halt,
         )
-        self.core.services.log_manager.failure_listeners.append(self._directory_failed)
         if settings.recent_requests:
             from kwire.recent import RecentRequests
 
@@ -335,22 +332,6 @@ class NodeRunner:
     def _refused(self, reason: str) -> None:
         self._refusal = reason
         self._ready.set()
-
-    def _report(self, text: str) -> None:
-        event(_log, logging.INFO, text, node_id=self.config.node_id)
-
-    def _warn(self, text: str) -> None:
-        event(_log, logging.WARNING, text, node_id=self.config.node_id)
-
-    def _directory_failed(self, directory: LogDirectory) -> None:
-        event(
-            _log,
-            logging.WARNING,
-            "a log directory has failed",
-            node_id=self.config.node_id,
-            log_dir=directory.path,
-            reason=directory.failure,
-        )
 
     def _halt(self, why: str) -> None:
         """Its log directories have failed, which it finds out in the middle of a step: the end comes after it."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import asyncio
 
     from kwire.broker import Broker
-    from kwire.replication.log_dirs.directory import LogDirectory
     from kwire.server.log_dirs import LogDirs
     from kwire.server.temporary import TemporaryDirectory
 
@@ -119,11 +118,8 @@ class _Process:
                 disk_space=disk_space,
                 api_caps=self.caps,
                 cluster_id=self.settings.cluster_id,
-                report=lambda text: logs.event(_log, logging.INFO, text),
-                warn=lambda text: logs.event(_log, logging.WARNING, text),
                 on_halt=halt,
             )
-            broker.services.log_manager.failure_listeners.append(_directory_failed)
             if self.settings.recent_requests:
                 from kwire.recent import RecentRequests
 
@@ -131,6 +127,8 @@ class _Process:
             broker.start(endpoints(node))
         except (OSError, JournalError, KafkaError) as error:
             raise load_error(self.data_dir, error) from None
+        finally:
+            node.write_events()
         logs.event(
             _log,
             logging.INFO,
@@ -161,16 +159,6 @@ class _Process:
             remove(self.settings.ready_file)
         if self.folder is not None:
             self.folder.remove()
-
-
-def _directory_failed(directory: LogDirectory) -> None:
-    logs.event(
-        _log,
-        logging.WARNING,
-        "a log directory has failed",
-        log_dir=directory.path,
-        reason=directory.failure,
-    )
 
 
 def made_temporary(path: str) -> TemporaryDirectory:

@@ -15,11 +15,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
 
+    from kwire.replication.core.outbox import Log
+
+_core_log = logging.getLogger("kwire.events")
+
 
 def event(logger: logging.Logger, level: int, name: str, **fields: object) -> None:
     """Logs `name` with fields, if somebody listens at `level`."""
     if logger.isEnabledFor(level):
         logger.log(level, name, extra={"fields": fields})
+
+
+def write(effect: Log, node_id: int) -> None:
+    """Logs an event of a node's core: its sentence; as JSON also its name, its fields and its own time."""
+    kind = effect.event
+    if _core_log.isEnabledFor(kind.level):
+        values = {"time_ms": effect.time_ms, **effect.fields}
+        extra = {"event": kind.name, "fields": {"node_id": node_id}, "values": values}
+        _core_log.log(kind.level, "%s", effect.text, extra=extra)
 
 
 def _time_text(created: float) -> str:
@@ -53,23 +66,34 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """{"time": …, "level": …, "logger": …, "event": …, fields…}"""
+    """{"time": …, "level": …, "logger": …, "event": …, "message": …, fields…}"""
 
     def format(self, record: logging.LogRecord) -> str:
         import json
 
+        text = record.getMessage()
         line: dict[str, object] = {
             "time": _time_text(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": record.getMessage(),
+            "event": getattr(record, "event", text),
+            "message": text,
         }
         fields: dict[str, object] = getattr(record, "fields", {})
         values: dict[str, object] = getattr(record, "values", {})  # what the text has in words
         line.update((k, v) for k, v in {**values, **fields}.items() if k not in line)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        return json.dumps(line, default=_json_value)
+
+
+def _json_value(value: object) -> object:
+    """Uuids as Kafka writes them; anything else as text."""
+    if isinstance(value, bytes) and len(value) == 16:
+        from kwire.replication.log.checkpoints import encode_uuid
+
+        return encode_uuid(value).decode()
+    return str(value)
 
 
 def configure(level: str = "info", as_json: bool = False, stream: TextIO | None = None) -> None:

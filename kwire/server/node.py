@@ -22,11 +22,11 @@ from enum import Enum
 
 from kwire.protocol.errors import KafkaError, MalformedMessage
 from kwire.replication.core.clock import Clock
-from kwire.replication.core.outbox import Close, HangUp, Outbox, Reply, Send
+from kwire.replication.core.outbox import Close, HangUp, Log, Outbox, Reply, Send
 from kwire.server.connection import Connection
 from kwire.server.errors import NodeError
 from kwire.server.listeners import Listener, bind, format_address, parse_listeners
-from kwire.server.logs import event
+from kwire.server.logs import event, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Node:
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
         self.clock = Clock(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
-        self.outbox = Outbox()
+        self.outbox = Outbox(self.clock)
         self.listeners = parse_listeners(config)
         self.max_frame_bytes = config.socket_request_max_bytes
         self.connections: dict[int, Connection] = {}
@@ -173,7 +173,9 @@ class Node:
             self.broker.close()
         except (OSError, KafkaError) as error:
             raise NodeError(f"the logs could not be closed cleanly: {error}") from None
-        self.outbox.drain()
+        finally:
+            self.write_events()
+            self.outbox.drain()
         event(_log, logging.INFO, "stopped", node_id=self.config.node_id)
 
     async def _prepare_stop(self) -> None:
@@ -406,8 +408,18 @@ class Node:
             else:
                 self._carry_out(effect)
 
+    def write_events(self) -> None:
+        """Logs what the core has reported outside of steps: in its start or its end. Other effects stay."""
+        for effect in self.outbox.drain():
+            if isinstance(effect, Log):
+                write(effect, self.config.node_id)
+            else:
+                self.outbox.effects.append(effect)
+
     def _carry_out(self, effect: Effect) -> None:
-        if isinstance(effect, Close):
+        if isinstance(effect, Log):
+            write(effect, self.config.node_id)
+        elif isinstance(effect, Close):
             closing = self.connections.get(effect.connection)
             if closing is not None:
                 if closing.parts:

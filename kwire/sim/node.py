@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.outbox import Close as CloseEffect
-from kwire.replication.core.outbox import Outbox, Reply, Send
+from kwire.replication.core.outbox import Log, Outbox, Reply, Send
 from kwire.sim.schedule import MS
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Node:
         self.paused_until_us = 0
         self.core: Core | None = None
         self.clock = Clock()
-        self.outbox = Outbox()
+        self.outbox = Outbox(self.clock)
         self._make_core = make_core
         self._skew_ms = skew_ms
         self._answer_timeout_us = answer_timeout_us
@@ -96,8 +96,8 @@ class Node:
         self.up = True
         self.paused_until_us = 0
         self._tick_us = -1
-        self.outbox = Outbox()
         self.clock = Clock()
+        self.outbox = Outbox(self.clock)
         self._set_clock()
         self.core = self._make_core(self.clock, self.outbox)
         self._after()
@@ -140,6 +140,8 @@ class Node:
                     world.network.answer(connection, frame)
             elif kind is Send:
                 self._send(effect)  # type: ignore[arg-type]
+            elif kind is Log:
+                self._logged(effect)  # type: ignore[arg-type]
             elif kind is CloseEffect:
                 connection = self._served.pop(effect.connection, None)  # type: ignore[union-attr]
                 if connection is not None:
@@ -149,6 +151,11 @@ class Node:
             else:
                 self._hang_up((effect.node, effect.channel))  # type: ignore[union-attr]
         self._schedule_tick()
+
+    def _logged(self, effect: Log) -> None:
+        assert set(effect.fields) == set(effect.event.fields), effect
+        if self.world.tracing:
+            self.world.trace(f"    {self}: {effect.event} {effect.text}")
 
     # -- timers --------------------------------------------------------------------------------------------------
 

@@ -130,9 +130,6 @@ class Simulation:
             outbox,
             Random(f"{self.seed}/{node_id}/{incarnation}"),
             cluster_id=_CLUSTER_ID,
-            report=(lambda text: self.trace(f"    broker-{node_id}: {text}"))
-            if self.tracing
-            else None,
             cluster=ClusterSettings(
                 CONTROLLER_ID,
                 (f"controller-{CONTROLLER_ID}", _PORT),
@@ -155,9 +152,6 @@ class Simulation:
             outbox,
             Random(f"{self.seed}/controller/{node_id}/{incarnation}"),
             cluster_id=_CLUSTER_ID,
-            report=(lambda text: self.trace(f"    controller-{node_id}: {text}"))
-            if self.tracing
-            else None,
             shared=len(self.controller_ids) > 1,
             alone=not any(self.nodes[c].up for c in self.controller_ids if c != node_id),
             on_new_controller=self._observe,

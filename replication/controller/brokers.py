@@ -22,6 +22,7 @@ from kwire.protocol.errors import ErrorCode
 from kwire.replication.controller import election
 from kwire.replication.controller.batch import RequestBatch
 from kwire.replication.controller.changes import Changes
+from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import Endpoint
 
 if TYPE_CHECKING:
@@ -48,6 +49,16 @@ if TYPE_CHECKING:
 
 GRACE_MS = 30
 PRODUCER_ID_BLOCK = 1000
+
+# Why a broker counts as dead, for programs and for people.
+_FAILURES = {
+    "connection_lost": "its connection has ended",
+    "session_timeout": "its lease has ended",
+    "unreachable": "it cannot be reached",
+    "registered_again": "registered again",
+    "unregistered": "unregistered by request",
+    "absent": "it is not started in this run",
+}
 
 
 class LiveBroker:
@@ -131,7 +142,7 @@ class BrokerRegistry:
 
         `unclean`: it did not stop in order, and may have lost the ends of its logs."""
         controller = self._controller
-        self.fail(broker_id, "registered again")
+        self.fail(broker_id, "registered_again")
         epoch = controller.state.last_broker_epoch + 1
         broker = LiveBroker(broker_id, epoch, rack, endpoints, incarnation)
         if controller.timers is None:  # its record need not outlive it
@@ -142,7 +153,9 @@ class BrokerRegistry:
         self._refresh()
         self.heard(broker)
         controller.listener.open(broker_id)
-        controller.say(f"broker {broker_id} has registered with epoch {epoch}")
+        controller.log_event(
+            Event.BROKER_REGISTERED, broker_id=broker_id, broker_epoch=epoch, rack=rack
+        )
         if unclean and controller.config.eligible_leader_replicas_enable:
             controller.partitions.forget_eligible(broker_id)
         elected = controller.partitions.elect_offline()
@@ -204,9 +217,11 @@ class BrokerRegistry:
             broker.heard = False
             controller.listener.open(broker_id)
         self._refresh()
-        controller.say(
-            f"controller {controller.node_id} is active with epoch {controller.epoch}; "
-            f"{len(self.brokers)} brokers, {len(controller.state.topics)} topics"
+        controller.log_event(
+            Event.CONTROLLER_ELECTED,
+            controller_id=controller.node_id,
+            brokers=len(self.brokers),
+            topics=len(controller.state.topics),
         )
         controller.partitions.elect_offline()
         for broker_id in self.brokers:
@@ -226,7 +241,7 @@ class BrokerRegistry:
         controller.timers.schedule(
             ("controller", "lease", broker.id),
             controller.now_ms + controller.config.broker_session_timeout_ms,
-            lambda: self._expire(broker, "its lease has ended"),
+            lambda: self._expire(broker, "session_timeout"),
         )
 
     def _is_missed(self, broker: LiveBroker) -> bool:
@@ -242,7 +257,7 @@ class BrokerRegistry:
         timers.schedule(
             ("controller", "grace", broker_id),
             self._controller.now_ms + GRACE_MS,
-            lambda: self._expire(broker, "its connection has ended"),
+            lambda: self._expire(broker, "connection_lost"),
         )
 
     def unreachable(self, broker_id: int) -> None:
@@ -268,11 +283,11 @@ class BrokerRegistry:
 
     def _expire_unheard(self, broker: LiveBroker) -> None:
         if any(other.heard for other in self.brokers.values()):
-            self._expire(broker, "it cannot be reached")
+            self._expire(broker, "unreachable")
         else:  # a controller that hears of nobody may be cut off itself: a lease is to show it
             self.unreachable(broker.id)
 
-    def _expire(self, broker: LiveBroker, why: str) -> None:
+    def _expire(self, broker: LiveBroker, reason: str) -> None:
         if self.brokers.get(broker.id) is not broker:
             return
         controller = self._controller
@@ -280,7 +295,7 @@ class BrokerRegistry:
         if controller.stand_aside is not None and is_surprise and self._misses_all_with(broker):
             controller.stand_aside()
         else:
-            controller.step_alone(lambda: self.fail(broker.id, why))
+            controller.step_alone(lambda: self.fail(broker.id, reason))
 
     def _misses_all_with(self, missed: LiveBroker) -> bool:
         """Every other broker is missed, too: it may be this controller that is cut off, not all of them dead."""
@@ -312,14 +327,24 @@ class BrokerRegistry:
 
     # --- failure -------------------------------------------------------------------------------------------------
 
-    def fail(self, broker_id: int, why: str) -> None:
-        """A broker is dead: other leaders or none, out of every ISR but its own last ones."""
+    def fail(self, broker_id: int, reason: str) -> None:
+        """A broker is dead: other leaders or none, out of every ISR but its own last ones. `reason`: of _FAILURES."""
         controller = self._controller
         broker = self.brokers.pop(broker_id, None)
         if broker is not None:
             self.forget(broker_id)
-            verb = "is gone after its shutdown" if broker.shutting_down else "has failed"
-            controller.say(f"broker {broker_id} (epoch {broker.epoch}) {verb}: {why}")
+            event = Event.BROKER_FENCED
+            if broker.shutting_down:
+                event = Event.BROKER_SHUT_DOWN
+            elif reason == "unregistered":
+                event = Event.BROKER_UNREGISTERED
+            controller.log_event(
+                event,
+                broker_id=broker_id,
+                broker_epoch=broker.epoch,
+                reason=reason,
+                detail=_FAILURES[reason],
+            )
         self._refresh()
         changes = Changes(controller)
         batch = RequestBatch(controller)
@@ -360,7 +385,7 @@ class BrokerRegistry:
                 error_message=f"Broker ID {broker_id} is not currently registered",
             )
         broker = self.brokers.get(broker_id)
-        self.fail(broker_id, "unregistered by request")
+        self.fail(broker_id, "unregistered")
         last_epoch = controller.state.cluster_record()  # outlives the broker's own record
         controller.commit([last_epoch, (f"broker/{broker_id}", None)])
         if controller.timers is None and broker is not None:
@@ -400,7 +425,12 @@ class BrokerRegistry:
         unchanged = []
         for topic, index, partition in controller.partitions.all():
             if (topic.name, index) in failed:
-                controller.say(f"{topic.name}-{index}: broker {broker.id} cannot read its log")
+                controller.log_event(
+                    Event.BROKER_REPLICA_OFFLINE,
+                    topic=topic.name,
+                    partition=index,
+                    broker_id=broker.id,
+                )
                 controller.partitions.without(topic, index, broker.id, changes)
                 if changes.current(topic, index) is partition:
                     unchanged.append((topic, index))
@@ -445,7 +475,9 @@ class BrokerRegistry:
         """Takes leaderships and ISR memberships away where others are left; returns what the broker leads still."""
         controller = self._controller
         if not broker.shutting_down:
-            controller.say(f"broker {broker.id} is shutting down")
+            controller.log_event(
+                Event.BROKER_SHUTTING_DOWN, broker_id=broker.id, broker_epoch=broker.epoch
+            )
         broker.shutting_down = True
         self._refresh()
         shutting_down = {b.id for b in self.brokers.values() if b.shutting_down}

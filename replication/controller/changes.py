@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kwire.replication.controller.election import UNCLEAN
 from kwire.replication.controller.state import partition_record
+from kwire.replication.core.events import Event
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
@@ -16,7 +18,11 @@ if TYPE_CHECKING:
     from kwire.replication.controller.batch import RequestBatch
     from kwire.replication.controller.controller import Controller
     from kwire.replication.controller.state import PartitionState, Record, TopicState
+    from kwire.replication.core.events import EventType
 
+REASSIGNMENT_BEGUN, REASSIGNMENT_CANCELLED = "reassignment begun", "reassignment given up"
+_LAST_KNOWN_LEADER = "last known leader"  # as in eligible_leaders.py
+_UNCLEAN = (UNCLEAN, _LAST_KNOWN_LEADER)
 _NOBODY: Mapping[tuple[str, int], int] = {}
 
 
@@ -45,29 +51,55 @@ class PartitionEvent:
     def is_election(self) -> bool:
         return self.before.leader != self.after.leader
 
-    def __str__(self) -> str:
+    @property
+    def event(self) -> EventType:
+        """Which event it is: of several that apply, the one that tells most."""
         before, after = self.before, self.after
-        parts = []
+        if _assignment(before) != _assignment(after):
+            if self.why == REASSIGNMENT_CANCELLED:
+                return Event.REASSIGNMENT_CANCELLED
+            is_going_on = after.reassigning
+            return Event.REASSIGNMENT_STARTED if is_going_on else Event.REASSIGNMENT_COMPLETED
         if before.leader != after.leader:
-            parts.append(f"leader {_leader(before.leader)} -> {_leader(after.leader)}")
-        if before.isr != after.isr:
-            parts.append(f"ISR {_ids(before.isr)} -> {_ids(after.isr)}")
-        if before.elr != after.elr:
-            parts.append(f"eligible leaders {_ids(before.elr)} -> {_ids(after.elr)}")
-        if before.replicas != after.replicas:
-            parts.append(f"replicas {_ids(before.replicas)} -> {_ids(after.replicas)}")
-        if after.recovering:
-            parts.append("recovering")
-        parts.append(f"leader epoch {after.leader_epoch}, partition epoch {after.partition_epoch}")
-        return f"{self.topic}-{self.partition}: {', '.join(parts)} ({self.why})"
+            if after.leader < 0:
+                return Event.PARTITION_OFFLINE
+            is_unclean = self.why in _UNCLEAN
+            return Event.UNCLEAN_LEADER_ELECTED if is_unclean else Event.LEADER_ELECTED
+        if len(before.isr) != len(after.isr):
+            is_larger = len(before.isr) < len(after.isr)
+            return Event.ISR_EXPANDED if is_larger else Event.ISR_SHRUNK
+        return Event.PARTITION_CHANGED
+
+    def fields(self) -> dict[str, object]:
+        """The fields of `event`, without the controller epoch."""
+        before, after = self.before, self.after
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "previous_leader": _leader(before.leader),
+            "leader": _leader(after.leader),
+            "previous_isr": before.isr,
+            "isr": after.isr,
+            "previous_elr": before.elr,
+            "elr": after.elr,
+            "previous_replicas": before.replicas,
+            "replicas": after.replicas,
+            "recovering": after.recovering,
+            "leader_epoch": after.leader_epoch,
+            "partition_epoch": after.partition_epoch,
+            "reason": self.why.replace(" ", "_"),
+        }
+
+    def __str__(self) -> str:
+        return self.event.text(self.fields())
 
 
-def _leader(broker: int) -> str:
-    return "none" if broker < 0 else str(broker)
+def _assignment(state: PartitionState) -> tuple[list[int], list[int], list[int]]:
+    return state.replicas, state.adding, state.removing
 
 
-def _ids(brokers: list[int]) -> str:
-    return ",".join(map(str, brokers)) or "none"
+def _leader(broker: int) -> int | None:
+    return None if broker < 0 else broker
 
 
 class Changes:

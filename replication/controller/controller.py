@@ -39,6 +39,7 @@ from kwire.replication.controller.state import (
 )
 from kwire.replication.controller.table import BY_KEY, AskedBy, refusal
 from kwire.replication.controller.topics import TopicControl
+from kwire.replication.core.events import Event, ignore
 from kwire.replication.core.metadata import BROKER_RESOURCE, NO_LEADER, Endpoint
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from kwire.replication.controller.reassignment import Reassignments
     from kwire.replication.controller.state import Journal, Record
     from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.events import EventType, LogEvent
 
     class ControllerListener(Protocol):
         """Who hears of the controller's decisions."""
@@ -85,6 +87,10 @@ if TYPE_CHECKING:
 
 _REWRITE_ABOVE = 1000  # records
 _EVENTS_KEPT = 1000
+
+# Why a controller resigns.
+DEPOSED, STORAGE_ERROR, ISOLATED, STOPPED = "deposed", "storage_error", "isolated", "stopped"
+
 _Result = TypeVar("_Result")
 
 
@@ -101,19 +107,19 @@ class Controller:
         *,
         clock: Clock | None = None,
         timers: Timers | None = None,
-        report: Callable[[str], None] | None = None,
+        log_event: LogEvent = ignore,
         cluster_id: str = "",
     ) -> None:
         """`node_id`: the controller's own. `timers`: for brokers in other processes, whose lives are leases.
 
-        `report` gets a line for each thing a person might want to see happen. Call `start` before anything else."""
+        Call `start` before anything else."""
         self.node_id = node_id
         self.config = config
         self.random = random
         self.listener = listener
         self.clock = clock
         self.timers = timers
-        self.report = report
+        self._log_event = log_event
         self.cluster_id = cluster_id
         self.active = True
         self.state = ControllerState()
@@ -207,7 +213,7 @@ class Controller:
         try:
             self._journal.flush()
         except KafkaError as error:
-            self.resign(str(error.message))
+            self.resign_after(error)
             raise
 
     def step_alone(self, action: Callable[[], None]) -> None:
@@ -217,7 +223,7 @@ class Controller:
         try:
             self.step(action)
         except KafkaError as error:
-            self.resign(str(error.message))
+            self.resign_after(error)
 
     def commit(self, records: list[Record]) -> None:
         """Journals the records, then makes them the state."""
@@ -226,18 +232,26 @@ class Controller:
         try:
             self._journal.append(records)
         except DeposedError as error:
-            self.resign(str(error.message))
+            self.resign_after(error)
             raise
         for record in records:
             self.state.replay(record)
 
-    def resign(self, why: str) -> None:
+    def resign_after(self, error: KafkaError) -> None:
+        """The journal has refused a record: another controller has taken over, or the disk has failed."""
+        reason = DEPOSED if isinstance(error, DeposedError) else STORAGE_ERROR
+        self.resign(reason, str(error.message))
+
+    def resign(self, reason: str, detail: str) -> None:
         """Another incarnation is the controller now: everything is answered with NOT_CONTROLLER."""
         if not self.active:
             return
         self.active = False
         self._responses.clear()
-        self.say(f"the controller of epoch {self.epoch} has resigned: {why}")
+        if reason == STOPPED:
+            self.log_event(Event.CONTROLLER_STOPPED)
+        else:
+            self.log_event(Event.CONTROLLER_RESIGNED, reason=reason, detail=detail)
         for broker_id in list(self.brokers):
             self.registry.forget(broker_id)
 
@@ -262,13 +276,16 @@ class Controller:
         key = key_of(request)
         if key is ApiKey.LEADER_AND_ISR:
             self.registry.roles_answered(broker, response)
-        elif key is ApiKey.STOP_REPLICA and self.report is not None:
+        elif key is ApiKey.STOP_REPLICA:
             from kwire.replication.controller.deletion import stop_answered
 
             stop_answered(self, broker_id, request, response)
-        if response.error_code and self.report is not None:
-            self.say(
-                f"broker {broker_id} answered a {type(request).__name__} with {error_name(response.error_code)}"
+        if response.error_code:
+            self.log_event(
+                Event.BROKER_REQUEST_FAILED,
+                broker_id=broker_id,
+                request=type(request).__name__,
+                error=error_name(response.error_code),
             )
 
     # --- brokers --------------------------------------------------------------------------------------------------
@@ -364,12 +381,12 @@ class Controller:
     def now_ms(self) -> int:
         return 0 if self.clock is None else self.clock.now_ms
 
-    def say(self, line: str) -> None:
-        if self.report is not None:
-            self.report(line)
+    def log_event(self, event: EventType, **fields: object) -> None:
+        """Reports an event, with the controller epoch in which it happened."""
+        self._log_event(event, controller_epoch=self.epoch, **fields)
 
     def note(self, event: PartitionEvent) -> None:
-        """A partition has changed: counted, kept, said."""
+        """A partition has changed: counted, kept, logged."""
         if event.is_election:
             key = f"elections.{event.why}"
             self.counts[key] = self.counts.get(key, 0) + 1
@@ -378,8 +395,7 @@ class Controller:
             key = "isr.expands" if difference > 0 else "isr.shrinks"
             self.counts[key] = self.counts.get(key, 0) + 1
         self.events.append(event)
-        if self.report is not None:
-            self.report(str(event))
+        self.log_event(event.event, **event.fields())
 
     def metrics(self) -> dict[str, int]:
         """Gauges by Kafka's names (kafka.controller:KafkaController), and counters of elections and ISR changes."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from kwire.protocol.errors import ErrorCode
 from kwire.replication.controller.batch import RequestBatch
 from kwire.replication.controller.state import config_record
+from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import LEADER_DURING_DELETE, TOPIC_RESOURCE
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def announce(controller: Controller, topics: list[TopicState], configured: set[s
     for topic in topics:
         if topic.name in configured:
             controller.config_changed(TOPIC_RESOURCE, topic.name, {})
-        controller.say(f"{topic.name} has been deleted")
+        controller.log_event(Event.TOPIC_DELETED, topic=topic.name, topic_id=topic.topic_id)
 
 
 def stop_answered(
@@ -70,7 +71,10 @@ def stop_answered(
         for stopped in of_topic.partition_states:
             code = errors.get((of_topic.topic_name, stopped.partition_index), 0)
             if code and stopped.delete_partition:
-                controller.say(
-                    f"{of_topic.topic_name}-{stopped.partition_index} could not be deleted on broker "
-                    f"{broker_id}: {ErrorCode(code).name}"
+                controller.log_event(
+                    Event.REPLICA_DELETION_FAILED,
+                    topic=of_topic.topic_name,
+                    partition=stopped.partition_index,
+                    broker_id=broker_id,
+                    error=ErrorCode(code).name,
                 )

@@ -21,7 +21,11 @@ from typing import TYPE_CHECKING
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.controller import election
 from kwire.replication.controller.batch import RequestBatch
-from kwire.replication.controller.changes import Changes
+from kwire.replication.controller.changes import (
+    REASSIGNMENT_BEGUN,
+    REASSIGNMENT_CANCELLED,
+    Changes,
+)
 
 if TYPE_CHECKING:
     from kwire.protocol.schemas.topics import (
@@ -32,8 +36,6 @@ if TYPE_CHECKING:
     )
     from kwire.replication.controller.controller import Controller
     from kwire.replication.controller.state import PartitionState, TopicState
-
-_BEGUN, _CANCELLED = "reassignment begun", "reassignment given up"
 
 
 class _Step:
@@ -198,7 +200,7 @@ class Reassignments:
         changes = step.changes
         before = changes.current(topic, index)
         original = before.original
-        why = _CANCELLED if target is None else _BEGUN
+        why = REASSIGNMENT_CANCELLED if target is None else REASSIGNMENT_BEGUN
         target = original if target is None else target
         replicas = [*target, *(broker for broker in original if broker not in target)]
         unneeded = [broker for broker in before.replicas if broker not in replicas]
@@ -208,8 +210,8 @@ class Reassignments:
             elected = election.reassignment(replicas, before.isr, alive, before.recovering)
             if not self._take_office(topic, index, elected, step):
                 lost = before.moved(leader=-1, isr=before.isr, leader_epoch=before.leader_epoch + 1)
-                changes.move(topic, index, lost, _CANCELLED)
-        step.remove(topic, index, unneeded, _CANCELLED)
+                changes.move(topic, index, lost, REASSIGNMENT_CANCELLED)
+        step.remove(topic, index, unneeded, REASSIGNMENT_CANCELLED)
         state = changes.current(topic, index).assigned(
             replicas,
             [broker for broker in replicas if broker not in original],

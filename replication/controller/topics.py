@@ -24,6 +24,7 @@ from kwire.replication.controller.state import (
     partition_record,
     topic_record,
 )
+from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import (
     TOPIC_RESOURCE,
     ZERO_UUID,
@@ -234,11 +235,13 @@ class TopicControl:
             records.append(config_record(TOPIC_RESOURCE, topic.name, overrides))
         controller = self._controller
         controller.commit(records)
-        if controller.report is not None:
-            replicas = len(topic.partitions[0].replicas)
-            controller.say(
-                f"{topic.name} has been created: {len(topic.partitions)} partitions, replication factor {replicas}"
-            )
+        controller.log_event(
+            Event.TOPIC_CREATED,
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            partitions=len(topic.partitions),
+            replication_factor=len(topic.partitions[0].replicas),
+        )
         if overrides:
             controller.config_changed(TOPIC_RESOURCE, topic.name, overrides)
 

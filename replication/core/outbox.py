@@ -9,6 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kwire.replication.core.clock import Clock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kwire.replication.core.events import EventType
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -50,16 +56,37 @@ class Close:
     reason: str
 
 
-Effect = Reply | Send | HangUp | Close
+class Log:
+    """An event for the log. `time_ms`: Clock.wall_ms when it happened; `fields`: all that the event has."""
+
+    __slots__ = ("event", "fields", "time_ms")
+
+    def __init__(self, event: EventType, fields: dict[str, object], time_ms: int) -> None:
+        self.event = event
+        self.fields = fields
+        self.time_ms = time_ms
+
+    def __repr__(self) -> str:
+        return f"Log({self.event}, {self.fields})"
+
+    @property
+    def text(self) -> str:
+        """The event in a sentence."""
+        return self.event.text(self.fields)
+
+
+Effect = Reply | Send | HangUp | Close | Log
 
 
 class Outbox:
     """The effects of one step, in order."""
 
-    __slots__ = ("effects",)
+    __slots__ = ("_clock", "effects")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        """`clock`: stamps events; they have the time 0 without."""
         self.effects: list[Effect] = []
+        self._clock = clock or Clock()
 
     def reply(self, connection: int, parts: Sequence[Buffer]) -> None:
         self.effects.append(Reply(connection, parts))
@@ -80,6 +107,10 @@ class Outbox:
 
     def close(self, connection: int, reason: str) -> None:
         self.effects.append(Close(connection, reason))
+
+    def log(self, event: EventType, /, **fields: object) -> None:
+        """Something has happened that people or programs may want to know (`LogEvent`)."""
+        self.effects.append(Log(event, fields, self._clock.wall_ms))
 
     def drain(self) -> list[Effect]:
         effects, self.effects = self.effects, []

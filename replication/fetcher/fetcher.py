@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kwire.protocol.errors import ErrorCode, KafkaError, error_name
+from kwire.replication.core.events import Event
 from kwire.replication.fetcher.link import LeaderLink
 from kwire.replication.fetcher.session import NO_SESSION, FetchSessionAsking
 from kwire.replication.fetcher.state import (
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from kwire.protocol.language.schema import Message
     from kwire.protocol.schemas.fetch import FetchPartition, FetchResponse, PartitionData
+    from kwire.replication.core.events import EventType
     from kwire.replication.fetcher.lookups import Lookup
     from kwire.replication.fetcher.manager import ReplicaFetcherManager
     from kwire.replication.replica.partition import Partition
@@ -85,7 +87,7 @@ class ReplicaFetcher:
         self._link = LeaderLink(manager, leader_id, self.channel, self._on_silence)
         self._is_fetching = False  # what is under way is a Fetch, which the leader may hold back
         self._refused = 0  # answers of no use in a row
-        self._told = ""  # of what all partitions wait for, so that it is said once
+        self._trouble = ""  # what all partitions wait for, so that it is logged once
         self._added = False
         # Partitions whose part in the next fetch may differ, that are delayed, and that need other requests first.
         self._touched: dict[TopicPartition, None] = {}
@@ -97,13 +99,13 @@ class ReplicaFetcher:
 
     # What is followed
 
-    def add(self, partition: Partition, initial_offset: int) -> None:
+    def add(self, partition: Partition, initial_offset: int) -> bool:
         """Follows a partition from `initial_offset` on (-1: where the leader says). Takes effect with `flush`.
 
-        Nothing changes when it is followed in this epoch already."""
+        False when it is followed in this epoch already: nothing changes."""
         state = self.states.get(partition.key)
         if state is not None and state.current_leader_epoch == partition.leader_epoch:
-            return
+            return False
         phase, last_fetched_epoch = TRUNCATING, -1
         if initial_offset < 0:
             phase = OUT_OF_RANGE
@@ -112,6 +114,7 @@ class ReplicaFetcher:
             if last_fetched_epoch >= 0:
                 phase = FETCHING
         self.take(PartitionFetchState(partition, phase, initial_offset, last_fetched_epoch))
+        return True
 
     def take(self, state: PartitionFetchState) -> None:
         """Follows a partition in the state that another fetcher left it in. Takes effect with `flush`."""
@@ -313,7 +316,7 @@ class ReplicaFetcher:
         elif error == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
             self._fail(state, "the leader has it in tiered storage, which kwire has not")
         else:
-            self._delay(state, f"the leader answered {error_name(error)}")
+            self._delay(state, "the leader answered", error)
 
     def _refuse(self, response: FetchResponse) -> None:
         """The whole answer is of no use. Once a new session is tried at once; Kafka always does, and so may spin."""
@@ -321,9 +324,7 @@ class ReplicaFetcher:
         self._touched.update(dict.fromkeys(self.states))
         error = response.error_code
         if error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR or self._refused > 1:
-            self._delay_all(
-                f"it answers {error_name(error)}" if error else "unfit answer to a fetch"
-            )
+            self._delay_all("it answers" if error else "unfit answer to a fetch", error)
 
     # Out of range: the leader's log end, then maybe its log start (§3.5 of the design)
 
@@ -499,7 +500,7 @@ class ReplicaFetcher:
         elif error in _LEADER_IS_BEHIND:
             self._retry(state)
         else:
-            self._delay(state, f"the leader answered {error_name(error)}")
+            self._delay(state, "the leader answered", error)
 
     def _fenced(self, state: PartitionFetchState, asked_epoch: int) -> None:
         """The leader is in a later epoch. We hear of it from the controller, or have heard meanwhile."""
@@ -507,6 +508,7 @@ class ReplicaFetcher:
             self._fail(
                 state,
                 f"the leader is in a later epoch than {asked_epoch}, which the controller has yet to tell",
+                event=Event.FOLLOWER_FENCED,
             )
         else:
             self._retry(state)
@@ -514,13 +516,19 @@ class ReplicaFetcher:
     def _retry(self, state: PartitionFetchState) -> None:
         """Again soon, then less and less soon: the leader is behind by milliseconds as a rule."""
         backoff_ms = self._manager.config.replica_fetch_backoff_ms
-        self._delay(state, None, min(backoff_ms, FIRST_RETRY_MS << min(state.retries, 20)))
+        self._delay(state, None, delay_ms=min(backoff_ms, FIRST_RETRY_MS << min(state.retries, 20)))
         state.retries += 1
 
     def _delay(
-        self, state: PartitionFetchState, why: str | None, delay_ms: int | None = None
+        self,
+        state: PartitionFetchState,
+        why: str | None,
+        error: int = 0,
+        delay_ms: int | None = None,
     ) -> None:
-        """Leaves the partition alone for replica.fetch.backoff.ms, unless it is already being left alone."""
+        """Leaves the partition alone for replica.fetch.backoff.ms, unless it is already being left alone.
+
+        `why` and the leader's `error` are logged."""
         if state.delay_until_ms is None:
             if delay_ms is None:
                 delay_ms = self._manager.config.replica_fetch_backoff_ms
@@ -528,36 +536,60 @@ class ReplicaFetcher:
             self._manager.fetch_errors += 1
             self._put(state)
         if why is not None:
-            key = state.partition.key
-            self._manager.tell(
-                f"{key[0]}-{key[1]} cannot be fetched from broker {self.leader_id}, tried again: {why}"
+            self._manager.host.log_event(
+                Event.PARTITION_FETCH_FAILED,
+                topic=state.partition.topic,
+                partition=state.partition.index,
+                leader=self.leader_id,
+                leader_epoch=state.current_leader_epoch,
+                error=error_name(error) if error else None,
+                detail=why,
             )
 
-    def _delay_all(self, why: str) -> None:
+    def _delay_all(self, why: str, error: int = 0) -> None:
         for state in list(self.states.values()):
             self._delay(state, None)
-        text = f"broker {self.leader_id} cannot be fetched from, tried again: {why}"
-        if self.states and text != self._told:
-            self._told = text
-            self._manager.tell(f"{text} ({len(self.states)} partitions)")
+        trouble = f"{why} {error}"
+        if self.states and trouble != self._trouble:
+            self._trouble = trouble
+            self._manager.host.log_event(
+                Event.LEADER_UNREACHABLE,
+                leader=self.leader_id,
+                partitions=len(self.states),
+                error=error_name(error) if error else None,
+                detail=why,
+            )
 
     def _heard(self) -> None:
         """The leader has answered as it should."""
-        if self._told:
-            self._told = ""
-            self._manager.tell(f"broker {self.leader_id} is fetched from again")
+        if self._trouble:
+            self._trouble = ""
+            self._manager.host.log_event(Event.LEADER_REACHABLE, leader=self.leader_id)
 
     def _link_lost(self) -> None:
         self.session.begin_anew()
         self._delay_all("the connection was lost, or not made")
 
     def _fail(
-        self, state: PartitionFetchState, why: str, error: ErrorCode = ErrorCode.NONE
+        self,
+        state: PartitionFetchState,
+        why: str,
+        error: ErrorCode = ErrorCode.NONE,
+        event: EventType = Event.FOLLOWER_FETCHER_FAILED,
     ) -> None:
         """The partition is followed no more. When it is for its log's sake it is offline, too."""
         key = state.partition.key
         self.remove(key)
-        self._manager.partition_failed(key, self.leader_id, why)
+        self._manager.partition_failed(key)
+        self._manager.host.log_event(
+            event,
+            topic=key[0],
+            partition=key[1],
+            leader=self.leader_id,
+            leader_epoch=state.current_leader_epoch,
+            error=error.name if error else None,
+            detail=why,
+        )
         if error is ErrorCode.KAFKA_STORAGE_ERROR:
             self._manager.host.mark_offline(key, why)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from kwire.replication.core.events import Event
 from kwire.replication.fetcher.fetcher import DIVERGING_EPOCH_VERSION, ReplicaFetcher
 from kwire.replication.log.truncation import TruncationEvent
 
@@ -68,17 +69,16 @@ class ReplicaFetcherManager:
         config: BrokerConfig,
         *,
         log_truncated: Callable[[Log, int], None] | None = None,
-        report: Callable[[str], None] | None = None,
         fetch_version: int = FETCH_VERSION,
     ) -> None:
-        """`log_truncated(log, offset)`: a log was cut (for LogCleaner.log_truncated). `report` is told what an operator
-        wants to know. `fetch_version` below 12: leaders of before KIP-595, which are asked by OffsetForLeaderEpoch."""
+        """`log_truncated(log, offset)`: a log was cut (for LogCleaner.log_truncated).
+
+        `fetch_version` below 12: leaders of before KIP-595, which are asked by OffsetForLeaderEpoch."""
         self.host = host
         self.peers = peers
         self.clock = clock
         self.timers = timers
         self.config = config
-        self.report = report
         self.log_truncated = log_truncated
         self.fetch_version = fetch_version
         self.truncates_on_fetch = fetch_version >= DIVERGING_EPOCH_VERSION
@@ -109,7 +109,16 @@ class ReplicaFetcherManager:
         self.failed.discard(partition.key)
         fetcher = self._fetcher(partition.leader_id, partition.key)
         self._leave_other(partition.key, fetcher)
-        fetcher.add(partition, log.log_end_offset if has_epochs else log.high_watermark)
+        offset = log.log_end_offset if has_epochs else log.high_watermark
+        if fetcher.add(partition, offset):
+            self.host.log_event(
+                Event.FOLLOWER_FETCHER_STARTED,
+                topic=partition.topic,
+                partition=partition.index,
+                leader=partition.leader_id,
+                leader_epoch=partition.leader_epoch,
+                offset=offset,
+            )
 
     def remove(self, keys: Iterable[TopicPartition]) -> None:
         """These are led here, stopped, or gone. No error when they are not followed."""
@@ -156,16 +165,11 @@ class ReplicaFetcherManager:
 
     # What fetchers say
 
-    def tell(self, message: str) -> None:
-        if self.report is not None:
-            self.report(message)
-
-    def partition_failed(self, key: TopicPartition, leader_id: int, why: str) -> None:
+    def partition_failed(self, key: TopicPartition) -> None:
         """Its fetcher has given it up."""
         self._by_partition.pop(key, None)
         self.failed.add(key)
         self.fetch_errors += 1
-        self.tell(f"{key[0]}-{key[1]} is not followed any more (leader {leader_id}): {why}")
 
     def truncated(
         self,
@@ -187,15 +191,28 @@ class ReplicaFetcherManager:
             why,
         )
         self.truncations.append(event)
-        below = f", below its high watermark {high_watermark}" if to_offset < high_watermark else ""
-        self.tell(
-            f"{partition.topic}-{partition.index} cut from {from_offset} to {to_offset}{below}: {why}"
+        is_below = to_offset < high_watermark
+        self.host.log_event(
+            Event.LOG_TRUNCATED_BELOW_HIGH_WATERMARK if is_below else Event.LOG_TRUNCATED,
+            topic=partition.topic,
+            partition=partition.index,
+            leader=partition.leader_id,
+            leader_epoch=partition.leader_epoch,
+            previous_log_end_offset=from_offset,
+            log_end_offset=to_offset,
+            high_watermark=high_watermark,
+            detail=why,
         )
         if self.log_truncated is not None:
             try:
                 self.log_truncated(partition.log, to_offset)
             except OSError as error:
-                self.tell(f"cannot note the cut for the cleaner: {error}")
+                self.host.log_event(
+                    Event.CLEANER_CHECKPOINT_FAILED,
+                    topic=partition.topic,
+                    partition=partition.index,
+                    detail=str(error),
+                )
         if cut_flushed:
             self.checkpoint_recovery_points()
         self.host.complete_waiting(partition.key)

@@ -3,7 +3,7 @@
 Answers to kafka.log.LogLoader, LogSegment.recover and UnifiedLog.rebuildProducerState of Kafka 3.9. After a clean
 stop the files are believed: a few small reads a partition. After an unclean one every batch from the recovery point
 on is read again (CRC, offsets), indexes and producer state are built anew, the log is cut at the first bad batch and
-what comes after it is deleted; `report` is told what and why.
+what comes after it is deleted; events tell what and why.
 
 Invariants after loading: as log.py says; no file ends in `.deleted`, `.cleaned` or `.swap`; no index without a segment.
 """
@@ -25,6 +25,7 @@ from kwire.protocol.records import (
     iter_records,
     parse_control_record,
 )
+from kwire.replication.core.events import Event, ignore
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.log.checkpoints import (
     PARTITION_METADATA,
@@ -41,6 +42,7 @@ from kwire.replication.log.types import AppendOrigin
 
 if TYPE_CHECKING:
     from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.events import EventType, LogEvent
     from kwire.replication.core.log_store import LogStore
 
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
@@ -53,9 +55,9 @@ class LogContext:
 
     __slots__ = (
         "clock",
+        "log_event",
         "on_failure",
         "producer_id_expiration_ms",
-        "report",
         "store",
         "timers",
         "transaction_verification_enabled",
@@ -69,7 +71,7 @@ class LogContext:
         *,
         producer_id_expiration_ms: int = 24 * 3600 * 1000,
         transaction_verification_enabled: bool = False,
-        report: Callable[[str], None] | None = None,
+        log_event: LogEvent = ignore,
         on_failure: Callable[[str], None] | None = None,
     ) -> None:
         """`on_failure` is told of every error of the store that a log runs into once it is open."""
@@ -79,7 +81,7 @@ class LogContext:
         self.timers = timers
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.transaction_verification_enabled = transaction_verification_enabled
-        self.report = report
+        self.log_event = log_event
 
     def producers(self, directory: str) -> ProducerStateManager:
         return ProducerStateManager(
@@ -89,10 +91,6 @@ class LogContext:
             producer_id_expiration_ms=self.producer_id_expiration_ms,
             transaction_verification_enabled=self.transaction_verification_enabled,
         )
-
-    def tell(self, directory: str, message: str) -> None:
-        if self.report is not None:
-            self.report(f"[{directory}] {message}")
 
 
 def create_log(
@@ -126,7 +124,7 @@ def create_log(
         log_start_offset=0,
         log_end_offset=0,
         recovery_point=0,
-        report=context.report,
+        log_event=context.log_event,
         on_failure=context.on_failure,
     )
 
@@ -152,9 +150,9 @@ def load_log(
 
     OSError when files cannot be read, or are what no crash can have left (a malformed leader-epoch-checkpoint).
     """
-    return _Loader(context, directory, config, clean, recovery_point, log_start_offset).load(
-        topic, partition
-    )
+    return _Loader(
+        context, directory, topic, partition, config, clean, recovery_point, log_start_offset
+    ).load()
 
 
 class _Loader:
@@ -162,6 +160,8 @@ class _Loader:
         self,
         context: LogContext,
         directory: str,
+        topic: str,
+        partition: int,
         config: LogConfig,
         clean: bool,
         recovery_point: int,
@@ -170,6 +170,8 @@ class _Loader:
         self.context = context
         self.store = context.store
         self.directory = directory
+        self.topic = topic
+        self.partition = partition
         self.config = config
         self.clean = clean
         self.recovery_point = recovery_point
@@ -178,8 +180,15 @@ class _Loader:
         self.already_cut: set[LogSegment] = set()  # with their indexes rebuilt
         self.epochs = LeaderEpochCache(context.store, directory)
 
-    def load(self, topic: str, partition: int) -> Log:
-        names = remove_leftovers(self.context, self.directory)
+    def log_event(self, event: EventType, **fields: object) -> None:
+        """An event of this log, with the fields that name it."""
+        log, topic, partition = self.directory, self.topic, self.partition
+        self.context.log_event(event, log=log, topic=topic, partition=partition, **fields)
+
+    def load(self) -> Log:
+        names, replaced = remove_leftovers(self.store, self.directory)
+        for file in replaced:
+            self.log_event(Event.SEGMENT_REPLACED, file=file)
         present = set(names)
         if "leader-epoch-checkpoint" in present:
             self.epochs.load()
@@ -207,8 +216,8 @@ class _Loader:
         return Log(
             self.store,
             self.directory,
-            topic,
-            partition,
+            self.topic,
+            self.partition,
             topic_id,
             self.config,
             self.context.clock,
@@ -221,7 +230,7 @@ class _Loader:
             recovery_point=log_end_offset
             if self.clean
             else min(self.recovery_point, log_end_offset),
-            report=self.context.report,
+            log_event=self.context.log_event,
             on_failure=self.context.on_failure,
         )
 
@@ -230,7 +239,7 @@ class _Loader:
             return read_topic_id(self.store, self.directory) or ZERO_TOPIC_ID
         except CorruptCheckpoint as error:
             # Written without a flush when the partition was made: a power cut may leave it empty.
-            self.context.tell(self.directory, f"ignored {error.strerror}")
+            self.log_event(Event.TOPIC_ID_IGNORED, detail=str(error.strerror))
             self.store.delete(f"{self.directory}/{PARTITION_METADATA}")
             return ZERO_TOPIC_ID
 
@@ -245,7 +254,7 @@ class _Loader:
                 continue
             stem = name[:20]
             if name.endswith(_INDEX_SUFFIXES) and f"{stem}.log" not in present:
-                self.context.tell(self.directory, f"deleted {name}: there is no segment for it")
+                self.log_event(Event.INDEX_DELETED, file=name)
                 self.store.delete(f"{self.directory}/{name}")
             elif name == f"{stem}.log":
                 segment = LogSegment.open(self.store, self.directory, base_offset, now_ms)
@@ -254,10 +263,8 @@ class _Loader:
                     continue  # it will be rebuilt anyway
                 missing = f"{stem}.index" not in present or f"{stem}.timeindex" not in present
                 if missing or not self.indexes_are_sane(segment):
-                    self.context.tell(
-                        self.directory,
-                        f"rebuilt the indexes of {name}: one was {'missing' if missing else 'damaged'}",
-                    )
+                    reason = "missing" if missing else "damaged"
+                    self.log_event(Event.INDEXES_REBUILT, file=name, reason=reason)
                     if self.recover_segment(segment, self.segments[:-1]):
                         self.already_cut.add(segment)
 
@@ -288,10 +295,11 @@ class _Loader:
             if cut and number + 1 < len(segments):
                 doomed = segments[number + 1 :]
                 del segments[number + 1 :]
-                self.context.tell(
-                    self.directory,
-                    f"deleted {len(doomed)} later segment(s) from offset {doomed[0].base_offset} on:"
-                    f" segment {segment.base_offset} before them was cut",
+                self.log_event(
+                    Event.RECOVERY_DELETED_SEGMENTS,
+                    segments=len(doomed),
+                    offset=doomed[0].base_offset,
+                    segment=segment.base_offset,
                 )
                 for late in doomed:
                     late.delete_files()
@@ -331,10 +339,13 @@ class _Loader:
         producers.take_snapshot(flush=False)
         removed = segment.size - end
         if removed:
-            self.context.tell(
-                self.directory,
-                f"cut {removed} bytes from segment {segment.base_offset} at position {end},"
-                f" offset {last_offset + 1}: {reason or 'the last batch is not whole'}",
+            self.log_event(
+                Event.RECOVERY_TRUNCATED,
+                size_bytes=removed,
+                segment=segment.base_offset,
+                position=end,
+                log_end_offset=last_offset + 1,
+                detail=reason or "the last batch is not whole",
             )
             segment.cut(end)
         if is_active:
@@ -386,10 +397,10 @@ class _Loader:
             log_end_offset = last.next_offset if last is not None else segments[-1].base_offset
             if log_end_offset >= self.log_start_offset:
                 return log_end_offset
-            self.context.tell(
-                self.directory,
-                f"deleted all segments: the log end {log_end_offset} is below the log start"
-                f" {self.log_start_offset}",
+            self.log_event(
+                Event.RECOVERY_EMPTIED_LOG,
+                log_end_offset=log_end_offset,
+                log_start_offset=self.log_start_offset,
             )
             for segment in segments:
                 segment.delete_files()
@@ -406,16 +417,15 @@ class _Loader:
         return self.log_start_offset
 
 
-def remove_leftovers(context: LogContext, directory: str) -> list[str]:
+def remove_leftovers(store: LogStore, directory: str) -> tuple[list[str], list[str]]:
     """Ends what a crash interrupted: `.deleted` and `.cleaned` go, `.swap` takes its place. Returns the names left,
-    sorted.
+    sorted, and those that were a `.swap`.
 
     `.swap` from an offset at or above the first `.cleaned` one belongs to a replacement that was not complete.
     """
-    store = context.store
     names = store.list_dir(directory)
     if not any(name.endswith((".deleted", ".cleaned", ".swap", ".tmp")) for name in names):
-        return names
+        return names, []
     cleaned = [base_offset_of(name) for name in names if name.endswith(".cleaned")]
     first_cleaned = min((base for base in cleaned if base is not None), default=None)
     swaps: list[str] = []
@@ -428,13 +438,12 @@ def remove_leftovers(context: LogContext, directory: str) -> list[str]:
         elif not name.endswith((".deleted", ".cleaned", ".tmp")):
             continue
         store.delete(f"{directory}/{name}")
-    _finish_swaps(context, directory, swaps)
-    return store.list_dir(directory)
+    replaced = _finish_swaps(store, directory, swaps)
+    return store.list_dir(directory), replaced
 
 
-def _finish_swaps(context: LogContext, directory: str, swaps: list[str]) -> None:
-    """Deletes the segments that a finished replacement covers, and gives it their name."""
-    store = context.store
+def _finish_swaps(store: LogStore, directory: str, swaps: list[str]) -> list[str]:
+    """Deletes the segments that a finished replacement covers, and gives it their name, which is returned."""
     ranges = []
     for name in swaps:
         if name.endswith(".log.swap"):
@@ -449,9 +458,10 @@ def _finish_swaps(context: LogContext, directory: str, swaps: list[str]) -> None
             continue
         if any(start <= base_offset < end for start, end in ranges):
             store.delete(f"{directory}/{name}")
-    for name in swaps:
-        store.rename(f"{directory}/{name}", f"{directory}/{name[:-5]}")
-        context.tell(directory, f"completed the replacement of {name[:-5]}")
+    replaced = [name.removesuffix(".swap") for name in swaps]
+    for name in replaced:
+        store.rename(f"{directory}/{name}.swap", f"{directory}/{name}")
+    return replaced
 
 
 def scan_batches(segment: LogSegment) -> Iterator[tuple[BatchHeader, memoryview, str]]:

@@ -23,6 +23,7 @@ from kwire.protocol.records import (
     LOG_OVERHEAD,
     OFFSET_AND_LENGTH,
 )
+from kwire.replication.core.events import Event
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.log_store import PartitionFault
 from kwire.replication.log.segment import LogSegment
@@ -30,6 +31,7 @@ from kwire.replication.log.types import FetchedData
 
 if TYPE_CHECKING:
     from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.events import EventType, LogEvent
     from kwire.replication.core.log_store import LogStore
     from kwire.replication.log.indexes import AbortedTxn
 
@@ -45,19 +47,23 @@ class LocalLog:
         self,
         store: LogStore,
         directory: str,
+        topic: str,
+        partition: int,
         config: LogConfig,
         clock: Clock,
         timers: Timers,
         segments: list[LogSegment],
         log_end_offset: int,
         recovery_point: int,
-        report: Callable[[str], None] | None,
+        log_event: LogEvent,
         on_failure: Callable[[str], None] | None = None,
     ) -> None:
         """`on_failure` is told of every error of the store: its whole directory fails with it."""
         self._on_failure = on_failure
         self.store = store
         self.directory = directory
+        self.topic = topic
+        self.partition = partition
         self.clock = clock
         self.timers = timers
         self.segments = segments
@@ -65,7 +71,7 @@ class LocalLog:
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
         self._topic_id_unflushed = not any(segment.size for segment in segments)
-        self.report = report
+        self._log_event = log_event
         self.closed = False
         self._config = config
         self._bases = [segment.base_offset for segment in segments]
@@ -78,10 +84,10 @@ class LocalLog:
         """Of all `.log` files, as DescribeLogDirs reports it."""
         return sum(segment.size for segment in self.segments)
 
-    def tell(self, message: str) -> None:
-        """Something an operator wants to know; the node logs it."""
-        if self.report is not None:
-            self.report(f"[{self.directory}] {message}")
+    def log_event(self, event: EventType, **fields: object) -> None:
+        """An event of this log, with the fields that name it."""
+        log, topic, partition = self.directory, self.topic, self.partition
+        self._log_event(event, log=log, topic=topic, partition=partition, **fields)
 
     def storage_error(self, action: str, error: OSError) -> KafkaError:
         """KAFKA_STORAGE_ERROR for an error of the store, and the directory hears of it (LogDirFailureChannel)."""
@@ -219,7 +225,8 @@ class LocalLog:
                 for segment in doomed:
                     segment.delete_files()
             except OSError as error:
-                self.tell(str(self.storage_error("delete segments of", error)))
+                failure = self.storage_error("delete segments of", error)
+                self.log_event(Event.SEGMENT_DELETION_FAILED, detail=str(failure))
 
         self.timers.schedule(key, deadline, delete_files)
 

@@ -42,6 +42,7 @@ from kwire.protocol.records import (
     PRODUCER_ID,
     header_of,
 )
+from kwire.replication.core.events import Event, ignore
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.log.indexes import (
     OFFSET_INDEX_ENTRY_BYTES,
@@ -63,6 +64,7 @@ from kwire.replication.log.types import (
 if TYPE_CHECKING:
     from kwire.protocol.records import BatchHeader, ControlMarker
     from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.events import LogEvent
     from kwire.replication.core.log_store import LogStore
     from kwire.replication.core.outbox import Buffer
 
@@ -125,23 +127,23 @@ class Log(LocalLog):
         log_start_offset: int,
         log_end_offset: int,
         recovery_point: int,
-        report: Callable[[str], None] | None = None,
+        log_event: LogEvent = ignore,
         on_failure: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(
             store,
             directory,
+            topic,
+            partition,
             config,
             clock,
             timers,
             segments,
             log_end_offset,
             recovery_point,
-            report,
+            log_event,
             on_failure,
         )
-        self.topic = topic
-        self.partition = partition
         self.topic_id = topic_id
         self.leader_epochs = leader_epochs
         self.producer_state = producer_state
@@ -590,7 +592,7 @@ class Log(LocalLog):
         except OSError as error:
             raise self.storage_error("delete segments of", error) from error
 
-    def delete_oldest(self, count: int, reason: str) -> None:
+    def delete_oldest(self, count: int, reason: str, detail: str) -> None:
         """Deletes the first `count` segments, all below the high watermark; after the last one begins a new segment."""
         if count == len(self.segments):
             self._roll(self.log_end_offset)
@@ -599,7 +601,13 @@ class Log(LocalLog):
         self._remove(doomed)
         for segment in doomed:
             self.producer_state.delete_snapshot(segment.base_offset)
-        self.tell(f"deleted {count} segment(s) before offset {self._bases[0]}: {reason}")
+        self.log_event(
+            Event.SEGMENTS_DELETED,
+            segments=count,
+            log_start_offset=self._bases[0],
+            reason=reason,
+            detail=detail,
+        )
 
     # ---- flushing and closing
 

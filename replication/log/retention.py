@@ -24,19 +24,26 @@ def delete_old_segments(log: Log) -> int:
     deleted = _delete_while(
         log,
         lambda _, end: end <= log.log_start_offset,
+        "log_start_offset",
         "they are below the log start offset",
-        False,
+        may_take_active=False,
     )
     if not config.delete:
         return deleted
     if config.retention_bytes >= 0:
-        reason = f"the log is larger than retention.bytes={config.retention_bytes}"
-        deleted += _delete_while(log, _is_excess(log, config.retention_bytes), reason)
+        deleted += _delete_while(
+            log,
+            _is_excess(log, config.retention_bytes),
+            "retention_bytes",
+            f"the log is larger than retention.bytes={config.retention_bytes}",
+        )
     if config.retention_ms >= 0:
         oldest_ms = log.clock.wall_ms - config.retention_ms
-        reason = f"they are older than retention.ms={config.retention_ms}"
         deleted += _delete_while(
-            log, lambda segment, _: segment.largest_timestamp() < oldest_ms, reason
+            log,
+            lambda segment, _: segment.largest_timestamp() < oldest_ms,
+            "retention_ms",
+            f"they are older than retention.ms={config.retention_ms}",
         )
     return deleted
 
@@ -58,6 +65,8 @@ def _delete_while(
     log: Log,
     is_deletable: Callable[[LogSegment, int], bool],
     reason: str,
+    detail: str,
+    *,
     may_take_active: bool = True,
 ) -> int:
     """Deletes from the oldest segment on while `is_deletable(segment, its end offset)`."""
@@ -71,5 +80,5 @@ def _delete_while(
             break
         count += 1
     if count:
-        log.delete_oldest(count, reason)
+        log.delete_oldest(count, reason, detail)
     return count

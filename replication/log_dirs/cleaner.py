@@ -29,11 +29,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import BatchHeader, check_crc, iter_batches, iter_records
+from kwire.replication.core.events import Event
 from kwire.replication.log.checkpoints import CLEANER_OFFSETS, format_offsets, read_offsets
 from kwire.replication.log.segment import LogSegment
 from kwire.replication.log_dirs.cleaner_filter import BatchFilter, CleanedTransactions
 
 if TYPE_CHECKING:
+    from kwire.replication.core.events import EventType
     from kwire.replication.log.checkpoints import TopicPartition
     from kwire.replication.log.log import Log
     from kwire.replication.log_dirs.manager import LogManager
@@ -140,7 +142,7 @@ class LogCleaner:
             try:
                 log.delete_old_segments()
             except KafkaError as error:  # its directory has been told
-                manager.tell(f"cannot delete old segments of {log.name}: {error}")
+                _log_failure(manager, Event.RETENTION_FAILED, log, error)
 
     def _begin(self, manager: LogManager) -> None:
         due = [work for log in manager.logs() if (work := self._to_clean(manager, log)) is not None]
@@ -184,7 +186,7 @@ class LogCleaner:
             self._uncleanable.add((log.topic, log.partition))
             if isinstance(error, OSError):
                 log.storage_error("clean", error)
-            manager.tell(f"cannot clean {log.name}, leaving it as it is: {error}")
+            _log_failure(manager, Event.CLEANING_FAILED, log, error)
             self._begin_next(manager)
         else:
             self._schedule(manager)
@@ -201,7 +203,7 @@ class LogCleaner:
         except (
             OSError
         ) as error:  # all that is lost is the work of finding out again after a restart
-            manager.tell(f"cannot note how far {log.name} is clean: {error}")
+            _log_failure(manager, Event.CLEANER_CHECKPOINT_FAILED, log, error)
         if before != end_offset:  # no progress is no reason to begin at once again
             self._begin_next(manager)
 
@@ -209,7 +211,7 @@ class LogCleaner:
         try:
             self._begin(manager)
         except OSError as error:
-            manager.tell(f"cannot find out what to clean next: {error}")
+            manager.log_event(Event.CLEANER_FAILED, detail=str(error))
 
     def _checkpoint(self, manager: LogManager) -> dict[TopicPartition, int]:
         if self._offsets is None:
@@ -233,6 +235,10 @@ class LogCleaner:
             if data != before and (inside or before is not None):
                 directory.store.write_file(CLEANER_OFFSETS, data)
                 self._written[directory.path] = data
+
+
+def _log_failure(manager: LogManager, event: EventType, log: Log, error: Exception) -> None:
+    manager.log_event(event, topic=log.topic, partition=log.partition, detail=str(error))
 
 
 def _ratio(work: LogToClean) -> float:

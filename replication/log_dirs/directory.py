@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.core.events import Event
 from kwire.replication.core.log_store import PartitionFault
 from kwire.replication.log.checkpoints import (
     HIGH_WATERMARKS,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from kwire.replication.config.broker_config import BrokerConfig
     from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.events import LogEvent
     from kwire.replication.core.log_config import LogConfig
     from kwire.replication.core.log_store import LogStore
     from kwire.replication.log.log import Log
@@ -58,7 +60,7 @@ class LogDirectory:
         clock: Clock,
         timers: Timers,
         config: BrokerConfig,
-        report: Callable[[str], None] | None,
+        log_event: LogEvent,
         on_failure: Callable[[LogDirectory, str], None],
     ) -> None:
         """`on_failure(directory, why)` is called with every error of its store, also with those after the first."""
@@ -74,7 +76,7 @@ class LogDirectory:
         self._clock = clock
         self._timers = timers
         self._config = config
-        self._report = report
+        self._log_event = log_event
         self._written: dict[str, bytes] = {}
         self._renamed = 0
         self._on_failure = on_failure
@@ -85,7 +87,7 @@ class LogDirectory:
                 clock,
                 timers,
                 producer_id_expiration_ms=config.producer_id_expiration_ms,
-                report=report,
+                log_event=log_event,
                 on_failure=self.failed,
             )
 
@@ -109,8 +111,9 @@ class LogDirectory:
         why = f"{doing}: {error}"
         if not isinstance(error, PartitionFault):
             self.failed(why)
-        elif self._report is not None:
-            self._report(why)
+        else:
+            log_dir = self.path or None
+            self._log_event(Event.STORAGE_FAULT, task=doing, log_dir=log_dir, detail=str(error))
         return why
 
     def holds(self, log: Log) -> bool:

@@ -20,6 +20,7 @@ from errno import EINVAL
 from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.core.events import Event, ignore
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.log.checkpoints import (
     ZERO_TOPIC_ID,
@@ -41,6 +42,7 @@ from kwire.replication.log_dirs.directory import (
 if TYPE_CHECKING:
     from kwire.replication.config.broker_config import BrokerConfig
     from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.events import LogEvent
     from kwire.replication.core.log_store import LogStore
     from kwire.replication.log.log import Log
 
@@ -72,14 +74,14 @@ class LogManager:
         node_id: int = -1,
         topic_config: Callable[[str], LogConfig] | None = None,
         clean_logs: Callable[[LogManager], None] | None = None,
-        report: Callable[[str], None] | None = None,
+        log_event: LogEvent = ignore,
         new_uuid: Callable[[], bytes] | None = None,
         on_all_failed: Callable[[str], None] | None = None,
     ) -> None:
         """`store`: of the one directory, or of each entry of log.dirs. `new_uuid` makes the ids of several directories.
 
         `topic_config`: the configuration of a topic whose log is found at start (default: the broker's).
-        `clean_logs` is called every log.cleaner.backoff.ms. `report` is told of what was repaired, cut or deleted.
+        `clean_logs` is called every log.cleaner.backoff.ms. `log_event` is told of what was repaired, cut or deleted.
         `cluster_id` None: any directory is taken, and what `meta.properties` says is `cluster_id` afterwards.
         """
         self.clock = clock
@@ -94,12 +96,12 @@ class LogManager:
         self.preferred: dict[TopicPartition, LogDirectory] = {}
         """Where a partition's log is to be made that is not there yet (AlterReplicaLogDirs)."""
         self._topic_config = topic_config or (lambda _: config.log_config())
-        self._report = report
+        self.log_event = log_event
         self._new_uuid = new_uuid
         self._on_all_failed = on_all_failed
         opened = store if isinstance(store, list) else [LogDirStore("", store)]
         self.directories = [
-            LogDirectory(each, clock, timers, config, self.tell, self.fail) for each in opened
+            LogDirectory(each, clock, timers, config, log_event, self.fail) for each in opened
         ]
         self._closed = False
 
@@ -118,7 +120,7 @@ class LogManager:
         """
         for directory in self.directories:
             if not directory.is_online:
-                self.tell(f"log directory {directory.path} is offline: {directory.failure}")
+                self._log_offline(directory)
         found = {}
         for directory in self.online():
             with _Usable(self, directory):
@@ -236,8 +238,7 @@ class LogManager:
         directory.failure = why
         if self._closed:
             return
-        name = f"log directory {directory.path}".rstrip()
-        self.tell(f"{name} is offline, nothing in it is served any more: {why}")
+        self.log_event(Event.LOG_DIR_FAILED, log_dir=directory.path or None, detail=why)
         for listener in self.failure_listeners:
             listener(directory)
         # Who found out may be going through its logs just now.
@@ -354,9 +355,7 @@ class LogManager:
         for log in (self.get(topic, partition), self.future(topic, partition)):
             if log is not None:
                 name = self.directory_of(log).remove(log, STRAY_SUFFIX)
-                self.tell(
-                    f"the controller knows of no replica of {log.name} here: set aside as {name}"
-                )
+                self.log_event(Event.STRAY_REPLICA_KEPT, topic=topic, partition=partition, log=name)
         self._checkpoint_soon()
 
     def _checkpoint_soon(self) -> None:
@@ -369,9 +368,13 @@ class LogManager:
     def _checkpoint_deletions(self) -> None:
         self.in_each("checkpoints after a deletion", LogDirectory.checkpoint)
 
-    def tell(self, message: str) -> None:
-        if self._report is not None:
-            self._report(message)
+    def _log_offline(self, directory: LogDirectory) -> None:
+        """A directory cannot be used from the start on."""
+        path, failure = directory.path or None, directory.failure
+        self.log_event(Event.LOG_DIR_OFFLINE, log_dir=path, detail=failure)
+
+    def _task_failed(self, task: str, error: Exception, log_dir: str | None = None) -> None:
+        self.log_event(Event.STORAGE_TASK_FAILED, task=task, log_dir=log_dir, detail=str(error))
 
     # ---- periodic tasks
 
@@ -421,7 +424,7 @@ class LogManager:
             try:
                 task()
             except (OSError, KafkaError) as error:
-                self.tell(f"periodic task {name} failed: {error}")
+                self._task_failed(f"periodic task {name}", error)
             self.timers.schedule(("log-manager", name), self.clock.now_ms + interval_ms, run)
 
         delay = interval_ms if first_ms is None else first_ms
@@ -461,7 +464,7 @@ class LogManager:
             except OSError as error:
                 directory.met(error, what)
             except KafkaError as error:  # its log has told the directory
-                self.tell(f"{what} failed: {error}")
+                self._task_failed(what, error, directory.path or None)
 
     # ---- stopping
 
@@ -502,7 +505,7 @@ class _Usable:
         if len(manager.online()) == 1:
             return False
         directory.failure = error.strerror or str(error)
-        manager.tell(f"log directory {directory.path} is offline: {directory.failure}")
+        manager._log_offline(directory)
         directory.abandon()
         return True
 

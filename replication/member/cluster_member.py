@@ -85,9 +85,8 @@ class ClusterMember:
         replica_manager: ReplicaManager,
         *,
         log_truncated: Callable[[Log, int], None] | None = None,
-        report: Callable[[str], None] | None = None,
     ) -> None:
-        """`log_truncated`: hears of logs that had to be cut. `report`: what an operator wants to know."""
+        """`log_truncated`: hears of logs that had to be cut."""
         self._settings = settings
         self._config = config
         self._clock = clock
@@ -126,7 +125,6 @@ class ClusterMember:
             timers,
             config,
             log_truncated=log_truncated,
-            report=report,
         )
         proposals = AlterPartitionManager(
             replica_manager,

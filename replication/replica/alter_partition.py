@@ -21,6 +21,7 @@ from kwire.protocol.schemas.control_plane import (
     PartitionData,
     TopicData,
 )
+from kwire.replication.core.events import Event
 from kwire.replication.replica.fetch_data import ZERO_UUID
 from kwire.replication.replica.isr import CommittedIsr, PendingExpandIsr, listed
 
@@ -193,9 +194,8 @@ class AlterPartitionManager:
                 self._on_unavailable(node)
             if response is not None and response.error_code != self._last_error:
                 self._last_error = response.error_code
-                self._host.tell(
-                    f"AlterPartition answered {error_name(response.error_code)}: sent again until it is not"
-                )
+                error = error_name(response.error_code)
+                self._host.log_event(Event.ALTER_PARTITION_REFUSED, error=error)
             self._send_later()
             return
         self._last_error = 0
@@ -221,7 +221,7 @@ class AlterPartitionManager:
         if not self._is_pending(proposal):
             return False
         partition, host, error = proposal.partition, self._host, answer.error_code
-        name = f"{partition.topic}-{partition.index}"
+        before = sorted(partition.isr)
         if error:
             host.isr_counters.failed_updates += 1
             again = partition.isr_refused(proposal.state, error)
@@ -232,8 +232,14 @@ class AlterPartitionManager:
                 if partition.isr_state is proposal.state
                 else f"back to {listed(partition.isr)}"
             )
-            host.tell(
-                f"{name}: ISR {listed(proposal.state.proposed)} answered {error_name(error)}: {what}"
+            host.log_event(
+                Event.ISR_UPDATE_REFUSED,
+                topic=partition.topic,
+                partition=partition.index,
+                isr=sorted(proposal.state.proposed),
+                leader_epoch=proposal.leader_epoch,
+                error=error_name(error),
+                detail=what,
             )
             return again
         moved = partition.commit_isr(
@@ -246,9 +252,14 @@ class AlterPartitionManager:
             host.isr_counters.expands += 1
         else:
             host.isr_counters.shrinks += 1
-        host.tell(
-            f"{name}: ISR updated to {listed(partition.isr)}, "
-            f"partition epoch {partition.partition_epoch}"
+        host.log_event(
+            Event.ISR_UPDATED,
+            topic=partition.topic,
+            partition=partition.index,
+            previous_isr=before,
+            isr=sorted(partition.isr),
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
         )
         if moved:
             host.complete_waiting(partition.key)

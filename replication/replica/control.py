@@ -21,6 +21,7 @@ from kwire.protocol.schemas.control_plane import (
     StopReplicaResponse,
     UpdateMetadataResponse,
 )
+from kwire.replication.core.events import Event
 from kwire.replication.replica.fetch_data import ZERO_UUID
 from kwire.replication.replica.partition import Partition
 
@@ -194,7 +195,10 @@ def _drop_strays(manager: ReplicaManager, orders: list[_Order]) -> None:
             try:
                 manager.log_manager.set_aside(*key)
             except KafkaError as error:
-                manager.tell(error.message or f"{key[0]}-{key[1]} cannot be set aside")
+                detail = error.message or f"{key[0]}-{key[1]} cannot be set aside"
+                manager.log_event(
+                    Event.STRAY_REPLICA_FAILED, topic=key[0], partition=key[1], detail=detail
+                )
                 manager.offline.add(key)  # as in _stop
             manager.complete_waiting(key)
 

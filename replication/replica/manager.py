@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.broker_config import topic_log_config
+from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import INTERNAL_TOPICS
 from kwire.replication.log.log import AppendOrigin
 from kwire.replication.replica import control as replica_control
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     )
     from kwire.replication.config.broker_config import BrokerConfig
     from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.events import LogEvent
     from kwire.replication.core.log_config import LogConfig
     from kwire.replication.core.metadata import MetadataCache
     from kwire.replication.core.outbox import Buffer
@@ -208,14 +210,15 @@ class ReplicaManager:
 
     def propose_isr(self, partition: Partition) -> None:
         if self.isr_proposer is not None:
-            from kwire.replication.replica.status import isr_change_text
+            from kwire.replication.replica.status import log_proposal
 
-            self.tell(isr_change_text(partition, self.clock.now_ms))
+            log_proposal(self.log_event, partition, self.clock.now_ms)
             self.isr_proposer(partition)
 
-    def tell(self, message: str) -> None:
-        """A line for the log of this broker."""
-        self.log_manager.tell(message)
+    @property
+    def log_event(self) -> LogEvent:
+        """Reports an event of this broker."""
+        return self.log_manager.log_event
 
     # Partitions
 
@@ -250,7 +253,8 @@ class ReplicaManager:
         may be one that is not hosted yet.
         """
         if ordered or key in self.by_key:
-            self.tell(f"{key[0]}-{key[1]} is offline: {reason}")
+            topic, index = key
+            self.log_event(Event.REPLICA_OFFLINE, topic=topic, partition=index, detail=reason)
             self._take_offline(key, reason)
             if self.on_partition_lost is not None and not ordered:
                 self.on_partition_lost()
@@ -260,8 +264,8 @@ class ReplicaManager:
         reason = f"log directory {directory.path} has failed: {directory.failure}"
         keys = [key for key, found in self.by_key.items() if directory.holds(found.log)]
         if keys:
-            names = ", ".join(f"{topic}-{index}" for topic, index in keys)
-            self.tell(f"offline with log directory {directory.path}: {names}")
+            names = [f"{topic}-{index}" for topic, index in keys]
+            self.log_event(Event.LOG_DIR_REPLICAS_OFFLINE, log_dir=directory.path, partitions=names)
         for key in keys:
             self._take_offline(key, reason)
 
@@ -612,9 +616,10 @@ class ReplicaManager:
         if broker_epoch != -1 and broker_epoch < self.broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if controller_epoch < self.controller_epoch:
-            self.tell(
-                f"refused an order of the controller of epoch {controller_epoch}: "
-                f"there is one of epoch {self.controller_epoch}"
+            self.log_event(
+                Event.STALE_CONTROLLER_REFUSED,
+                stale_controller_epoch=controller_epoch,
+                controller_epoch=self.controller_epoch,
             )
             return ErrorCode.STALE_CONTROLLER_EPOCH
         self.controller_epoch = controller_epoch

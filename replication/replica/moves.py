@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.core.events import Event
 from kwire.replication.log.truncation import append_replicated, take_over_offsets, truncation_point
 from kwire.replication.log_dirs.directory import DELETE_SUFFIX, FILE_NAME_BYTES_MAX, LogDirectory
 
@@ -85,7 +86,9 @@ class LogDirMoves:
         except OSError as error:
             why = directory.met(error, f"cannot make the future log of {current.name}")
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
-        self._manager.tell(f"{current.name} begins to move to log directory {directory.path}")
+        self._manager.log_event(
+            Event.REPLICA_MOVE_STARTED, topic=key[0], partition=key[1], log_dir=directory.path
+        )
 
     def _cancel(self, key: TopicPartition, future: Log) -> None:
         self._moving.pop(key, None)
@@ -117,7 +120,9 @@ class LogDirMoves:
                     self._replace(partition, future)
             except KafkaError as error:
                 self._moving.pop(key, None)
-                self._manager.tell(f"moving {future.name} has failed: {error}")
+                self._manager.log_event(
+                    Event.REPLICA_MOVE_FAILED, topic=key[0], partition=key[1], detail=str(error)
+                )
         if self._moving:
             self._schedule()
 
@@ -176,4 +181,9 @@ class LogDirMoves:
                     directory.checkpoint()
                 except OSError as error:
                     directory.met(error, "checkpoints after a move")
-        self._manager.tell(f"{current.name} has moved to log directory {target.path}")
+        self._manager.log_event(
+            Event.REPLICA_MOVE_COMPLETED,
+            topic=partition.topic,
+            partition=partition.index,
+            log_dir=target.path,
+        )

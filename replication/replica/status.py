@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kwire.replication.replica.isr import NEVER_MS, PendingExpandIsr, PendingShrinkIsr, listed
+from kwire.replication.core.events import Event
+from kwire.replication.replica.isr import NEVER_MS, PendingExpandIsr, PendingShrinkIsr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kwire.replication.core.events import LogEvent
     from kwire.replication.replica.manager import ReplicaManager
     from kwire.replication.replica.partition import Partition
 
@@ -151,16 +153,23 @@ def describe(manager: ReplicaManager) -> ReplicaManagerStatus:
     )
 
 
-def isr_change_text(partition: Partition, now_ms: int) -> str:
-    """The pending change in words: from what to what, and why."""
+def log_proposal(log_event: LogEvent, partition: Partition, now_ms: int) -> None:
+    """The pending change of the ISR as an event: from what to what, and why."""
     state, log = partition.isr_state, partition.log
-    name = f"{partition.topic}-{partition.index}"
     if isinstance(state, PendingExpandIsr):
-        replica = partition.remote_replicas[state.joining]
-        return (
-            f"{name}: expanding ISR from {listed(state.isr)} to {listed(state.proposed)}: replica {state.joining} "
-            f"has reached offset {replica.log_end_offset}, the high watermark is {log.high_watermark}"
+        log_event(
+            Event.ISR_EXPAND_PROPOSED,
+            topic=partition.topic,
+            partition=partition.index,
+            previous_isr=sorted(state.isr),
+            isr=sorted(state.proposed),
+            broker_id=state.joining,
+            replica_end_offset=partition.remote_replicas[state.joining].log_end_offset,
+            log_end_offset=log.log_end_offset,
+            high_watermark=log.high_watermark,
+            leader_epoch=partition.leader_epoch,
         )
+        return
     assert isinstance(state, PendingShrinkIsr), state
     late = []
     for broker_id in sorted(state.leaving):
@@ -171,7 +180,14 @@ def isr_change_text(partition: Partition, now_ms: int) -> str:
         caught_up_ms = member.last_caught_up_time_ms
         since = f"{now_ms - caught_up_ms} ms ago" if caught_up_ms > NEVER_MS else "never"
         late.append(f"{broker_id} (end offset {member.log_end_offset}, caught up {since})")
-    return (
-        f"{name}: shrinking ISR from {listed(state.isr)} to {listed(state.proposed)}: out of sync "
-        f"with end offset {log.log_end_offset} (high watermark {log.high_watermark}): {', '.join(late)}"
+    log_event(
+        Event.ISR_SHRINK_PROPOSED,
+        topic=partition.topic,
+        partition=partition.index,
+        previous_isr=sorted(state.isr),
+        isr=sorted(state.proposed),
+        log_end_offset=log.log_end_offset,
+        high_watermark=log.high_watermark,
+        leader_epoch=partition.leader_epoch,
+        detail=", ".join(late),
     )

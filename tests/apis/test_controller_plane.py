@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from event_recorder import Recorder
 
 from kwire.controller_node import ControllerNode
 from kwire.protocol import api
@@ -29,7 +30,7 @@ from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
-from kwire.replication.core.outbox import Close, Outbox, Reply, Send
+from kwire.replication.core.outbox import Close, Log, Outbox, Reply, Send
 
 
 class Rig:
@@ -42,9 +43,9 @@ class Rig:
         clock: Clock | None = None,
         **options: Any,
     ) -> None:
-        self.outbox = Outbox()
         self.clock = clock or Clock(now_ms=1000, wall_ms=1_700_000_000_000)
-        self.said: list[str] = []
+        self.outbox = Outbox(self.clock)
+        self._logged = Recorder()
         self.store = store or MemoryLogStore()
         self.node = ControllerNode(
             BrokerConfig({"node.id": str(node_id)}, brokers=2),
@@ -53,7 +54,6 @@ class Rig:
             self.outbox,
             Random(1),
             cluster_id="cluster",
-            report=self.said.append,
             **options,
         )
         self.node.start([Endpoint("PLAINTEXT", "here", 9090)])
@@ -75,6 +75,13 @@ class Rig:
                 self.replies[effect.connection] = b"".join(bytes(p) for p in effect.parts)[4:]
             elif isinstance(effect, Close):
                 self.closed.append(effect.reason)
+            elif isinstance(effect, Log):
+                self._logged.add(effect)
+
+    @property
+    def logged(self) -> Recorder:
+        self.drain()
+        return self._logged
 
     def ask(self, request: Any, version: int, connection: int | None = None) -> Any:
         """The answer; None when it is held back."""

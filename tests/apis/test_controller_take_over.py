@@ -14,6 +14,7 @@ from kwire.protocol.schemas.nodes import BrokerHeartbeatRequest
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 from kwire.replication.controller.claim import generation_file
 from kwire.replication.core.clock import Clock
+from kwire.replication.core.events import Event
 from kwire.replication.core.log_store import MemoryLogStore
 from tests.apis.test_controller_plane import Rig
 
@@ -64,7 +65,8 @@ def test_one_is_active_as_long_as_it_renews_its_lease(pair: Pair) -> None:
     assert active(pair.first, pair.second) == [True, False]
     pair.pass_time(20 * PATIENCE_MS, pair.first, pair.second)
     assert active(pair.first, pair.second) == [True, False]
-    assert pair.second.said == ["controller 1001 stands by"]
+    assert pair.second.logged.events == [Event.CONTROLLER_STANDBY]
+    assert pair.second.logged.texts == ["controller 1001 stands by"]
 
 
 def test_one_that_stands_by_sends_brokers_elsewhere(pair: Pair) -> None:
@@ -105,7 +107,10 @@ def test_one_that_wakes_up_is_refused_by_the_store_and_stands_by(pair: Pair) -> 
     assert active(first, second) == [False, True]
     assert first.acknowledge() == []
     first.node.tick()
-    assert first.said[-2:] == [
+    assert first.logged.events[-2:] == [Event.CONTROLLER_RESIGNED, Event.CONTROLLER_STANDBY]
+    (resigned,) = first.logged.of(Event.CONTROLLER_RESIGNED)
+    assert (resigned["controller_epoch"], resigned["reason"]) == (1, "deposed")
+    assert first.logged.texts[-2:] == [
         "the controller of epoch 1 has resigned: Another controller has taken over.",
         "controller 1000 stands by",
     ]
@@ -155,7 +160,9 @@ def test_one_that_hears_of_no_broker_lets_another_try_before_it_declares_all_dea
         first.node.connection_closed(connection)
     pair.pass_time(50, first, second)
     assert active(first, second) == [False, False]
-    assert "resigned: it hears of no broker any more" in first.said[-1]
+    assert "resigned: it hears of no broker any more" in first.logged.last.text
+    assert first.logged.last.event is Event.CONTROLLER_RESIGNED
+    assert first.logged.last.fields["reason"] == "isolated"
     pair.pass_time(LOOK_MS, first, second)
     assert active(first, second) == [False, True]
     for broker, epoch in zip((1, 2), epochs, strict=True):
@@ -205,6 +212,7 @@ def test_a_take_over_that_the_disk_refuses_is_tried_again(pair: Pair) -> None:
     pair.store.fail_next("write_file", OSError("no space"))
     pair.pass_time(PATIENCE_MS + LOOK_MS, pair.second)
     assert not pair.second.node.controller.active
-    assert pair.second.said[-1] == "controller 1001 cannot take over: no space"
+    assert pair.second.logged.last.event is Event.CONTROLLER_TAKE_OVER_FAILED
+    assert pair.second.logged.last.text == "controller 1001 cannot take over: no space"
     pair.pass_time(PATIENCE_MS + LOOK_MS, pair.second)
     assert pair.second.node.controller.active

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from event_recorder import Recorder
 from recorded import NO_RESPONSE, PARKED
 
 from kwire.apis.produce import handle_init_producer_id, handle_produce
@@ -9,6 +10,7 @@ from kwire.protocol.message_set import build_message_set
 from kwire.protocol.records import Record, iter_batches, iter_records
 from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.protocol.schemas.transactions import InitProducerIdRequest
+from kwire.replication.core.events import Event
 
 
 def values(node, topic="t", index=0):
@@ -268,10 +270,11 @@ def test_what_init_producer_id_refuses(node, fields, error):
 
 
 def test_a_transactional_id_that_is_refused_is_told_once(node):
-    told = []
-    node.services.warn = told.append
+    node.services.log_event = logged = Recorder()
     for name in ("one", "two\n", "one"):
         init(node, transactional_id=name, transaction_timeout_ms=1000)
-    assert len(told) == 2
-    assert "'one'" in told[0] and "kwire has no transactions yet" in told[0]
-    assert r"'two\n'" in told[1]
+    assert logged.events == [Event.TRANSACTIONS_REFUSED] * 2
+    one, two = logged.of(Event.TRANSACTIONS_REFUSED)
+    assert one["transactional_id"] == "'one'"
+    assert "kwire has no transactions yet" in logged.texts[0]
+    assert two["transactional_id"] == r"'two\n'"

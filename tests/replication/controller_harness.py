@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any
 
+from event_recorder import Recorder
+
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.control_plane import (
     AlterPartitionRequest,
@@ -221,7 +223,7 @@ class Simulated:
         self.brokers = Brokers()
         self.clock = clock or Clock()
         self.timers = Timers()
-        self.lines: list[str] = []
+        self.logged = Recorder()
         self.racks = racks or {}
         self.epochs: dict[int, int] = {}
         self._incarnation = 0
@@ -234,7 +236,7 @@ class Simulated:
             Random(1 + len(self.journal.records)),
             clock=self.clock,
             timers=self.timers,
-            report=self.lines.append,
+            log_event=self.logged,
         )
         self.controller.start()
         for broker in brokers:

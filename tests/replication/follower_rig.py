@@ -12,6 +12,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from event_recorder import Recorder
 from log_harness import check_invariants
 
 from kwire.apis import served_ranges
@@ -71,6 +72,7 @@ class Node:
         self.halted: list[str] = []
         ids = Random(node_id)
         opened = [LogDirStore(path, store) for path, store in (dirs or {}).items()]
+        self.logged = Recorder()
         self.log_manager = LogManager(
             opened or self.store,
             rig.clock,
@@ -79,6 +81,7 @@ class Node:
             cluster_id="c",
             node_id=node_id,
             new_uuid=lambda: ids.randbytes(16),
+            log_event=self.logged,
             on_all_failed=self.halted.append,
         )
         self.log_manager.load()
@@ -93,7 +96,6 @@ class Node:
         rig.broker_epochs += 1
         self.manager.broker_epoch = rig.broker_epochs
         self.peers = Peers(self.outbox, f"broker-{node_id}")
-        self.said: list[str] = []
         self.cut_logs: list[tuple[str, int]] = []
         self.fetchers = ReplicaFetcherManager(
             self.manager,
@@ -102,7 +104,6 @@ class Node:
             self.timers,
             self.config,
             log_truncated=lambda log, offset: self.cut_logs.append((log.name, offset)),
-            report=self.said.append,
             fetch_version=fetch_version,
         )
         self.manager.fetchers = self.fetchers

@@ -64,8 +64,7 @@ class Leader:
             self.node.timers,
         )
         self.manager.isr_proposer = self.proposals.submit
-        self.said: list[str] = []
-        self.node.log_manager._report = self.said.append
+        self.logged = self.node.logged
         self.answers: list[FetchPartitionData] = []
 
     def lead(self, epoch: int = 1, **order: Any) -> None:

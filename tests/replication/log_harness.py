@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from event_recorder import Recorder
+
 from kwire.protocol.records import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
@@ -81,7 +83,7 @@ class OneLog:
         self.clock = Clock(0, NOW_MS)
         self.store: LogStore = store or MemoryLogStore(lambda: self.clock.wall_ms)
         self.config = LogConfig(**config)  # type: ignore[arg-type]
-        self.said: list[str] = []
+        self.logged = Recorder()
         self.manager = self._load()
         self.log: Log = self.manager.get_or_create("t", 0, TOPIC_ID, self.config)
 
@@ -95,7 +97,7 @@ class OneLog:
             cluster_id="cluster",
             node_id=1,
             topic_config=lambda _: self.config,
-            report=self.said.append,
+            log_event=self.logged,
         )
         manager.load()
         return manager

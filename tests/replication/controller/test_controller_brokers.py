@@ -48,6 +48,7 @@ from kwire.replication.controller.state import (
     DeposedError,
 )
 from kwire.replication.controller.table import refusal
+from kwire.replication.core.events import Event
 from kwire.replication.core.log_store import MemoryLogStore
 
 
@@ -358,7 +359,12 @@ def test_what_happened_is_counted_kept_and_said() -> None:
     assert str(cluster.controller.events[-1]) == (
         "t-0: leader 1 -> 2, ISR 1,2 -> 2, leader epoch 1, partition epoch 1 (offline)"
     )
-    assert cluster.lines[-2:] == [
+    assert cluster.logged.events[-2:] == [Event.BROKER_FENCED, Event.LEADER_ELECTED]
+    (fenced,) = cluster.logged.of(Event.BROKER_FENCED)
+    assert (fenced["broker_id"], fenced["reason"]) == (1, "connection_lost")
+    elected = cluster.logged.last.fields
+    assert (elected["previous_leader"], elected["leader"], elected["reason"]) == (1, 2, "offline")
+    assert cluster.logged.texts[-2:] == [
         "broker 1 (epoch 1) has failed: its connection has ended",
         str(cluster.controller.events[-1]),
     ]
@@ -476,7 +482,7 @@ TOPIC = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
 )
 def test_whoever_is_not_the_controller_says_so_in_every_version(request_: Any) -> None:
     cluster = Simulated()
-    cluster.controller.resign("for the test")
+    cluster.controller.resign("isolated", "for the test")
     lowest, highest = type(request_).versions
     for version in range(lowest, highest + 1):
         answers: list[Any] = []

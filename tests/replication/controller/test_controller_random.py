@@ -107,7 +107,7 @@ class Chaos:
         new._incarnation = old._incarnation
         assert sorted(new.controller.brokers) == sorted(old.controller.brokers)
         assert new.controller.state.configs == old.controller.state.configs
-        old.controller.resign("replaced")
+        old.controller.resign("deposed", "replaced")
         self.cluster = new
 
     def come_to_rest(self) -> None:

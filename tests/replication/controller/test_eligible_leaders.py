@@ -18,6 +18,7 @@ from kwire.protocol.schemas.configs import (
 from kwire.protocol.schemas.metadata import DescribeTopicPartitionsRequest, TopicRequest
 from kwire.replication.controller.eligible_leaders import followed
 from kwire.replication.controller.state import PartitionState
+from kwire.replication.core.events import Event
 
 ON = {"eligible_leader_replicas_enable": "true"}
 
@@ -53,7 +54,11 @@ def test_S88_last_standing_with_eligible_leaders_kept() -> None:
     # when the ISR is large enough again, then nobody need be remembered
     cluster.alter(2, [2, 3])
     assert lists(cluster) == ([], [])
-    assert "eligible leaders 1 -> none" in cluster.lines[-1]
+    assert "eligible leaders 1 -> none" in cluster.logged.last.text
+    assert (cluster.logged.last.fields["previous_elr"], cluster.logged.last.fields["elr"]) == (
+        [1],
+        [],
+    )
 
 
 def test_S88_without_it_the_partition_waits_for_the_last_of_its_isr() -> None:
@@ -96,7 +101,9 @@ def test_S88_the_last_leader_leads_again_when_nobody_is_eligible_and_has_to_reco
     cluster.start(1)
     assert cluster.state() == "leader 1 ISR [1] LE 4 PE 4 recovering"
     assert lists(cluster) == ([], [])
-    assert "(last known leader)" in cluster.lines[-1] or "(last known leader)" in cluster.lines[-2]
+    (elected,) = cluster.logged.of(Event.UNCLEAN_LEADER_ELECTED)
+    assert (elected["leader"], elected["reason"]) == (1, "last_known_leader")
+    assert any("(last known leader)" in text for text in cluster.logged.texts[-2:])
 
 
 def test_an_unclean_election_may_still_be_asked_for() -> None:

@@ -33,6 +33,7 @@ from kwire.protocol.schemas.topics import (
     TopicPartitions,
 )
 from kwire.replication.controller.batch import FULL
+from kwire.replication.core.events import Event
 
 PREFERRED, UNCLEAN = 0, 1
 
@@ -177,6 +178,8 @@ def test_S74_unclean_on() -> None:
         "2 leads t-0 LE 3 PE 3 ISR [2] of [1, 2]",
     ]
     assert "unclean" in str(cluster.controller.events[-1])
+    (unclean,) = cluster.logged.of(Event.UNCLEAN_LEADER_ELECTED)
+    assert (unclean["leader"], unclean["recovering"]) == (2, True)
     # a leader that has recovered says so with its next request; until then its ISR is itself alone
     cluster.start(1)
     assert cluster.alter(2, [2, 1], recovering=True).error_code == ErrorCode.INVALID_REQUEST
@@ -238,7 +241,7 @@ def test_S76_elections_of_a_deleted_topic_and_at_the_wrong_node() -> None:
     cluster.kill(2)
     cluster.delete("t")
     assert elect(cluster, PREFERRED) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    cluster.controller.resign("for the test")
+    cluster.controller.resign("isolated", "for the test")
     answer = cluster.ask(ElectLeadersRequest(topic_partitions=None), 2)
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
 
@@ -303,7 +306,7 @@ def test_S77_who_may_not_shut_down() -> None:
     assert cluster.stop(1) == ErrorCode.STALE_BROKER_EPOCH
     cluster.epochs[7] = 1
     assert cluster.stop(7) == ErrorCode.BROKER_NOT_AVAILABLE
-    cluster.controller.resign("for the test")
+    cluster.controller.resign("isolated", "for the test")
     assert cluster.stop(0) == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
@@ -459,12 +462,13 @@ def test_S82_reassign_cancel() -> None:
     reassign(cluster, [3, 4])
     before = cluster.partition().leader_epoch
     cluster.brokers.take()
-    cluster.lines.clear()
+    cluster.logged.clear()
     assert reassign(cluster, None) == 0
     assert cluster.partition().replicas == [1, 2]
     assert cluster.partition().leader_epoch == before + 1
-    assert cluster.lines[0].startswith("t-0: replicas 3,4,1,2 -> 1,2, ")
-    assert cluster.lines[0].endswith(" (reassignment given up)")
+    assert cluster.logged.events[0] is Event.REASSIGNMENT_CANCELLED
+    assert cluster.logged.texts[0].startswith("t-0: replicas 3,4,1,2 -> 1,2, ")
+    assert cluster.logged.texts[0].endswith(" (reassignment given up)")
     lines = cluster.brokers.words()
     for broker in (3, 4):
         assert f"{broker} delete t-0 LE {before + 1}" in lines
@@ -801,7 +805,9 @@ def test_S86_a_replica_that_could_not_be_deleted_is_said() -> None:
     cluster.create("t", [1, 2])
     cluster.brokers.bad_disks.add((2, "t"))
     assert cluster.delete("t") == 0
-    assert "t-0 could not be deleted on broker 2: KAFKA_STORAGE_ERROR" in cluster.lines
+    (failed,) = cluster.logged.of(Event.REPLICA_DELETION_FAILED)
+    assert (failed["broker_id"], failed["error"]) == (2, "KAFKA_STORAGE_ERROR")
+    assert "t-0 could not be deleted on broker 2: KAFKA_STORAGE_ERROR" in cluster.logged.texts
     assert "t" not in cluster.controller.state.topics
 
 

@@ -9,6 +9,7 @@ from follower_rig import Rig
 from log_harness import check_invariants
 
 from kwire.protocol.schemas.fetch import EpochEndOffset
+from kwire.replication.core.events import Event
 from kwire.replication.fetcher.fetcher import ABANDON_MS
 from kwire.replication.fetcher.manager import fetcher_id_of
 from kwire.replication.fetcher.state import Meter, PartitionFetchState, Phase
@@ -211,17 +212,18 @@ def test_that_a_leader_is_dead_is_said_once_until_it_answers():
     rig = Rig()
     rig.lead(1, 0)
     rig.run()
-    said: list[str] = []
-    rig[2].fetchers.report = said.append
+    rig[2].logged.clear()
     for _ in range(2):
         rig.cut_off(1)
         rig.wait(10_500)
         rig.heal()
         rig[1].produce(1)
         rig.wait(2000)
+    logged = [each for each in rig[2].logged.logged if each.fields.get("leader") == 1]
+    assert [each.event for each in logged] == [Event.LEADER_UNREACHABLE, Event.LEADER_REACHABLE] * 2
     lost = "broker 1 cannot be fetched from, tried again: the connection was lost, or not made (1 partitions)"
     again = "broker 1 is fetched from again"
-    assert [each for each in said if "broker 1" in each] == [lost, again, lost, again]
+    assert [each.text for each in logged] == [lost, again, lost, again]
 
 
 def test_consumers_that_wait_at_a_follower_are_woken():
@@ -361,8 +363,14 @@ def test_truncations_are_counted_told_and_noted_on_disk():
     (event,) = rig[2].fetchers.metrics().truncations
     assert (event.topic, event.from_offset, event.to_offset, event.high_watermark) == ("t", 5, 2, 5)
     assert "epoch 0 ends at 2" in event.why
-    (said,) = [line for line in rig[2].said if "cut" in line]
-    assert said.startswith("t-0 cut from 5 to 2, below its high watermark 5:")
+    (cut,) = rig[2].logged.of(Event.LOG_TRUNCATED_BELOW_HIGH_WATERMARK)
+    assert (cut["previous_log_end_offset"], cut["log_end_offset"], cut["high_watermark"]) == (
+        5,
+        2,
+        5,
+    )
+    (text,) = [line for line in rig[2].logged.texts if "cut" in line]
+    assert text.startswith("t-0 cut from 5 to 2, below its high watermark 5:")
     assert rig[2].cut_logs == [("t-0", 2)]
     assert read_offsets(rig[2].store, "recovery-point-offset-checkpoint") == {T: 2}
 

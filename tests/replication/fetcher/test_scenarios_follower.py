@@ -11,6 +11,7 @@ from follower_rig import Rig, same_logs
 from log_harness import stamped
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.core.events import Event
 from kwire.replication.fetcher.state import FETCHING, TRUNCATING
 
 
@@ -114,7 +115,8 @@ def test_S26_unclean_short_leader():
     assert rig.talk[0] == "fetch(3,4) div(0,1)"
     assert rig[2].ends() == (0, 1, 1)
     assert rig[2].epochs() == [(0, 0)]
-    assert "below its high watermark 3" in rig[2].said[0]
+    (cut,) = rig[2].logged.of(Event.LOG_TRUNCATED_BELOW_HIGH_WATERMARK)
+    assert (cut["high_watermark"], cut["log_end_offset"], cut["leader_epoch"]) == (3, 1, 6)
     rig[1].produce(2)
     rig.run()
     assert rig[2].epochs() == [(0, 0), (6, 1)]

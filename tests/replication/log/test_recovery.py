@@ -8,6 +8,7 @@ import pytest
 from log_harness import NOW_MS, OneLog, batch, check_invariants, marker, stamped
 
 from kwire.protocol.records import iter_batches
+from kwire.replication.core.events import Event
 from kwire.replication.core.log_store import MemoryLogStore
 from kwire.replication.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, format_offsets
 from kwire.replication.log.log import AppendOrigin
@@ -74,10 +75,12 @@ def test_a_torn_last_batch_is_cut_wherever_it_was_torn(compression: str) -> None
         again.kill()
         assert again.read_all() == whole, length
         assert again.log.log_end_offset == 2
-        assert bool(again.said) == bool(length)
+        assert again.logged.events == [Event.RECOVERY_TRUNCATED] * bool(length)
         assert again.append(b"next").first_offset == 2
         assert store.size("t-0/00000000000000000000.log") > len(whole)
-    assert "cut" in again.said[-1] and "offset 2" in again.said[-1]
+    cut = again.logged.last.fields
+    assert (cut["log"], cut["log_end_offset"], cut["size_bytes"]) == ("t-0", 2, length)
+    assert "cut" in again.logged.last.text and "offset 2" in again.logged.last.text
 
 
 def test_a_flipped_bit_anywhere_in_a_batch_cuts_there() -> None:
@@ -120,8 +123,10 @@ def test_S10_dirty_restart() -> None:
     assert one.log.leader_epochs.entries == [(0, 0), (1, 6)]
     assert one.log.high_watermark <= 7
     assert one.values() == [(n, b"%d" % n) for n in range(7)]
-    assert any("checksum" in said and "offset 7" in said for said in one.said)
-    assert any("deleted 1 later segment" in said for said in one.said)
+    (cut,) = one.logged.of(Event.RECOVERY_TRUNCATED)
+    assert "checksum" in str(cut["detail"]) and cut["log_end_offset"] == 7
+    (deleted,) = one.logged.of(Event.RECOVERY_DELETED_SEGMENTS)
+    assert (deleted["segments"], deleted["offset"], deleted["segment"]) == (1, 9, 5)
     refetched = b"".join(stamped(batch(b"again"), n, 3) for n in (7, 8, 9))
     one.log.append_as_follower(refetched)
     one.commit_all()
@@ -232,7 +237,8 @@ def test_a_missing_or_damaged_index_is_built_anew_even_after_a_clean_stop() -> N
         assert one.log.read(7, 1, 60).first_offset == 7
         found = one.log.offset_by_timestamp(NOW_MS + 9, 60)
         assert found is not None and found.offset == 9
-        assert "rebuilt the indexes of 00000000000000000000.log" in one.said[-1]
+        assert one.logged.last.event is Event.INDEXES_REBUILT
+        assert one.logged.last.fields["file"] == "00000000000000000000.log"
 
 
 def test_leftovers_of_a_crash_are_removed() -> None:
@@ -309,7 +315,8 @@ def test_an_empty_topic_id_file_is_forgotten_not_fatal() -> None:
     one.load_again()
     assert one.log.topic_id == bytes(16)
     assert one.values() == [(0, b"x")]
-    assert any("partition.metadata" in said for said in one.said)
+    (ignored,) = one.logged.of(Event.TOPIC_ID_IGNORED)
+    assert "partition.metadata" in str(ignored["detail"])
 
 
 def test_a_directory_without_segments_is_an_empty_log() -> None:

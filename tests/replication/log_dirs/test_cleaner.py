@@ -8,6 +8,7 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
+from event_recorder import Recorder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_harness import clean_to_end
@@ -23,6 +24,7 @@ from kwire.protocol.records import (
     iter_records,
 )
 from kwire.replication.core.clock import Clock, Timers
+from kwire.replication.core.events import Event
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.log_store import MemoryLogStore
 from kwire.replication.log.loader import LogContext, create_log, load_log
@@ -44,7 +46,7 @@ class Logs:
         self.clock = Clock(wall_ms=T0)
         self.timers = Timers()
         self.store = MemoryLogStore(lambda: self.clock.wall_ms)
-        self.messages: list[str] = []
+        self.log_event = Recorder()
         self._logs: dict[tuple[str, int], Log] = {}
         self.moving: set[tuple[str, int]] = set()
         self.cleaner = LogCleaner()
@@ -76,9 +78,6 @@ class Logs:
 
     def online(self) -> list[SimpleNamespace]:
         return [SimpleNamespace(path="", store=self.store, logs=self._logs)]
-
-    def tell(self, message: str) -> None:
-        self.messages.append(message)
 
     def clean(self) -> None:
         clean_to_end(self.cleaner, self)
@@ -520,7 +519,7 @@ def test_a_log_that_moves_to_another_directory_is_not_cleaned_meanwhile(
     # when the move begins
     logs.moving.add(("t", 0))
     logs.clean()
-    assert logs.cleaner._work is None and len(content(log)) == 40 and logs.messages == []
+    assert logs.cleaner._work is None and len(content(log)) == 40 and logs.log_event.events == []
     assert logs.cleaner.first_dirty_offset(logs, log) is None  # type: ignore[arg-type]
     assert not any(".cleaned" in name for name in logs.store.list_dir("t-0"))
     # then it is cleaned when the move has ended
@@ -598,7 +597,7 @@ def test_a_log_that_changes_meanwhile_is_left_as_it_is(
     before = content(log) if accident != "delete" else []
     for _ in range(30):
         step(logs)
-    assert logs.messages == []
+    assert logs.log_event.events == []
     if not cleaned_already and accident != "delete":
         assert content(log) == before
         assert not any(".cleaned" in name for name in logs.store.list_dir("t-0"))
@@ -618,7 +617,7 @@ def test_a_log_that_is_cut_beyond_the_segments_being_copied_is_left_as_it_is(log
         step(logs)
     # then it is dropped: what the map says is newer may be what was cut
     assert content(log) == before
-    assert logs.messages == []
+    assert logs.log_event.events == []
 
 
 def test_a_damaged_batch_stops_the_cleaning_of_that_log_only(logs: Logs) -> None:
@@ -631,8 +630,9 @@ def test_a_damaged_batch_stops_the_cleaning_of_that_log_only(logs: Logs) -> None
     logs.clean()
     assert content(other) == [(1, "a", "2")]
     assert damaged.segments[0].file.read(0, 1000) == before
-    assert len(logs.messages) == 1
-    assert "damaged" in logs.messages[0]
+    (failure,) = logs.log_event.logged
+    assert failure.event is Event.CLEANING_FAILED and failure.fields["topic"] == "damaged"
+    assert "damaged-0" in failure.text
 
 
 @pytest.mark.parametrize("operation", ["append", "flush", "write_file"])
@@ -642,8 +642,8 @@ def test_a_disk_error_leaves_the_log_whole(logs: Logs, operation: str) -> None:
     roll(log)
     logs.store.fail_next(operation, OSError(28, "no space left"))
     logs.clean()
-    assert len(logs.messages) == 1
-    assert "no space left" in logs.messages[0]
+    (failure,) = logs.log_event.logged
+    assert "no space left" in str(failure.fields["detail"])
     assert content(log)[-1] == (1, "a", "2")
     assert [entry[0] for entry in content(logs.reload(log))][-1] == 1
 

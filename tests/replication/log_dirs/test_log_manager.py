@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from event_recorder import Recorder
 from log_harness import NOW_MS, TOPIC_ID, OneLog, batch
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock, Timers
+from kwire.replication.core.events import Event
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.log_store import MemoryLogStore, PartitionFault
 from kwire.replication.log.checkpoints import read_meta_properties, read_offsets
@@ -19,7 +21,7 @@ class Managed:
         self.clock = Clock(0, NOW_MS)
         self.timers = Timers()
         self.store = store or MemoryLogStore(lambda: self.clock.wall_ms)
-        self.said: list[str] = []
+        self.logged = Recorder()
         self.halted: list[str] = []
         self.cleaned = 0
         self.manager = LogManager(
@@ -30,7 +32,7 @@ class Managed:
             cluster_id="c1",
             node_id=4,
             clean_logs=self._clean,
-            report=self.said.append,
+            log_event=self.logged,
             on_all_failed=self.halted.append,
         )
         self.manager.load()
@@ -261,7 +263,9 @@ def test_retention_and_compaction_have_their_turns() -> None:
     assert compacted.log_start_offset == 0  # that is the cleaner's
     managed.wait(10_000)
     assert managed.cleaned == 2
-    assert any("retention.ms=1" in said for said in managed.said)
+    (deleted,) = managed.logged.of(Event.SEGMENTS_DELETED)
+    assert (deleted["topic"], deleted["log_start_offset"]) == ("t", 1)
+    assert deleted["reason"] == "retention_ms" and "retention.ms=1" in str(deleted["detail"])
 
 
 def test_flush_ms_flushes() -> None:
@@ -281,7 +285,8 @@ def test_a_failing_task_takes_the_directory_offline() -> None:
     log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
     managed.store.fail_next("write_file", OSError(5, "I/O error"))
     managed.wait(5000)
-    assert "high-watermarks: [Errno 5] I/O error" in managed.said[-1]
+    assert managed.logged.events == [Event.LOG_DIR_FAILED]
+    assert "high-watermarks: [Errno 5] I/O error" in managed.logged.last.text
     assert managed.halted == [
         "the only log directory has failed: high-watermarks: [Errno 5] I/O error"
     ]
@@ -298,7 +303,8 @@ def test_a_task_that_a_test_lets_fail_comes_again() -> None:
     managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
     managed.store.fail_next("write_file", PartitionFault(5, "I/O error"))
     managed.wait(5000)
-    assert managed.said == ["high-watermarks: [Errno 5] I/O error"]
+    assert managed.logged.events == [Event.STORAGE_FAULT]
+    assert managed.logged.texts == ["high-watermarks: [Errno 5] I/O error"]
     managed.wait(5000)
     assert managed.store.exists("replication-offset-checkpoint")
 
@@ -318,7 +324,7 @@ def test_a_clean_stop_flushes_and_leaves_its_mark() -> None:
     found = again.manager.get("t", 0)
     assert found is not None
     assert (found.log_end_offset, found.high_watermark, found.recovery_point) == (1, 1, 1)
-    assert again.said == []
+    assert again.logged.events == []
     assert found.append_as_leader(batch(b"x", producer=(1, 0, 0)), 0).duplicate
 
 

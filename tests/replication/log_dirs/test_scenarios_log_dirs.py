@@ -18,6 +18,7 @@ from kwire.protocol.schemas.control_plane import (
     StopReplicaRequest,
     StopReplicaTopicState,
 )
+from kwire.replication.core.events import Event
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.log_store import MemoryLogStore
 from kwire.replication.log.checkpoints import read_meta_properties, read_offsets
@@ -42,7 +43,6 @@ class TwoDisks:
         """Broker 1 starts (again), with what is on its disks."""
         self.node = node = Node(self.rig, 1, dirs={**self.stores, **dirs})
         self.rig.nodes[1] = node
-        node.log_manager._report = node.said.append
         node.log_manager.failure_listeners.append(lambda d: self.failed.append(d.path))
         return node
 
@@ -114,7 +114,10 @@ def test_S87_one_of_two_directories_fails_and_the_other_keeps_serving(two: TwoDi
     assert two.where(1) is None
     status = describe(two.node.manager)
     assert (status.offline_replica_count, status.offline_log_directory_count) == (1, 1)
-    assert any("/disk/b is offline" in line for line in two.node.said)
+    (failed,) = two.node.logged.of(Event.LOG_DIR_FAILED)
+    assert failed["log_dir"] == B == "/disk/b"
+    (lost,) = two.node.logged.of(Event.LOG_DIR_REPLICAS_OFFLINE)
+    assert lost == {"log_dir": B, "partitions": ["t-1"]}
     # and the first goes on, with no word of halting
     assert two.produce(0) == 0
     assert two.node.log().log_end_offset == 2

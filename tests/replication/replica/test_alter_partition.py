@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from leader_rig import CONTROLLER, AlterPartitionResponse, Leader
 
+from kwire.replication.core.events import Event
 from kwire.replication.replica.isr import CommittedIsr, PendingExpandIsr
 
 
@@ -69,7 +70,7 @@ def test_an_error_that_stays_is_told_once(leader):
     for _ in range(5):
         leader.peers.answer(AlterPartitionResponse(error_code=77))
         leader.wait(50)
-    assert sum("STALE_BROKER_EPOCH" in line for line in leader.said) == 1
+    assert leader.logged.of(Event.ALTER_PARTITION_REFUSED) == [{"error": "STALE_BROKER_EPOCH"}]
 
 
 def test_a_partition_that_the_answer_leaves_out_is_asked_for_again(leader):
@@ -115,8 +116,12 @@ def test_an_agreed_shrink_moves_the_high_watermark_and_answers_who_waits(leader)
     assert [result.error for result in done] == [0]
     counters = leader.manager.isr_counters
     assert (counters.shrinks, counters.expands, counters.failed_updates) == (1, 0, 0)
-    assert any("shrinking ISR from 1,2,3 to 1,2" in line for line in leader.said)
-    assert leader.said[-1] == "t-0: ISR updated to 1,2, partition epoch 2"
+    (shrink,) = leader.logged.of(Event.ISR_SHRINK_PROPOSED)
+    assert (shrink["previous_isr"], shrink["isr"]) == ([1, 2, 3], [1, 2])
+    assert any("shrinking ISR from 1,2,3 to 1,2" in line for line in leader.logged.texts)
+    updated = leader.logged.last
+    assert updated.event is Event.ISR_UPDATED and updated.fields["previous_isr"] == [1, 2, 3]
+    assert updated.text == "t-0: ISR updated to 1,2, partition epoch 2"
 
 
 @pytest.mark.parametrize("error", [95, 74, 3, 100, 42, 108])

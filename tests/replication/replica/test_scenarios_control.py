@@ -10,6 +10,7 @@ from follower_rig import Rig
 from leader_rig import Leader
 
 from kwire.protocol.errors import ErrorCode
+from kwire.replication.core.events import Event
 from kwire.replication.core.log_store import PartitionFault
 from kwire.replication.replica.status import describe
 
@@ -169,7 +170,8 @@ def test_S87_a_partition_whose_log_fails_is_offline_and_the_others_go_on(touch):
     assert [r.error for r in waiting] == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert heard == [(("t", 0), True), (("t", 1), True), (("t", 0), False)]
     assert [key for key, _ in gone] == [("t", 0)] and "Input/output error" in gone[0][1]
-    assert any(line.startswith("t-0 is offline:") for line in leader.said)
+    (offline,) = leader.logged.of(Event.REPLICA_OFFLINE)
+    assert (offline["topic"], offline["partition"]) == ("t", 0)
     assert describe(leader.manager).offline_replica_count == 1
     # LeaderAndIsr, old or new, does not make it anew
     with pytest.raises(AssertionError, match="56"):

@@ -17,6 +17,7 @@ from kwire.protocol.records import (
     build_batch,
     end_transaction_marker,
 )
+from kwire.replication.core.events import Event
 from kwire.replication.log.log import AppendOrigin
 from kwire.replication.replica.fetch_data import READ_COMMITTED, FetchParams, FetchPartition
 from kwire.replication.replica.isr import CommittedIsr
@@ -229,7 +230,8 @@ def test_S50_a_member_that_is_no_replica_any_more_is_left_out_at_the_first_look(
     leader.manager.start()
     leader.wait(15_000)
     assert set(leader.asked()["t", 0][2]) == {1, 2}
-    assert "3 (not a replica any more)" in "".join(leader.said)
+    (shrink,) = leader.logged.of(Event.ISR_SHRINK_PROPOSED)
+    assert shrink["detail"] == "3 (not a replica any more)"
 
 
 def test_S47_who_is_at_the_end_is_never_late(leader):
