@@ -380,7 +380,7 @@ class Event:
     """At start: a log directory cannot be used; the broker goes on with the others.
     To do: as for LOG_DIR_FAILED."""
     LOG_DIR_REPLICAS_OFFLINE = EventType(
-        ERROR, "offline with log directory {log_dir}: {partitions}"
+        ERROR, "offline with log directory[ {log_dir}]: {partitions}"
     )
     """Replicas that are lost with their log directory. `partitions`: their names."""
     REPLICA_OFFLINE = EventType(ERROR, "{topic}-{partition} is offline: {detail}")

@@ -265,7 +265,9 @@ class ReplicaManager:
         keys = [key for key, found in self.by_key.items() if directory.holds(found.log)]
         if keys:
             names = [f"{topic}-{index}" for topic, index in keys]
-            self.log_event(Event.LOG_DIR_REPLICAS_OFFLINE, log_dir=directory.path, partitions=names)
+            self.log_event(
+                Event.LOG_DIR_REPLICAS_OFFLINE, log_dir=directory.path or None, partitions=names
+            )
         for key in keys:
             self._take_offline(key, reason)
 
