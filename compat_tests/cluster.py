@@ -19,7 +19,8 @@ from typing import Any
 from kwire.backends.loop_thread import acquire, release
 from kwire.client.connection import NEWEST
 from kwire.client.streams import Client, ask
-from kwire.launch.supervisor import PROCESS, Handle, ProcessHandle, Supervisor
+from kwire.launch.spec import PROCESS, ClusterSpec, NodeSpec
+from kwire.launch.supervisor import Handle, ProcessHandle, Supervisor
 from kwire.protocol.api import key_of
 from kwire.protocol.language.schema import Message
 from kwire.protocol.records import BatchHeader, iter_batches
@@ -277,14 +278,15 @@ def running(
         "listeners": "PLAINTEXT://127.0.0.1:0",
         **{key.replace("_", "."): value for key, value in config.items()},
     }
-    supervisor = Supervisor(
-        values,
-        ",".join(str(folder / f"data{number or ''}") for number in range(dirs)),
-        brokers=brokers,
-        controllers=controllers,
-        isolation=PROCESS,
+    node = NodeSpec(
+        node_id=1,
+        values=values,
+        data_dir=",".join(str(folder / f"data{number or ''}") for number in range(dirs)),
         temporary=True,
-        log_options=["--log-level", log_level],
+        log_level=log_level,
+    )
+    supervisor = Supervisor(
+        ClusterSpec(brokers=brokers, controllers=controllers, isolation=PROCESS, node=node)
     )
     cluster = Cluster(supervisor, folder)
     for handle in cluster.handles:

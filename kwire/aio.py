@@ -20,7 +20,6 @@ from kwire import errors
 from kwire.backends.launched import Launched
 from kwire.backends.network import Network
 from kwire.backends.options import (
-    DOCKER,
     NodeLauncher,
     checked_assignment,
     checked_name,
@@ -40,6 +39,7 @@ from kwire.backends.views import (
 )
 from kwire.backends.waiting import Observations
 from kwire.client.admin import PREFERRED, REQUEST_SECONDS, UNCLEAN
+from kwire.launch.spec import DOCKER, ClusterSpec, NodeSpec
 
 if TYPE_CHECKING:
     import os
@@ -128,15 +128,20 @@ class Cluster:
         others take over from it. ConfigurationError."""
         self._topics = parse_topics(topics)
         texts = config_texts(config)
+        spec = ClusterSpec(
+            brokers=brokers,
+            controllers=controllers,
+            isolation=isolation,
+            node=NodeSpec(
+                node_id=1, values=texts, recent_requests=recent_requests, log_level="warning"
+            ),
+        )
         if isolation == DOCKER:
             from kwire.backends.containers import Containers
 
-            self._use(Containers(brokers, texts, data_dir, recent_requests, controllers))
+            self._use(Containers(spec, data_dir))
         else:
-            launcher = NodeLauncher(
-                brokers, texts, isolation, data_dir, recent_requests, controllers
-            )
-            self._use(Launched(launcher))
+            self._use(Launched(NodeLauncher(spec, data_dir), spec))
         self._brokers: dict[int, Broker] = {}
         self._controllers: dict[int, Controller] = {}
         self.network = Network(self)
@@ -159,10 +164,10 @@ class Cluster:
         return cluster
 
     @classmethod
-    def of(cls, supervisor: Supervisor, *, recent_requests: bool = False) -> Self:
+    def of(cls, supervisor: Supervisor) -> Self:
         """The cluster of a supervisor that runs on this loop, and that is stopped by whoever started it."""
         cluster = cls()
-        cluster._use(Launched.adopt(supervisor, recent_requests))
+        cluster._use(Launched.adopt(supervisor))
         cluster._name_nodes()
         return cluster
 

@@ -11,15 +11,21 @@ import sys
 import click
 
 from kwire import __version__
+from kwire.launch.options import FLAG, NUMBER, PAIRS, RULES, VOTERS, parse_rule, parse_voter
+from kwire.launch.spec import ClusterSpec, NodeSpec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from collections.abc import Callable
+    from typing import Any, NoReturn
 
     from kwire.control.routes import Handler
+    from kwire.launch.options import Option, Voter
     from kwire.launch.supervisor import Supervisor
+    from kwire.server.link_rules import LinkRule
 
-_LOG_LEVELS = ("debug", "info", "warning", "error")
+    Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
 _MAX_PARTITIONS = 10_000
 _BROKEN_PIPE = 141  # as a shell says of a command that SIGPIPE has ended
 
@@ -31,14 +37,6 @@ _config_option = click.option(
     type=_path,
     help="Kafka's server.properties to read first.",
 )
-_log_level_option = click.option(
-    "--log-level",
-    type=click.Choice(_LOG_LEVELS, case_sensitive=False),
-    default="info",
-    show_default=True,
-    help="What goes to stderr.",
-)
-_log_json_option = click.option("--log-json", is_flag=True, help="Log lines as JSON.")
 
 
 def _key_value(
@@ -92,6 +90,77 @@ def _topics(
     return topics  # type: ignore[return-value]  # three items each
 
 
+def _voters(
+    _context: click.Context, _parameter: click.Parameter, items: tuple[str, ...]
+) -> tuple[Voter, ...]:
+    """Each ID@HOST:PORT, several with commas between."""
+    try:
+        return tuple(parse_voter(text.strip()) for item in items for text in item.split(","))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _rules(
+    _context: click.Context, _parameter: click.Parameter, items: tuple[str, ...]
+) -> tuple[LinkRule, ...]:
+    """Each "cut NODE" or "delay NODE MILLISECONDS"."""
+    try:
+        return tuple(map(parse_rule, items))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+_CALLBACKS: dict[str, Callable[..., Any]] = {PAIRS: _key_value, RULES: _rules, VOTERS: _voters}
+"""How the values of an option are parsed that may be repeated."""
+
+
+def _option(name: str, field: Option, help: str) -> Decorator:
+    """The option of a spec's field."""
+    more: dict[str, Any] = {
+        "metavar": field.metavar,
+        "required": field.required,
+        "help": help,
+        "hidden": not help,
+        "show_default": field.shows_default,
+    }
+    if field.kind == FLAG:
+        return click.option(field.flag, name, is_flag=True, **more)
+    if field.kind in _CALLBACKS:
+        callback = _CALLBACKS[field.kind]
+        return click.option(field.flag, name, multiple=True, callback=callback, **more)
+    if isinstance(field.default, str | int) and not field.required:
+        more["default"] = field.default
+    if field.kind == NUMBER:
+        more["type"] = click.IntRange(field.least, field.most)
+    elif field.choices:
+        more["type"] = click.Choice(field.choices, case_sensitive=not field.ignores_case)
+    return click.option(field.flag, name, **more)
+
+
+def _options(
+    spec: type[NodeSpec | ClusterSpec],
+    first: str = "",
+    until: str = "",
+    *,
+    of_up: bool = False,
+) -> Decorator:
+    """The options of a spec's fields, in their order: those from `first` to before `until`. "":
+    all."""
+    names = list(spec.fields)
+    between = names[names.index(first) if first else 0 : names.index(until) if until else None]
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        for name in reversed(between):
+            field = spec.fields[name]
+            if not of_up and field.flag:
+                function = _option(name, field, field.help)(function)
+            elif field.up_help:
+                function = _option(name, field, field.up_help)(function)
+        return function
+
+    return decorate
+
+
 def _example(text: str) -> str:
     return f"\b\nExample:\n  {text}"
 
@@ -106,22 +175,7 @@ def cli() -> None:
 
 
 @cli.command(epilog=_example("kwire up --port 9092 --topic orders:3 -c log.retention.ms=60000"))
-@click.option(
-    "--brokers",
-    metavar="N",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Brokers to start: node ids and ports count up from the first's.",
-)
-@click.option(
-    "--controllers",
-    metavar="N",
-    type=click.IntRange(1, 9),
-    default=1,
-    show_default=True,
-    help="Controllers of several brokers: one is active, the others take over from it.",
-)
+@_options(ClusterSpec, until="isolation", of_up=True)
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port; 0 lets the kernel choose.  [default: 9092]"
@@ -137,13 +191,7 @@ def cli() -> None:
     metavar="DIR",
     help="Where logs live, DIR,DIR for several; a temporary directory when not given.",
 )
-@click.option(
-    "--isolation",
-    type=click.Choice(["thread", "process"]),
-    default="thread",
-    show_default=True,
-    help="Several brokers: all in one process, or each in a process of its own.",
-)
+@_options(ClusterSpec, "isolation", of_up=True)
 @_config_option
 @_override_option
 @click.option(
@@ -154,19 +202,13 @@ def cli() -> None:
     callback=_topics,
     help="Topic to create unless it exists; repeatable.",
 )
-@click.option(
-    "--as-version", metavar="RELEASE", help="Serve what this release of Kafka serves: 3.9, 2.8, …"
-)
+@_options(NodeSpec, until="recent_requests", of_up=True)
 @click.option(
     "--control-port",
     type=click.IntRange(0, 65535),
     help="Port of the HTTP control API of several brokers, on 127.0.0.1.  [default: the kernel's choice]",
 )
-@click.option(
-    "--recent-requests",
-    is_flag=True,
-    help="Each of several brokers keeps its clients' last 20 requests, for the control API.",
-)
+@_options(NodeSpec, "recent_requests", "log_level", of_up=True)
 @click.option(
     "--ready-file", metavar="PATH", type=_path, help="Write the ready line as JSON to this file."
 )
@@ -176,46 +218,35 @@ def cli() -> None:
     type=click.IntRange(0, 2**31 - 1),
     help="Node id of the first broker.  [default: 1]",
 )
-@_log_level_option
-@_log_json_option
-def up(**options: object) -> None:
+@_options(NodeSpec, "log_level", of_up=True)
+def up(
+    topics: list[tuple[str, int, int]],
+    ready_file: str | None,
+    control_port: int | None,
+    **options: Any,
+) -> None:
     """Start a cluster in the foreground; Ctrl-C stops it cleanly.
 
     Prints one line when it is ready: "ready bootstrap=127.0.0.1:9092", all brokers with commas between;
     of several, also "control=http://127.0.0.1:41234", for `kwire ctl` and docs/control.md.
     """
-    from kwire.launch.settings import UpSettings
-    from kwire.launch.up import run_up
+    from kwire.launch.configuration import cluster_spec
+    from kwire.launch.up import Surroundings, run_up
+    from kwire.server import logs
 
     def make_control(supervisor: Supervisor) -> Handler:
         from kwire.aio import Cluster
         from kwire.control.routes import cluster_handler
 
-        return cluster_handler(Cluster.of(supervisor, recent_requests=settings.recent_requests))
+        return cluster_handler(Cluster.of(supervisor))
 
-    settings = UpSettings(make_control=make_control, **options)  # type: ignore[arg-type]  # the options above
-    status = run_up(settings)
+    logs.configure(options["log_level"], options["log_json"])
+    surroundings = Surroundings(
+        topics=topics, ready_file=ready_file, control_port=control_port, make_control=make_control
+    )
+    status = run_up(lambda: cluster_spec(**options), surroundings)
     # Nothing is left to be cleaned up that the kernel does not clean up faster.
     sys.exit(status)
-
-
-def _controller(
-    text: str,
-) -> tuple[int, str, int]:
-    """ID@HOST:PORT."""
-    node_id, at, address = text.partition("@")
-    host, colon, port = address.rpartition(":")
-    numbers = [item for item in (node_id, port) if item.isascii() and item.isdigit()]
-    if not (at and colon and host) or len(numbers) < 2 or int(port) > 65535:
-        raise click.BadParameter(f"expected ID@HOST:PORT, not {text!r}")
-    return int(node_id), host.strip("[]"), int(port)
-
-
-def _controllers(
-    _context: click.Context, _parameter: click.Parameter, items: tuple[str, ...]
-) -> tuple[tuple[int, str, int], ...]:
-    """Each ID@HOST:PORT, several with commas between."""
-    return tuple(_controller(text.strip()) for item in items for text in item.split(","))
 
 
 @cli.command(
@@ -223,21 +254,7 @@ def _controllers(
         "kwire node --id 2 --roles broker --listener PLAINTEXT://127.0.0.1:9093 --controller 1000@127.0.0.1:9090"
     )
 )
-@click.option(
-    "--id",
-    "node_id",
-    metavar="ID",
-    type=click.IntRange(0, 2**31 - 1),
-    required=True,
-    help="Node id; the controller's is no broker's.",
-)
-@click.option(
-    "--roles",
-    "role",
-    type=click.Choice(["broker", "controller"]),
-    required=True,
-    help="What it is.",
-)
+@_options(NodeSpec, until="controllers")
 @click.option(
     "--listener",
     "listeners",
@@ -245,56 +262,19 @@ def _controllers(
     multiple=True,
     help="Where to listen; repeatable.  [default: PLAINTEXT://127.0.0.1:0]",
 )
-@click.option(
-    "--controller",
-    "controllers",
-    metavar="ID@HOST:PORT",
-    multiple=True,
-    callback=_controllers,
-    help="The controller, needed for a broker; repeatable: those that may take over from it.",
-)
-@click.option(
-    "--standby",
-    is_flag=True,
-    help="For a controller: others have the same --data-dir, one is active, this one if none is.",
-)
-@click.option(
-    "--broker-epoch",
-    metavar="EPOCH",
-    type=click.IntRange(0),
-    help="Under a foreign controller, where somebody else has registered the broker.",
-)
-@click.option(
-    "--data-dir",
-    metavar="DIR",
-    help="Where its logs live; DIR,DIR for several.  [default: log.dirs]",
-)
-@click.option("--cluster-id", metavar="ID", help="The cluster's id; else the controller's word.")
-@click.option(
-    "--brokers",
-    metavar="N",
-    type=click.IntRange(1),
-    default=1,
-    help="The cluster's size, which some defaults depend on.",
-)
+@_options(NodeSpec, "controllers", until="values")
 @_config_option
-@_override_option
-@click.option("--as-version", metavar="RELEASE", help="Serve what this release of Kafka serves.")
-@click.option("--temporary", is_flag=True, help="The data need not survive a power cut: no fsync.")
-@click.option("--again", is_flag=True, hidden=True)
-@click.option("--network", multiple=True, hidden=True)
-@click.option("--recent-requests", is_flag=True, hidden=True)
+@_options(NodeSpec, "values", until="log_level")
 @click.option("--supervised", is_flag=True, hidden=True)
-@_log_level_option
-@_log_json_option
-def node(supervised: bool, log_level: str, log_json: bool, **options: object) -> None:
+@_options(NodeSpec, "log_level")
+def node(supervised: bool, **options: Any) -> None:
     """Run one node of a cluster: a broker, or the controller.
 
     Prints one line when it is ready: "ready id=2 roles=broker listeners=PLAINTEXT://127.0.0.1:9093 bootstrap=…".
     """
-    from kwire.launch.node_command import node_settings, run_node
+    from kwire.launch.node_command import run_node
 
-    sys.exit(run_node(lambda: node_settings(**options), log_level, log_json, supervised))  # type: ignore[arg-type]  # the options above
+    sys.exit(run_node(options, supervised=supervised))
 
 
 @cli.command(

@@ -230,6 +230,18 @@ def test_a_ready_line_that_nobody_can_read_is_status_1_and_one_line(brokers: str
         assert_one_line(done, 1, "ready line", said)
 
 
+def test_a_nodes_ready_line_that_nobody_can_read_is_status_1_and_one_line(tmp_path: Path) -> None:
+    command = f"exec {sys.executable} -m kwire node --id 1000 --roles controller --log-level error"
+    for to, said in ((">&-", "stdout is closed"), (">/dev/full", "No space left on device")):
+        done = subprocess.run(
+            ["sh", "-c", f"{command} --data-dir {tmp_path} {to}"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+        )
+        assert_one_line(done, 1, "ready line", said)
+
+
 def test_a_missing_properties_file_is_status_1_and_a_broken_one_2(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     assert_one_line(kwire("up", "--config", str(path)), 1, str(path), "No such file")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.docker.cluster_node import broker_settings, controller_settings
+from kwire.docker.cluster_node import broker_spec, controller_spec
 from kwire.docker.container import health_address, ready_lines
 from kwire.docker.environment import (
     CONTROLLER_IDS_FROM,
@@ -46,7 +46,7 @@ def listeners_of(environ: dict[str, str]) -> list[tuple[str, str, int, str, int]
     settings = container_settings(environ)
     return [
         (each.name, each.host, each.port, each.advertised_host, each.advertised_port)
-        for each in parse_listeners(BrokerConfig(settings.values))
+        for each in parse_listeners(BrokerConfig(settings.node.configuration()))
     ]
 
 
@@ -77,22 +77,22 @@ def test_a_variable_names_a_key(variable: str, key: str | None) -> None:
 
 def test_no_variable_at_all_is_one_node_for_this_machine() -> None:
     settings = container_settings({"PATH": "/bin"})
-    assert settings.values["node.id"] == "1"
-    assert settings.data_dir == DATA_DIR
-    assert settings.cluster_id is None and settings.controller is None
+    assert settings.node.node_id == 1
+    assert settings.node.data_dir == DATA_DIR
+    assert settings.node.cluster_id is None and not settings.node.controllers
     assert listeners_of({}) == [("PLAINTEXT", "0.0.0.0", 9092, "localhost", 0)]
 
 
 def test_one_variable_leaves_the_defaults_of_the_others() -> None:
     settings = container_settings({"KAFKA_NUM_PARTITIONS": "3"})
-    assert settings.values["num.partitions"] == "3"
-    assert settings.values["listeners"] == "PLAINTEXT://0.0.0.0:9092"
+    assert settings.node.values["num.partitions"] == "3"
+    assert settings.node.values["listeners"] == "PLAINTEXT://0.0.0.0:9092"
 
 
 def test_what_testcontainers_sets_is_one_node() -> None:
     settings = container_settings(TESTCONTAINERS)
-    assert settings.controller is None
-    assert settings.cluster_id == "4L6g3nShT-eMCtK--X86sw"
+    assert not settings.node.controllers
+    assert settings.node.cluster_id == "4L6g3nShT-eMCtK--X86sw"
     assert listeners_of(TESTCONTAINERS) == [
         ("PLAINTEXT", "0.0.0.0", 9092, "localhost", 32768),
         ("BROKER", "0.0.0.0", 9093, "172.17.0.2", 9093),
@@ -150,24 +150,24 @@ def test_zookeepers_mode_is_one_node_with_the_brokers_id() -> None:
         "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:40000,BROKER://172.17.0.2 172.18.0.2:9092",
     }
     settings = container_settings(environ)
-    assert settings.values["node.id"] == "5" and settings.controller is None
+    assert settings.node.node_id == 5 and not settings.node.controllers
     assert listeners_of(environ)[1] == ("BROKER", "0.0.0.0", 9092, "172.17.0.2", 9092)
 
 
 def test_an_id_to_be_made_up_is_one() -> None:
-    assert container_settings({"KAFKA_BROKER_ID": "-1"}).values["node.id"] == "1"
+    assert container_settings({"KAFKA_BROKER_ID": "-1"}).node.values["node.id"] == "1"
 
 
 def test_the_environment_wins_over_a_mounted_file() -> None:
     file_values = {"num.partitions": "2", "log.retention.ms": "7"}
     settings = container_settings({"KAFKA_NUM_PARTITIONS": "3"}, file_values)
-    assert settings.values["num.partitions"] == "3"
-    assert settings.values["log.retention.ms"] == "7"
+    assert settings.node.values["num.partitions"] == "3"
+    assert settings.node.values["log.retention.ms"] == "7"
 
 
 @pytest.mark.parametrize("variable", ["CLUSTER_ID", "KAFKA_CLUSTER_ID"])
 def test_the_clusters_id_goes_by_two_names(variable: str) -> None:
-    assert container_settings({variable: "abc"}).cluster_id == "abc"
+    assert container_settings({variable: "abc"}).node.cluster_id == "abc"
 
 
 def test_topics_in_the_form_that_is_known() -> None:
@@ -243,10 +243,10 @@ def test_voters_are_read() -> None:
 
 def test_a_broker_goes_to_the_first_voter() -> None:
     settings = container_settings(node("broker", 1))
-    assert settings.controller == (4 + CONTROLLER_IDS_FROM, "controller", 9093)
+    assert settings.node.controllers == ((4 + CONTROLLER_IDS_FROM, "controller", 9093),)
     assert (settings.runs_broker, settings.runs_controller) == (True, False)
-    made = broker_settings(settings)
-    found = parse_listeners(BrokerConfig(made.values))
+    made = broker_spec(settings)
+    found = parse_listeners(BrokerConfig(made.configuration()))
     assert [str(listener) for listener in found] == ["PLAINTEXT://:19092"]
 
 
@@ -254,9 +254,9 @@ def test_the_first_voter_is_the_controller_and_the_others_stand_by() -> None:
     first, second = (container_settings(node("controller", number)) for number in (4, 5))
     assert (first.runs_broker, first.runs_controller) == (False, True)
     assert (second.runs_broker, second.runs_controller) == (False, False)
-    made = controller_settings(first)
-    assert made.values["node.id"] == str(4 + CONTROLLER_IDS_FROM)
-    (listener,) = parse_listeners(BrokerConfig(made.values))
+    made = controller_spec(first)
+    assert made.node_id == 4 + CONTROLLER_IDS_FROM
+    (listener,) = parse_listeners(BrokerConfig(made.configuration()))
     assert (listener.port, listener.advertised_host) == (9093, "controller")
     assert made.data_dir == DATA_DIR
 
@@ -265,11 +265,12 @@ def test_three_nodes_with_both_roles_have_one_controller() -> None:
     voters = "1@a:9093,2@b:9093,3@c:9093"
     made = [container_settings(node("broker,controller", number, voters)) for number in (1, 2, 3)]
     assert [each.runs_controller for each in made] == [True, False, False]
-    assert all(each.runs_broker and each.brokers == 3 for each in made)
-    assert controller_settings(made[0]).data_dir.startswith(DATA_DIR + "/")
+    assert all(each.runs_broker and each.node.brokers == 3 for each in made)
+    assert controller_spec(made[0]).data_dir.startswith(DATA_DIR + "/")
     for settings in made:
         names = [
-            each.name for each in parse_listeners(BrokerConfig(broker_settings(settings).values))
+            each.name
+            for each in parse_listeners(BrokerConfig(broker_spec(settings).configuration()))
         ]
         assert names == ["PLAINTEXT"]
 
@@ -279,20 +280,22 @@ def test_voters_may_take_over_from_each_other() -> None:
     made = [container_settings(node("controller", number) | two) for number in (4, 5)]
     for settings in made:
         assert settings.runs_controller
-        asked = controller_settings(settings)
+        asked = controller_spec(settings)
         assert asked.standby and asked.data_dir == DATA_DIR
-    assert controller_settings(made[1]).values["node.id"] == str(5 + CONTROLLER_IDS_FROM)
-    assert controller_settings(made[1]).values["advertised.listeners"] == "PLAINTEXT://other:9093"
-    broker = broker_settings(container_settings(node("broker", 1) | two))
-    assert broker.controller == (4 + CONTROLLER_IDS_FROM, "controller", 9093)
-    assert broker.more_controllers == [(5 + CONTROLLER_IDS_FROM, "other", 9093)]
-    assert not controller_settings(container_settings(node("controller", 4))).standby
+    assert controller_spec(made[1]).node_id == 5 + CONTROLLER_IDS_FROM
+    assert controller_spec(made[1]).values["advertised.listeners"] == "PLAINTEXT://other:9093"
+    broker = broker_spec(container_settings(node("broker", 1) | two))
+    assert broker.controllers == (
+        (4 + CONTROLLER_IDS_FROM, "controller", 9093),
+        (5 + CONTROLLER_IDS_FROM, "other", 9093),
+    )
+    assert not controller_spec(container_settings(node("controller", 4))).standby
 
     both = node("broker,controller", 2, "1@a:9093,2@b:9093") | two
     with pytest.raises(SettingsError, match="KWIRE_CONTROLLER_DIR is needed"):
         container_settings(both)
     settings = container_settings(both | {"KWIRE_CONTROLLER_DIR": "/shared"})
-    assert controller_settings(settings).data_dir == "/shared"
+    assert controller_spec(settings).data_dir == "/shared"
 
 
 @pytest.mark.parametrize(
@@ -313,9 +316,9 @@ def test_kwires_own_numbers_are_checked(variables: dict[str, str], said: str) ->
 
 def test_the_control_api_is_there_when_asked_for() -> None:
     settings = container_settings({"KWIRE_CONTROL_PORT": "9099", "KWIRE_RECENT_REQUESTS": "true"})
-    assert (settings.control_port, settings.recent_requests) == (9099, True)
+    assert (settings.control_port, settings.node.recent_requests) == (9099, True)
     settings = container_settings({})
-    assert (settings.control_port, settings.recent_requests) == (None, False)
+    assert (settings.control_port, settings.node.recent_requests) == (None, False)
 
 
 # -- what is said ----------------------------------------------------------------------------------------------------

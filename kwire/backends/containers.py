@@ -32,11 +32,12 @@ from kwire.backends.engine import (
     sweep_engine,
     this_host,
 )
-from kwire.backends.options import DOCKER, check_config, checked_controllers, translated
+from kwire.backends.options import check_config, checked_controllers, translated
 from kwire.backends.outside import SeenFromOutside
 from kwire.backends.requests import RequestHistory
 from kwire.backends.views import require_answering
 from kwire.client.admin import NoBrokerError
+from kwire.launch.spec import CONTROLLER_ID, DOCKER
 from kwire.protocol.errors import KafkaError
 from kwire.server.temporary import TemporaryDirectory
 
@@ -45,10 +46,10 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from kwire.client.connection import Address
+    from kwire.launch.spec import ClusterSpec
 
     T = TypeVar("T")
 
-CONTROLLER_ID = 1000
 CONTROLLER_IDS_FROM = 100_000  # as kwire.docker.environment has it
 _CONTROL_PORT = 9099  # in each container
 _DATA_DIR = "/var/lib/kafka/data"
@@ -63,21 +64,16 @@ _INTERNAL_ERROR = "internal error; please report it"  # as kwire.server.node log
 class Containers(SeenFromOutside):
     """A cluster in a Docker engine."""
 
-    def __init__(
-        self,
-        brokers: int,
-        config: dict[str, str],
-        data_dir: str | os.PathLike[str] | None,
-        recent_requests: bool = False,
-        controllers: int = 1,
-    ) -> None:
+    def __init__(self, spec: ClusterSpec, data_dir: str | os.PathLike[str] | None) -> None:
         """ConfigurationError. No engine is asked yet."""
         super().__init__()
-        check_config(brokers, config)
-        count = checked_controllers(controllers)
+        config = dict(spec.node.values)
+        check_config(spec.brokers, config)
+        count = checked_controllers(spec.controllers)
+        self._node = spec.node
         self._controller_ids = list(range(CONTROLLER_ID, CONTROLLER_ID + count))
         self.requests = RequestHistory(
-            recent_requests,
+            spec.node.recent_requests,
             brokers=lambda: self.handles,
             ask=self._requests_of,
             forget=lambda node_id: self._ask_broker(node_id, "DELETE", "/v1/requests"),
@@ -89,7 +85,7 @@ class Containers(SeenFromOutside):
         for key in config:
             if key in _OWN_KEYS or key.startswith(_OWN_PREFIXES):
                 raise errors.ConfigurationError(f'{key}: not possible with isolation "docker"')
-        self._brokers = brokers
+        self._brokers = spec.brokers
         self._config = config
         self.image = os.environ.get(IMAGE_VARIABLE) or "kwire"
         self.handles: dict[int, ContainerHandle] = {}
@@ -283,8 +279,7 @@ class Containers(SeenFromOutside):
         factor = str(min(3, self._brokers))
         variables.setdefault("KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR", factor)
         variables.setdefault("KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR", factor)
-        if self.requests.is_kept:
-            variables["KWIRE_RECENT_REQUESTS"] = "true"
+        variables.update(self._node.variables())
         if not self.has_network:
             variables["KAFKA_LISTENERS"] = "PLAINTEXT://0.0.0.0:9092"
             variables["KAFKA_ADVERTISED_LISTENERS"] = f"PLAINTEXT://{advertised}"

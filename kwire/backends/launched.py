@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from kwire.client.connection import Address
     from kwire.launch.handles import Handle
+    from kwire.launch.spec import ClusterSpec
     from kwire.launch.supervisor import Supervisor
 
 _POLL_SECONDS = 0.002
@@ -34,13 +35,12 @@ _SIGNALS_OF_USERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT}  # whoever s
 class Launched:
     """The nodes of a cluster, while it runs and between its runs."""
 
-    def __init__(self, launcher: NodeLauncher | None, recent_requests: bool = False) -> None:
-        """`recent_requests`: whether they are kept, where no launcher says so."""
+    def __init__(self, launcher: NodeLauncher | None, spec: ClusterSpec) -> None:
         self._launcher = launcher
         # Negotiation costs 2 ms of the first start. An adopted cluster may be of another release.
         self.admin = Client(self.addresses, negotiates=launcher is None)
         self.requests = RequestHistory(
-            recent_requests if launcher is None else launcher.recent_requests,
+            spec.node.recent_requests,
             brokers=lambda: self.handles,
             ask=self._requests_of,
             forget=lambda broker_id: self.ask(broker_id, "DELETE", "/v1/requests"),
@@ -56,9 +56,9 @@ class Launched:
         return self._launcher
 
     @classmethod
-    def adopt(cls, supervisor: Supervisor, recent_requests: bool) -> Launched:
+    def adopt(cls, supervisor: Supervisor) -> Launched:
         """What somebody else has started on this loop, and will stop."""
-        launched = cls(None, recent_requests)
+        launched = cls(None, supervisor.spec)
         launched._supervisor = supervisor
         launched._loop = asyncio.get_running_loop()
         return launched

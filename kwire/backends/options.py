@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from kwire import errors
 from kwire.client.admin import NoBrokerError
-from kwire.launch.supervisor import PROCESS, THREAD, Supervisor
+from kwire.launch.spec import MAX_CONTROLLERS, PROCESS, THREAD
+from kwire.launch.supervisor import Supervisor
 from kwire.protocol.errors import KafkaError
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.server.errors import NodeError, SettingsError
@@ -20,36 +21,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import TracebackType
 
-DOCKER = "docker"
+    from kwire.launch.spec import ClusterSpec
+
 _MAX_BROKERS = 100
-_MAX_CONTROLLERS = 9
 _LISTENERS = "PLAINTEXT://127.0.0.1:0"
 
 
 class NodeLauncher:
     """What a cluster is started from: its options, checked, and its directory."""
 
-    def __init__(
-        self,
-        brokers: int,
-        config: dict[str, str],
-        isolation: str,
-        data_dir: str | os.PathLike[str] | None,
-        recent_requests: bool = False,
-        controllers: int = 1,
-    ) -> None:
-        """ConfigurationError for what is refused."""
+    def __init__(self, spec: ClusterSpec, data_dir: str | os.PathLike[str] | None) -> None:
+        """`spec`: with the caller's keys, and no directory yet. ConfigurationError for what is
+        refused."""
+        brokers, controllers, isolation = spec.brokers, spec.controllers, spec.isolation
+        config = dict(spec.node.values)
         if isolation not in (THREAD, PROCESS):
             raise errors.ConfigurationError(
                 f'isolation: expected "thread", "process" or "docker", not {isolation!r}'
             )
-        self._brokers = brokers
-        self._controllers = checked_controllers(controllers)
-        self._isolation = isolation
-        self.recent_requests = recent_requests
+        checked_controllers(controllers)
         if not isinstance(data_dir, str | PathLike | None):
             raise errors.ConfigurationError(f"data_dir: expected a path, not {data_dir!r}")
-        self._values = {"listeners": _LISTENERS, **config}
+        values = {"listeners": _LISTENERS, **config}
+        self.spec = spec.replace(node=spec.node.replace(values=values))
         self._data_dir: str | None = None if data_dir is None else str(Path(data_dir).absolute())
         given = config.get("log.dirs") or config.get("log.dir")
         if data_dir is not None and given:
@@ -62,7 +56,7 @@ class NodeLauncher:
         self._temporary: TemporaryDirectory | None = None
         more = f", controllers={controllers}" if controllers != 1 else ""
         self.call = f"Cluster(brokers={brokers}, config={config}, isolation={isolation!r}{more})"
-        check_config(brokers, self._values)
+        check_config(brokers, values)
 
     def prepare(self) -> Supervisor:
         """The nodes, not yet started, and their directory. StartError."""
@@ -74,16 +68,8 @@ class NodeLauncher:
                 text = f"temporary directory: {error.filename}: {error.strerror}"
                 raise errors.StartError(text) from None
             directory = self._temporary.path
-        return Supervisor(
-            dict(self._values),
-            directory,
-            brokers=self._brokers,
-            controllers=self._controllers,
-            isolation=self._isolation,
-            temporary=self._temporary is not None,
-            log_options=["--log-level", "warning"],
-            recent_requests=self.recent_requests,
-        )
+        node = self.spec.node.replace(data_dir=directory, temporary=self._temporary is not None)
+        return Supervisor(self.spec.replace(node=node))
 
     def clean_up(self) -> None:
         """Removes the temporary directory, if there is one."""
@@ -98,9 +84,9 @@ def checked_controllers(controllers: object) -> int:
         raise errors.ConfigurationError(
             f"controllers: expected a number from 1, not {controllers!r}"
         )
-    if controllers > _MAX_CONTROLLERS:
+    if controllers > MAX_CONTROLLERS:
         raise errors.ConfigurationError(
-            f"controllers: at most {_MAX_CONTROLLERS}, not {controllers}"
+            f"controllers: at most {MAX_CONTROLLERS}, not {controllers}"
         )
     return controllers
 

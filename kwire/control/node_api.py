@@ -55,24 +55,6 @@ _FAILURE_CHARACTERS = 6000
 _FAILURES_TOLD = 5
 
 
-class StandaloneBroker:
-    """A broker with the controller in it, as a ControlledNode."""
-
-    is_controller = False
-
-    def __init__(self, node: Node, core: Broker) -> None:
-        self.node, self.core = node, core
-        self.node_id = core.services.node_id
-
-    @property
-    def advertised(self) -> str:
-        """Where clients are told to reach it."""
-        return self.node.bootstrap_servers
-
-    def set_link_rules(self, rules: list[LinkRule]) -> None:
-        """There are no links."""
-
-
 class NodeControl:
     """The nodes of this process, and the rules for what they send to others."""
 

@@ -19,8 +19,10 @@ import signal
 import sys
 
 from kwire.docker.environment import CONTROLLER_IDS_FROM
-from kwire.launch.node_runner import BROKER, CONTROLLER, NodeRunner, NodeSettings
+from kwire.launch.node_runner import NodeRunner
 from kwire.launch.shape import check_node
+from kwire.launch.signals import stop_on_signals
+from kwire.launch.spec import BROKER, CONTROLLER
 from kwire.server import logs
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.log_dirs import split_dirs
@@ -29,8 +31,10 @@ from kwire.server.node import new_event_loop, settle_garbage_collector
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from kwire.docker.environment import ContainerSettings
+    from kwire.launch.spec import NodeSpec
     from kwire.server.link_rules import LinkRule
 
 _log = logging.getLogger(__name__)
@@ -48,63 +52,51 @@ _STOP_DEFAULTS = {
 }
 
 
-def broker_settings(settings: ContainerSettings) -> NodeSettings:
+def broker_spec(settings: ContainerSettings) -> NodeSpec:
     """The broker of this container."""
-    values = {**_STOP_DEFAULTS, **settings.values}
+    values = {**_STOP_DEFAULTS, **settings.node.values}
     if settings.controller_listener is not None:
         items = values["listeners"].split(",")
         values["listeners"] = ",".join(i for i in items if i != settings.controller_listener)
         if not values["listeners"]:
             reason = "a broker needs a listener of its own"
-            raise SettingsError(f"KAFKA_LISTENERS={settings.values['listeners']}: {reason}")
-    return NodeSettings(
-        BROKER,
-        values,
-        settings.data_dir,
-        controller=settings.controller,
-        more_controllers=settings.more_controllers,
-        recent_requests=settings.recent_requests,
-        cluster_id=settings.cluster_id,
-        brokers=settings.brokers,
-        as_version=settings.as_version,
-    )
+            raise SettingsError(f"KAFKA_LISTENERS={settings.node.values['listeners']}: {reason}")
+    return settings.node.replace(role=BROKER, values=values)
 
 
-def controller_settings(settings: ContainerSettings) -> NodeSettings:
+def controller_spec(settings: ContainerSettings) -> NodeSpec:
     """The controller of this container."""
-    assert settings.controller is not None and settings.controller_listener is not None
-    own_id = str(int(settings.values["node.id"]) + CONTROLLER_IDS_FROM)
-    voters = [settings.controller, *settings.more_controllers]
-    node_id, host, port = next(voter for voter in voters if str(voter[0]) == own_id)
+    node = settings.node
+    assert settings.controller_listener is not None
+    own_id = node.node_id + CONTROLLER_IDS_FROM
+    _, host, port = next(voter for voter in node.controllers if voter[0] == own_id)
     _, _, bound = settings.controller_listener.partition("://")
     about_listeners = ("listener", "advertised.listeners", "inter.broker.", "controller.listener.")
     values = {
         key: value
-        for key, value in settings.values.items()
+        for key, value in node.values.items()
         if not key.startswith(about_listeners) and key not in ("broker.id", "broker.rack")
     }
-    values["node.id"] = str(node_id)
     values["listeners"] = f"PLAINTEXT://{bound}"
     values["advertised.listeners"] = f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"
-    directory = split_dirs(settings.data_dir)[0]
+    directory = split_dirs(node.data_dir)[0]
     if settings.controller_dir is not None:
         directory = settings.controller_dir
     elif settings.runs_broker:
         directory = os.path.join(directory, CONTROLLER_DIR)
-    return NodeSettings(
-        CONTROLLER,
-        values,
-        directory,
-        standby=bool(settings.more_controllers),
-        cluster_id=settings.cluster_id,
-        brokers=settings.brokers,
+    return node.replace(
+        role=CONTROLLER,
+        node_id=own_id,
+        values=values,
+        data_dir=directory,
+        controllers=(),
+        standby=len(node.controllers) > 1,
     )
 
 
 def run_cluster_node(settings: ContainerSettings, announce: Callable[[], None]) -> int:
     """Runs until a signal; returns the exit status and has said why when that is not 0."""
     gc.disable()  # until the start is over: nothing it makes is garbage
-    logs.configure(settings.log_level, settings.log_json)
     loop = new_event_loop()
     try:
         loop.run_until_complete(_main(settings, announce))
@@ -119,15 +111,7 @@ def run_cluster_node(settings: ContainerSettings, announce: Callable[[], None]) 
 
 async def _main(settings: ContainerSettings, announce: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-
-    def on_signal() -> None:
-        if stop.is_set():
-            os._exit(1)  # a second signal: the user does not want to wait for the first
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
+    stopping = stop_on_signals()
     runners: list[NodeRunner] = []
     control = None
     network: list[LinkRule] = []
@@ -137,21 +121,20 @@ async def _main(settings: ContainerSettings, announce: Callable[[], None]) -> No
 
         network += kept_rules()
         nodes = NodeControl(
-            lambda: [each for each in runners if each.loaded], network, NETWORK_FILE
+            lambda: [each for each in runners if each.is_loaded], network, NETWORK_FILE
         )
         control = await serve_nodes(settings.control_port, nodes)
     loop.add_signal_handler(signal.SIGUSR1, _tell_status, runners)
     work = loop.create_task(_start(settings, runners, announce, network))
-    stopping = loop.create_task(stop.wait())
-    await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    either: set[asyncio.Future[Any]] = {work, stopping}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     try:
         if work.done():
             work.result()
             await stopping
     finally:
         work.cancel()
-        stopping.cancel()
-        await asyncio.wait({work, stopping})
+        await asyncio.wait({work})
         if control is not None:
             await control.close()
         for runner in reversed(runners):
@@ -161,18 +144,16 @@ async def _main(settings: ContainerSettings, announce: Callable[[], None]) -> No
 
 def _tell_status(runners: list[NodeRunner]) -> None:
     """SIGUSR1, as to `kwire up`."""
-    from kwire.control.status import snapshot_of_broker, snapshot_of_controller, tell
-
-    for runner in (each for each in runners if each.loaded):
-        snapshot = snapshot_of_broker if runner.settings.role == BROKER else snapshot_of_controller
-        tell(runner.config.node_id, snapshot(runner.core))
+    for runner in runners:
+        if runner.is_loaded:
+            runner.tell_status()
 
 
 async def _controller_answers(runner: NodeRunner) -> bool:
     """Whether a broker's controller is still there: one that is gone would be waited for."""
-    if runner.settings.role != BROKER or runner.settings.controller is None:
+    if runner.is_controller:
         return False
-    for _, host, port in (runner.settings.controller, *runner.settings.more_controllers):
+    for _, host, port in runner.spec.controllers:
         try:
             async with asyncio.timeout(_CONTROLLER_PROBE_SECONDS):
                 _, writer = await asyncio.open_connection(host, port)
@@ -191,15 +172,13 @@ async def _start(
 ) -> None:
     """`network`: rules that hold when a node starts."""
     if settings.runs_broker:  # before the controller makes its directory in there
-        check_node(split_dirs(settings.data_dir), is_controller=False)
+        check_node(split_dirs(settings.node.data_dir), is_controller=False)
     if settings.runs_controller:
-        controller = NodeRunner(controller_settings(settings))
-        controller.settings.network = network
+        controller = _runner(controller_spec(settings), network)
         runners.append(controller)
         await controller.start()
     if settings.runs_broker:
-        broker = NodeRunner(broker_settings(settings))
-        broker.settings.network = network
+        broker = _runner(broker_spec(settings), network)
         runners.append(broker)
         await _start_broker(broker)
     elif not settings.runs_controller:
@@ -207,7 +186,7 @@ async def _start(
             _log,
             logging.INFO,
             "standing by: the first voter is the controller",
-            voters=settings.values.get("controller.quorum.voters"),
+            voters=settings.node.values.get("controller.quorum.voters"),
         )
     announce()
     settle_garbage_collector()
@@ -215,15 +194,23 @@ async def _start(
         await _create_topics(settings, runners[-1].address)
 
 
+def _runner(spec: NodeSpec, network: list[LinkRule]) -> NodeRunner:
+    """`network` may change until the node is loaded; from then on the control API changes the
+    node's own."""
+    runner = NodeRunner(spec)
+
+    runner.on_loaded = lambda _core: runner.set_link_rules(network)
+    return runner
+
+
 async def _start_broker(broker: NodeRunner) -> None:
     """NodeError when the controller does not take it up in the time that Kafka gives it."""
-    wait_ms = int(broker.settings.values.get(_REGISTRATION_TIMEOUT, "60000"))
+    wait_ms = int(broker.spec.values.get(_REGISTRATION_TIMEOUT, "60000"))
     try:
         async with asyncio.timeout(wait_ms / 1000):
             await broker.start()
     except TimeoutError:
-        assert broker.settings.controller is not None
-        _, host, port = broker.settings.controller
+        _, host, port = broker.spec.controllers[0]
         raise NodeError(
             f"the controller at {host}:{port} did not take up broker {broker.config.node_id} within {wait_ms} ms "
             f"({_REGISTRATION_TIMEOUT}): it does not answer, or there is another broker with this id"

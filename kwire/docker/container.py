@@ -18,11 +18,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-    from kwire.broker import Broker
     from kwire.control.socket import ControlSocket
     from kwire.docker.environment import ContainerSettings
-    from kwire.launch.settings import OpenControl
-    from kwire.server.node import Node
+    from kwire.launch.node_runner import NodeRunner
+    from kwire.launch.up import OpenControl
 
 HEALTH_FILE = "/tmp/kwire-health"
 FORMATTED_FILE = "/tmp/kwire-cluster-id"
@@ -102,8 +101,9 @@ def _settings(arguments: list[str]) -> ContainerSettings:
     else:
         raise SettingsError(_USAGE)
     settings = container_settings(environ, values)
-    if settings.cluster_id is None and settings.controller is None:
-        settings.cluster_id = _default_cluster_id(settings.data_dir)
+    node = settings.node
+    if node.cluster_id is None and not node.controllers:
+        settings.node = node.replace(cluster_id=_default_cluster_id(node.data_dir))
     return settings
 
 
@@ -133,33 +133,32 @@ def _default_cluster_id(data_dir: str) -> str | None:
 
 
 def _run(settings: ContainerSettings) -> int:
-    directory = settings.data_dir
+    node = settings.node
+    directory = node.data_dir
     if os.path.isdir(directory) and not os.access(directory, os.W_OK | os.X_OK):
         remedy = "let it own the volume, or run as the volume's owner (--user)"
         return _refuse(
             1, f"data directory {directory} is not writable for uid {os.getuid()}: {remedy}"
         )
-    if settings.controller is not None:
+    from kwire.server import logs
+
+    logs.configure(node.log_level, node.log_json)
+    if node.controllers:
         from kwire.docker.cluster_node import run_cluster_node
 
         return run_cluster_node(settings, lambda: announce(settings))
-    from kwire.launch.settings import UpSettings
-    from kwire.launch.up import run_up
+    from kwire.launch.configuration import absolute_dirs
+    from kwire.launch.spec import ClusterSpec
+    from kwire.launch.up import Surroundings, run_up
 
     return run_up(
-        UpSettings(
-            data_dir=settings.data_dir,
-            overrides=settings.values,
+        lambda: ClusterSpec(node=node.replace(data_dir=absolute_dirs(directory))),
+        Surroundings(
             topics=[topic[:3] for topic in settings.topics],
             topic_configs={topic[0]: topic[3] for topic in settings.topics},
-            as_version=settings.as_version,
-            log_level=settings.log_level,
-            log_json=settings.log_json,
-            cluster_id=settings.cluster_id,
             announce=lambda _bootstrap: announce(settings),
-            recent_requests=settings.recent_requests,
             open_control=_control_opener(settings),
-        )
+        ),
     )
 
 
@@ -168,19 +167,18 @@ def _control_opener(settings: ContainerSettings) -> OpenControl | None:
     if port is None:
         return None
 
-    async def open_control(node: Node, broker: Broker) -> ControlSocket:
-        from kwire.control.node_api import NodeControl, StandaloneBroker
+    async def open_control(runner: NodeRunner) -> ControlSocket:
+        from kwire.control.node_api import NodeControl
         from kwire.control.socket import serve_nodes
 
-        standalone = StandaloneBroker(node, broker)
-        return await serve_nodes(port, NodeControl(lambda: [standalone], None))
+        return await serve_nodes(port, NodeControl(lambda: [runner], None))
 
     return open_control
 
 
 def announce(settings: ContainerSettings) -> None:
     """The node is ready."""
-    values = settings.values
+    values = settings.node.values
     address = health_address(values["listeners"], values.get("controller.listener.names", ""))
     try:
         with open(HEALTH_FILE + ".new", "w", encoding="ascii") as file:
@@ -191,7 +189,7 @@ def announce(settings: ContainerSettings) -> None:
         sys.stderr.write(f"kwire: no health check: {HEALTH_FILE}: {error.strerror}\n")
     now = time.time()
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(now)) + f",{int(now * 1000) % 1000:03d}"
-    sys.stdout.write("\n".join([*ready_lines(values["node.id"], stamp), ""]))
+    sys.stdout.write("\n".join([*ready_lines(str(settings.node.node_id), stamp), ""]))
     sys.stdout.flush()
 
 

@@ -12,12 +12,18 @@ A quorum of controllers (KRaft) becomes one controller: the first of `controller
 
 from __future__ import annotations
 
+from kwire.launch.configuration import node_id_of
+from kwire.launch.options import FLAG, parse_voter
+from kwire.launch.spec import MAX_CONTROLLERS, NodeSpec
 from kwire.replication.config.broker_config import ConfigError, broker_key, parse_value
 from kwire.server.errors import SettingsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
+
+    from kwire.launch.options import Voter
 
 PREFIX = "KAFKA_"
 DATA_DIR = "/var/lib/kafka/data"
@@ -59,54 +65,36 @@ _LEVELS = {
 }
 
 Topic = tuple[str, int, int, dict[str, str]]
-Voter = tuple[int, str, int]
 
 
 class ContainerSettings:
-    """What a container is told.
+    """What a container is given.
 
-    `values`: configuration keys and texts, `listeners` and `node.id` always among them. `topics`: name, partitions,
-    replication (-1: default), configuration. `controller`: id, host and port of the cluster's controller, None for a
-    broker alone; then `runs_controller` and `runs_broker` say what this node is; `more_controllers` take over from it,
-    `controller_dir` is theirs (None: the data directory). `brokers`: the size that defaults count with. `cluster_id`
-    None: the data directory's, or a default. `control_port`: of the control API, if there is to be one."""
+    `node`: the broker. Its `controllers` are the cluster's, none for a standalone broker;
+    `listeners` is always among its values; a `cluster_id` of None is the data directory's, or a
+    default. `topics`: name, partitions, replication (-1: default), configuration. `runs_broker`,
+    `runs_controller`: what this node of a cluster is. `controller_dir`: shared by controllers that
+    take over from each other (None: the data directory). `control_port`: of the control API, if
+    any."""
 
     __slots__ = (
-        "as_version",
-        "brokers",
-        "cluster_id",
         "control_port",
-        "controller",
         "controller_dir",
         "controller_listener",
-        "data_dir",
-        "log_json",
-        "log_level",
-        "more_controllers",
-        "recent_requests",
+        "node",
         "runs_broker",
         "runs_controller",
         "topics",
-        "values",
     )
 
-    def __init__(self, values: dict[str, str], data_dir: str) -> None:
-        self.values = values
-        self.data_dir = data_dir
+    def __init__(self, node: NodeSpec) -> None:
+        self.node = node
         self.topics: list[Topic] = []
-        self.cluster_id: str | None = None
-        self.controller: Voter | None = None
-        self.more_controllers: list[Voter] = []
         self.controller_dir: str | None = None
         self.controller_listener: str | None = None
         self.control_port: int | None = None
-        self.recent_requests = False
         self.runs_broker = True
         self.runs_controller = False
-        self.brokers = 1
-        self.log_level = "info"
-        self.log_json = False
-        self.as_version: str | None = None
 
 
 def property_name(variable: str) -> str | None:
@@ -197,26 +185,38 @@ def container_settings(
     _set_listeners(values)
     data_dir = values.pop("log.dirs", None) or values.pop("log.dir", None) or DATA_DIR
     values.pop("log.dir", None)
-    settings = ContainerSettings(values, data_dir.strip(", "))
-    settings.cluster_id = _cluster_id(environ)
-    settings.topics = parse_topics(
-        environ.get("KAFKA_CREATE_TOPICS", ""), environ.get("KAFKA_CREATE_TOPICS_SEPARATOR")
-    )
     level = environ.get("KWIRE_LOG_LEVEL") or environ.get("KAFKA_LOG4J_ROOT_LOGLEVEL") or "INFO"
     if level.upper() not in _LEVELS:
         raise SettingsError(f"KWIRE_LOG_LEVEL={level}: expected debug, info, warning or error")
-    settings.log_level = _LEVELS[level.upper()]
-    settings.log_json = _is_on(environ, "KWIRE_LOG_JSON")
-    settings.as_version = environ.get("KWIRE_AS_VERSION") or None
+    node = NodeSpec(
+        node_id=node_id_of(values),
+        values=values,
+        data_dir=data_dir.strip(", "),
+        cluster_id=_cluster_id(environ),
+        log_level=_LEVELS[level.upper()],
+        **_own_variables(environ),
+    )
+    settings = ContainerSettings(node)
+    settings.topics = parse_topics(
+        environ.get("KAFKA_CREATE_TOPICS", ""), environ.get("KAFKA_CREATE_TOPICS_SEPARATOR")
+    )
     settings.control_port = _number(environ, "KWIRE_CONTROL_PORT", 1, 65535)
-    settings.recent_requests = _is_on(environ, "KWIRE_RECENT_REQUESTS")
     settings.controller_dir = environ.get("KWIRE_CONTROLLER_DIR") or None
-    _set_roles(settings, _number(environ, "KWIRE_CONTROLLERS", 1, 9) or 1)
+    _set_roles(settings, _number(environ, "KWIRE_CONTROLLERS", 1, MAX_CONTROLLERS) or 1)
     return settings
 
 
-def _is_on(environ: Mapping[str, str], variable: str) -> bool:
-    return environ.get(variable, "").lower() in ("1", "true", "yes")
+def _own_variables(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of a NodeSpec that have a variable of kwire's own: flags and texts."""
+    found: dict[str, Any] = {}
+    for name, field in NodeSpec.fields.items():
+        text = environ.get(field.variable, "")
+        if text and field.variable:
+            if field.kind == FLAG:
+                found[name] = text.lower() in ("1", "true", "yes")
+            else:
+                found[name] = text
+    return found
 
 
 def _number(environ: Mapping[str, str], variable: str, least: int, most: int) -> int | None:
@@ -238,7 +238,7 @@ def _set_node_id(values: dict[str, str]) -> None:
         raise SettingsError(f"KAFKA_NODE_ID={values['node.id']}: expected 0 or more")
 
 
-def _controller_names(values: dict[str, str]) -> list[str]:
+def _controller_names(values: Mapping[str, str]) -> list[str]:
     given = values.get("controller.listener.names", "CONTROLLER")
     return [name.strip().upper() for name in given.split(",")]
 
@@ -283,22 +283,15 @@ def _cluster_id(environ: Mapping[str, str]) -> str | None:
 
 def parse_voters(text: str) -> list[Voter]:
     """`ID@HOST:PORT,…` of controller.quorum.voters. SettingsError."""
-    voters = []
-    for item in filter(None, (part.strip() for part in text.split(","))):
-        node_id, at, address = item.partition("@")
-        host, _, port = address.rpartition(":")
-        numbers = [word for word in (node_id, port) if word.isascii() and word.isdigit()]
-        if not at or not host or len(numbers) < 2 or int(port) > 65535:
-            raise SettingsError(
-                f"KAFKA_CONTROLLER_QUORUM_VOTERS={text}: expected ID@HOST:PORT, not {item!r}"
-            )
-        voters.append((int(node_id), host.strip("[]"), int(port)))
-    return voters
+    try:
+        return [parse_voter(part.strip()) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise SettingsError(f"KAFKA_CONTROLLER_QUORUM_VOTERS={text}: {error}") from None
 
 
 def _set_roles(settings: ContainerSettings, controllers: int) -> None:
     """One node, or a part of a cluster whose controllers are the first voters: one, or `controllers` of them."""
-    values = settings.values
+    values = settings.node.values
     roles = [role.strip() for role in values.get("process.roles", "").split(",") if role.strip()]
     unknown = [role for role in roles if role not in ("broker", "controller")]
     if unknown:
@@ -321,20 +314,22 @@ def _set_roles(settings: ContainerSettings, controllers: int) -> None:
         raise SettingsError(
             "KAFKA_CONTROLLER_QUORUM_VOTERS is needed: ID@HOST:PORT of the controllers"
         )
-    settings.controller, *settings.more_controllers = [
-        (voter_id + CONTROLLER_IDS_FROM, host, port)
-        for voter_id, host, port in voters[:controllers]
-    ]
+    settings.node = settings.node.replace(
+        controllers=tuple(
+            (voter_id + CONTROLLER_IDS_FROM, host, port)
+            for voter_id, host, port in voters[:controllers]
+        ),
+        brokers=len(voters) if len(roles) == 2 else 3,
+    )
     settings.runs_broker = "broker" in roles
     ids = [str(voter_id) for voter_id, _, _ in voters[:controllers]]
-    settings.runs_controller = values["node.id"].strip() in ids and "controller" in roles
+    settings.runs_controller = str(settings.node.node_id) in ids and "controller" in roles
     both_here = settings.runs_controller and settings.runs_broker
     if controllers > 1 and both_here and settings.controller_dir is None:
         raise SettingsError(
             f"KWIRE_CONTROLLERS={controllers}: KWIRE_CONTROLLER_DIR is needed where a broker is in the same"
             " container: the directory that all controllers share"
         )
-    settings.brokers = len(voters) if len(roles) == 2 else 3
     if "controller" in roles:
         names = _controller_names(values)
         items = values["listeners"].split(",")

@@ -1,16 +1,19 @@
-"""From settings to running nodes: `kwire up`, `kwire node`, the supervisor of a cluster.
+"""From specs to running nodes: `kwire up`, `kwire node`, the supervisor of a cluster.
 
 `__all__` names the modules that other rooms may import.
 """
 
 __all__ = [
+    "configuration",
     "handles",
     "initial_topics",
     "node_command",
     "node_runner",
+    "options",
     "properties",
-    "settings",
     "shape",
+    "signals",
+    "spec",
     "supervisor",
     "up",
 ]

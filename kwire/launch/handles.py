@@ -12,9 +12,8 @@ import signal
 import sys
 from contextlib import ExitStack, suppress
 
-from kwire.launch.node_runner import NodeRunner, NodeSettings, reachable
+from kwire.launch.node_runner import NodeRunner, reachable
 from kwire.server.errors import NodeError, SettingsError
-from kwire.server.listeners import format_address
 from kwire.server.logs import event
 
 TYPE_CHECKING = False
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.control.errors import ControlError
+    from kwire.launch.spec import NodeSpec
     from kwire.protocol.errors import KafkaError
     from kwire.server.link_rules import LinkRule
 
@@ -36,9 +36,9 @@ _MAX_ANSWER_BYTES = 16 << 20  # of a process to a question
 class NodeHandle:
     """What is known of a node without asking it."""
 
-    def __init__(self, node_id: int, settings: NodeSettings) -> None:
-        self.node_id = node_id
-        self.settings = settings
+    def __init__(self, spec: NodeSpec) -> None:
+        self.node_id = spec.node_id
+        self.spec = spec
         self.address = ("", 0)  # to connect to from this machine
         self.advertised = ""
         self.paused = False
@@ -55,7 +55,7 @@ class NodeHandle:
     @property
     def log_dir(self) -> str:
         """The directory of its logs, of several with commas between."""
-        return self.settings.data_dir
+        return self.spec.data_dir
 
     async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """The answer of the node's control API (`kwire.control.routes`). KafkaError for a request that is refused;
@@ -68,17 +68,20 @@ class NodeHandle:
 
     def expect(self, rules: list[LinkRule]) -> None:
         """Rules for what this node sends that hold when it starts the next time."""
-        self.settings.network = rules
+        self.spec = self.spec.replace(network=tuple(rules))
+
+    def _keep_ports(self, listeners: str) -> None:
+        """The next start binds the same ports, which may take a moment to become free."""
+        values = {**self.spec.values, "listeners": listeners}
+        self.spec = self.spec.replace(values=values, again=True)
 
 
 class ThreadHandle(NodeHandle):
     """A node on this event loop."""
 
-    def __init__(
-        self, node_id: int, settings: NodeSettings, on_death: Callable[[int, int, str], None]
-    ) -> None:
+    def __init__(self, spec: NodeSpec, on_death: Callable[[int, int, str], None]) -> None:
         """`on_death(node id, 1, why)`: the node has ended itself."""
-        super().__init__(node_id, settings)
+        super().__init__(spec)
         self.runner: NodeRunner | None = None
         self._on_death = on_death
 
@@ -91,13 +94,12 @@ class ThreadHandle(NodeHandle):
         return os.getpid()
 
     async def start(self) -> None:
-        runner = NodeRunner(self.settings)
+        runner = NodeRunner(self.spec)
         await runner.start(wait_seconds=START_SECONDS)
         self.runner = runner
         runner.on_halted = self._halted
         self.address, self.advertised = runner.address, runner.advertised
-        self.settings.values["listeners"] = runner.listeners
-        self.settings.again = True
+        self._keep_ports(runner.listeners)
 
     def _halted(self, why: str) -> None:
         self.paused = False
@@ -147,16 +149,9 @@ class ThreadHandle(NodeHandle):
 class ProcessHandle(NodeHandle):
     """A node in a process of its own: `python -m kwire node …`."""
 
-    def __init__(
-        self,
-        node_id: int,
-        settings: NodeSettings,
-        log_options: list[str],
-        on_death: Callable[[int, int], None],
-    ) -> None:
+    def __init__(self, spec: NodeSpec, on_death: Callable[[int, int], None]) -> None:
         """`on_death(node id, return code)`: the process has ended, and nobody here asked for that."""
-        super().__init__(node_id, settings)
-        self._log_options = log_options
+        super().__init__(spec)
         self._on_death = on_death
         self._process: asyncio.subprocess.Process | None = None
         self._ending = False
@@ -183,8 +178,9 @@ class ProcessHandle(NodeHandle):
                 sys.executable,
                 "-m",
                 "kwire",
-                *_arguments(self.node_id, self.settings),
-                *self._log_options,
+                "node",
+                "--supervised",
+                *self.spec.argv(),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
@@ -212,8 +208,7 @@ class ProcessHandle(NodeHandle):
         first = found["listeners"].split(",")[0].partition("://")[2]
         self.address = reachable(first)
         self.advertised = found["bootstrap"]
-        self.settings.values["listeners"] = found["listeners"]
-        self.settings.again = True
+        self._keep_ports(found["listeners"])
         self._watcher = asyncio.get_running_loop().create_task(self._watch(process))
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
@@ -319,28 +314,3 @@ def _kafka_error(error: ControlError) -> KafkaError:
 
     invalid = "INVALID_REQUEST" if error.status == 400 else "UNKNOWN_SERVER_ERROR"
     return KafkaError(ErrorCode[error.kafka_error or invalid], str(error))
-
-
-def _arguments(node_id: int, settings: NodeSettings) -> list[str]:
-    arguments = ["node", "--supervised", "--id", str(node_id), "--roles", settings.role]
-    arguments += ["--brokers", str(settings.brokers), "--data-dir", settings.data_dir]
-    if settings.cluster_id is not None:
-        arguments += ["--cluster-id", settings.cluster_id]
-    if settings.controller is not None:
-        for controller_id, host, port in (settings.controller, *settings.more_controllers):
-            arguments += ["--controller", f"{controller_id}@{format_address(host, port)}"]
-    if settings.standby:
-        arguments.append("--standby")
-    if settings.as_version is not None:
-        arguments += ["--as-version", settings.as_version]
-    if settings.temporary:
-        arguments.append("--temporary")
-    if settings.again:
-        arguments.append("--again")
-    if settings.recent_requests:
-        arguments.append("--recent-requests")
-    for rule in settings.network:
-        arguments += ["--network", str(rule)]
-    for key, value in settings.values.items():
-        arguments += ["-c", f"{key}={value}"]
-    return arguments

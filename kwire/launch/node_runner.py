@@ -1,20 +1,21 @@
-"""One node of a cluster, from configuration to a listening socket: a broker among several, or the controller.
+"""One node, from its spec to a listening socket: a broker among several, the controller, or a
+standalone broker.
 
-`kwire node` runs one in its own process, the supervisor runs several on one event loop; both by `NodeRunner`.
-"""
+`kwire up` with one broker and `kwire node` run one in their own process, the supervisor runs
+several on one event loop; all by `NodeRunner`."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+from enum import Enum
 
-from kwire.launch.parts import configured, endpoints
-from kwire.server.errors import NodeError
-from kwire.server.listeners import (
-    format_address,
-    inter_broker_listener,
-)
+from kwire.launch.joining import Joining
+from kwire.launch.spec import BROKER, CONTROLLER, STANDALONE
+from kwire.replication.config.broker_config import BrokerConfig, ConfigError
+from kwire.server.errors import NodeError, SettingsError
+from kwire.server.listeners import SECURITY_PROTOCOLS, format_address, inter_broker_listener
 from kwire.server.log_dirs import LogDirs, disk_space, load_error, split_dirs
 from kwire.server.logs import event
 from kwire.server.node import Node
@@ -22,117 +23,92 @@ from kwire.server.node import Node
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from random import Random
 
     from kwire.broker import Broker
     from kwire.control.node_api import NodeControl
     from kwire.controller_node import ControllerNode
+    from kwire.launch.spec import NodeSpec
+    from kwire.replication.core.metadata import Endpoint
     from kwire.server.file_log_store import FileLogStore
     from kwire.server.link_rules import LinkRule
 
 _log = logging.getLogger(__name__)
 
-BROKER, CONTROLLER = "broker", "controller"
 _BIND_TRIES = 20
 _BIND_PAUSE_SECONDS = 0.02
-_SILENT_SECONDS = 1.0
-_CONTROLLER_WAIT_SECONDS = 30.0
 
 
-class NodeSettings:
-    """What a node of a cluster is told. `values`: configuration keys and texts, node.id and listeners included."""
+class Stage(Enum):
+    """The stages of a node's one run, in order."""
 
-    __slots__ = (
-        "again",
-        "as_version",
-        "broker_epoch",
-        "brokers",
-        "cluster_id",
-        "controller",
-        "data_dir",
-        "more_controllers",
-        "network",
-        "recent_requests",
-        "role",
-        "standby",
-        "temporary",
-        "values",
-    )
+    BINDING = "binding"
+    LOADING = "loading"
+    JOINING = "joining"
+    """Loaded, and it serves; a broker of a cluster is not yet taken up by the controller."""
+    RUNNING = "running"
+    ENDED = "ended"
 
-    def __init__(
-        self,
-        role: str,
-        values: dict[str, str],
-        data_dir: str,
-        *,
-        controller: tuple[int, str, int] | None = None,
-        more_controllers: list[tuple[int, str, int]] | None = None,
-        standby: bool = False,
-        broker_epoch: int | None = None,
-        cluster_id: str | None = None,
-        brokers: int = 1,
-        as_version: str | None = None,
-        temporary: bool = False,
-        again: bool = False,
-        network: list[LinkRule] | None = None,
-        recent_requests: bool = False,
-    ) -> None:
-        """`controller`: id, host and port, for a broker; `more_controllers`: others that may take over from it.
-        `standby`, for a controller: others use its directory, too. `broker_epoch`: a foreign controller has given it.
 
-        `brokers`: the cluster's size, which some defaults depend on. `temporary`: the directory need not survive a
-        power cut. `again`: the node has run before, on the same port. `network`: rules that hold from
-        the first moment. `recent_requests`: a broker keeps the last ones of clients (kwire.recent)."""
-        self.network = network or []
-        self.recent_requests = recent_requests
-        self.again = again
-        self.role = role
-        self.values = values
-        self.data_dir = data_dir
-        self.controller = controller
-        self.more_controllers = more_controllers or []
-        self.standby = standby
-        self.broker_epoch = broker_epoch
-        self.cluster_id = cluster_id
-        self.brokers = brokers
-        self.as_version = as_version
-        self.temporary = temporary
+BINDING, LOADING, JOINING, RUNNING, ENDED = Stage
+VALID_PREVIOUS_STAGES: dict[Stage, tuple[Stage, ...]] = {
+    BINDING: (),
+    LOADING: (BINDING,),
+    JOINING: (LOADING,),
+    RUNNING: (JOINING,),
+    ENDED: (BINDING, LOADING, JOINING, RUNNING),
+}
 
 
 class NodeRunner:
-    """`await start()`, then it serves until `await stop()` or `kill()`; a new one for the next run."""
+    """`await start()`, then the node serves until `await stop()` or `kill()`; a new one for the
+    next run."""
 
-    def __init__(self, settings: NodeSettings) -> None:
+    def __init__(self, spec: NodeSpec) -> None:
         """SettingsError for a configuration that is refused."""
-        self.settings = settings
-        values = {**settings.values, "log.dirs": settings.data_dir}
-        values.pop("log.dir", None)
-        self.config, self.node, self._caps = configured(
-            values, settings.as_version, brokers=settings.brokers
-        )
-        self.core: Broker | ControllerNode
+        self.spec = spec
+        self.stage = BINDING
+        try:
+            self.config = BrokerConfig(spec.configuration(), brokers=spec.brokers)
+            self.node = Node(self.config)
+        except ConfigError as error:
+            raise SettingsError(str(error)) from None
+        self._api_caps = _api_caps(spec.as_version)
+        self.on_loaded: Callable[[Broker | ControllerNode], None] | None = None
+        """Called with the core before it serves."""
         self.on_halted: Callable[[str], None] | None = None
-        """Hears that the broker has ended itself, and why; nothing of it is left then."""
+        """Called when the broker has ended itself, with the reason; nothing of it is left then."""
+        self._core: Broker | ControllerNode | None = None
         self._dirs: LogDirs | FileLogStore | None = None
-        self._ready = asyncio.Event()
-        self._refusal: str | None = None
-        self._waiting: asyncio.TimerHandle | None = None
-        self._ended = False
+        self._joining = Joining(spec) if spec.role == BROKER else None
+        self._halt_reason: str | None = None
         self._control: NodeControl | None = None
+
+    def _move(self, stage: Stage) -> None:
+        assert self.stage in VALID_PREVIOUS_STAGES[stage], f"{self.stage.value} -> {stage.value}"
+        self.stage = stage
 
     @property
     def node_id(self) -> int:
-        """Its id."""
-        return self.config.node_id
+        """The node's id."""
+        return self.spec.node_id
 
     @property
     def is_controller(self) -> bool:
-        """Or else a broker."""
-        return self.settings.role == CONTROLLER
+        """Whether the node is a controller and no broker."""
+        return self.spec.role == CONTROLLER
 
     @property
-    def loaded(self) -> bool:
-        """Whether it can be asked; not so at the beginning of `start`."""
-        return hasattr(self, "core")
+    def is_loaded(self) -> bool:
+        """Whether the node can be asked: it has a core, and runs or is about to."""
+        return self.stage in (JOINING, RUNNING)
+
+    @property
+    def core(self) -> Broker | ControllerNode:
+        """The broker or controller. NodeError while there is none: the node binds or loads."""
+        if self._core is None:
+            raise NodeError(f"node {self.node_id} is {self.stage.value}")
+        return self._core
 
     @property
     def listeners(self) -> str:
@@ -149,69 +125,72 @@ class NodeRunner:
 
     @property
     def advertised(self) -> str:
-        """Where clients are told to reach it."""
+        """The address that clients are given."""
         return self.node.bootstrap_servers
 
     # -- start ---------------------------------------------------------------------------------------------------
 
     async def start(self, *, wait_seconds: float | None = None) -> None:
-        """Binds, loads, serves, and for a broker: returns when the controller has told it of the cluster.
+        """Binds, loads and serves. A broker of a cluster: returns when the controller has told it
+        of the cluster.
 
-        NodeError, SettingsError: nothing is left running then. `wait_seconds`: how long the controller may take."""
-        from kwire.launch.shape import check_node
-
-        dirs = split_dirs(self.settings.data_dir)
-        check_node(dirs, is_controller=self.settings.role == CONTROLLER)
-        if self.settings.role == BROKER:
-            self._say_later("")
+        NodeError, SettingsError: nothing is left running then. `wait_seconds`: how long the
+        controller may take."""
+        joining = self._joining
         try:
+            self._check_directories()
+            if joining is not None:
+                joining.log_waiting()
             await self._bind()
-            cluster_id = await self._cluster_id()
+            cluster_id = self.spec.cluster_id
+            if cluster_id is None and joining is not None:
+                cluster_id = await joining.ask_cluster_id()
+            self._move(LOADING)
             try:
-                self._load(cluster_id)
+                self._core = self._load(cluster_id)
             except Exception as error:
                 raise self._load_error(error) from None
             finally:
                 self.node.write_events()
-            if self.settings.network:
-                self.set_link_rules(self.settings.network)
-            await self.node.serve(self.core)
-            if self.settings.role == BROKER:
-                await self._registered(wait_seconds)
+            self._log_loaded()
+            self._check_halted()
+            self._move(JOINING)
+            if self.spec.network:
+                self.set_link_rules(list(self.spec.network))
+            if self.on_loaded is not None:
+                self.on_loaded(self._core)
+            await self.node.serve(self._core)
+            if joining is not None:
+                await joining.wait(wait_seconds)
+            self._check_halted()
+            self._move(RUNNING)
         except BaseException:
             self.kill()
             raise
         finally:
-            if self._waiting is not None:
-                self._waiting.cancel()
+            if joining is not None:
+                joining.end()
 
-    def _say_later(self, told: str) -> None:
-        """While the start lasts: every second what is waited for, unless it is what was `told` before."""
-        loop = asyncio.get_running_loop()
-        self._waiting = loop.call_later(_SILENT_SECONDS, self._say_what_is_waited_for, told)
+    def _check_halted(self) -> None:
+        """NodeError when the broker has ended itself while it started."""
+        if self._halt_reason is not None:
+            raise NodeError(self._halt_reason)
 
-    def _say_what_is_waited_for(self, told: str) -> None:
-        text = self._what_is_waited_for()
-        if text != told:
-            event(_log, logging.INFO, text, node_id=self.config.node_id)
-        self._say_later(text)
+    def _check_directories(self) -> None:
+        """NodeError when the data directory was used for something else."""
+        spec = self.spec
+        if spec.role == STANDALONE and spec.temporary:
+            return  # nothing is there yet
+        from kwire.launch.shape import check_alone, check_node
 
-    def _what_is_waited_for(self) -> str:
-        settings = self.settings
-        assert settings.controller is not None
-        addresses = [settings.controller, *settings.more_controllers]
-        where = ", ".join(format_address(host, port) for _, host, port in addresses)
-        member = getattr(getattr(self, "core", None), "member", None)
-        if member is not None and member.link.refusal:
-            return (
-                f"waiting: the controller at {where} answers {member.link.refusal.name};"
-                f" is another broker {self.config.node_id} alive?"
-            )
-        return f"waiting for the controller at {where}"
+        if spec.role == STANDALONE:
+            check_alone(split_dirs(spec.data_dir))
+        else:
+            check_node(split_dirs(spec.data_dir), is_controller=self.is_controller)
 
     async def _bind(self) -> None:
         """The port of this node's last run may take a moment to become free."""
-        for tries_left in reversed(range(_BIND_TRIES if self.settings.again else 1)):
+        for tries_left in reversed(range(_BIND_TRIES if self.spec.again else 1)):
             try:
                 self.node.bind()
                 return
@@ -222,95 +201,80 @@ class NodeRunner:
                 self.node = Node(self.config)
             await asyncio.sleep(_BIND_PAUSE_SECONDS)
 
-    async def _cluster_id(self) -> str | None:
-        """Given, or the directory's (None), or, for a broker in a new directory, what the controller says."""
-        settings = self.settings
-        if (
-            settings.cluster_id is not None
-            or settings.role == CONTROLLER
-            or settings.broker_epoch is not None
-            or any(
-                os.path.exists(os.path.join(path, "meta.properties"))
-                for path in split_dirs(settings.data_dir)
-            )
-        ):
-            return settings.cluster_id
-        from kwire.client.connection import NoResponseError
-        from kwire.client.streams import ask
-        from kwire.protocol.schemas.cluster import DescribeClusterRequest
-
-        assert settings.controller is not None
-        addresses = [settings.controller, *settings.more_controllers]
-        reason = "no answer"
-        deadline = asyncio.get_running_loop().time() + _CONTROLLER_WAIT_SECONDS
-        while asyncio.get_running_loop().time() < deadline:
-            _, host, port = address = addresses.pop(0)
-            addresses.append(address)
-            try:
-                response = await ask((host, port), DescribeClusterRequest(), version=0)
-                return str(response.cluster_id)
-            except NoResponseError as error:
-                reason = str(error)
-            await asyncio.sleep(0.05)
-        raise NodeError(f"the controller at {format_address(host, port)}: {reason}")
-
-    def _load(self, cluster_id: str | None) -> None:
+    def _load(self, cluster_id: str | None) -> Broker | ControllerNode:
+        """The core, started: its data is loaded, and what it sends to other nodes waits in the
+        outbox."""
         from random import Random
 
-        settings, node = self.settings, self.node
         random = Random(int.from_bytes(os.urandom(8), "big"))
-        if settings.role == CONTROLLER:
-            from kwire.controller_node import ControllerNode
-            from kwire.server.file_log_store import FileLogStore
+        if self.is_controller:
+            return self._load_controller(cluster_id, random)
+        return self._load_broker(cluster_id, random)
 
-            self._dirs = store = FileLogStore(
-                split_dirs(settings.data_dir)[0],
-                fsync=not settings.temporary,
-                shared=settings.standby,
-            )
-            self.core = ControllerNode(
-                self.config,
-                store,
-                node.clock,
-                node.outbox,
-                random,
-                cluster_id=cluster_id,
-                shared=settings.standby,
-                alone=store.is_alone,
-            )
-            self.core.start(endpoints(node))
-            return
+    def _load_controller(self, cluster_id: str | None, random: Random) -> ControllerNode:
+        from kwire.controller_node import ControllerNode
+        from kwire.server.file_log_store import FileLogStore
+
+        spec, node = self.spec, self.node
+        self._dirs = store = FileLogStore(
+            split_dirs(spec.data_dir)[0], fsync=not spec.temporary, shared=spec.standby
+        )
+        core = ControllerNode(
+            self.config,
+            store,
+            node.clock,
+            node.outbox,
+            random,
+            cluster_id=cluster_id,
+            shared=spec.standby,
+            alone=store.is_alone,
+        )
+        core.start(endpoints(node))
+        return core
+
+    def _load_broker(self, cluster_id: str | None, random: Random) -> Broker:
         from kwire.broker import Broker
-        from kwire.replication.member.cluster_member import ClusterSettings
 
-        self._dirs = dirs = LogDirs(settings.data_dir, fsync=not settings.temporary)
-        assert settings.controller is not None
-        controller_id, host, port = settings.controller
-        self.core = Broker(
+        spec, node = self.spec, self.node
+        cluster = None
+        if self._joining is not None:
+            listener = inter_broker_listener(self.config, node.listeners).name
+            cluster = self._joining.cluster_settings(listener)
+        self._dirs = dirs = LogDirs(spec.data_dir, fsync=not spec.temporary)
+        core = Broker(
             self.config,
             dirs.opened,
             node.clock,
             node.outbox,
             random,
             disk_space=disk_space,
-            api_caps=self._caps,
+            api_caps=self._api_caps,
             cluster_id=cluster_id,
-            cluster=ClusterSettings(
-                controller_id,
-                (host, port),
-                inter_broker_listener(self.config, node.listeners).name,
-                more_controllers=settings.more_controllers,
-                broker_epoch=settings.broker_epoch,
-                on_ready=self._ready.set,
-                on_refused=self._refused,
-            ),
+            cluster=cluster,
             on_halt=self._halt,
         )
-        if settings.recent_requests:
+        if core.member is not None and self._joining is not None:
+            self._joining.link = core.member.link
+        if spec.recent_requests:
             from kwire.recent import RecentRequests
 
-            self.core.sessions.recent = RecentRequests(node.clock, self.core.services.metadata)
-        self.core.start(endpoints(node))
+            core.sessions.recent = RecentRequests(node.clock, core.services.metadata)
+        core.start(endpoints(node))
+        return core
+
+    def _log_loaded(self) -> None:
+        """A line in the log for a standalone broker; others log that they join."""
+        if self.spec.role == STANDALONE:
+            services = self.core.services
+            event(
+                _log,
+                logging.INFO,
+                "log directory loaded",
+                log_dir=self.spec.data_dir,
+                cluster_id=services.cluster_id,
+                node_id=self.node_id,
+                logs=len(list(services.log_manager.logs())),  # type: ignore[union-attr]  # a broker's
+            )
 
     def _load_error(self, error: Exception) -> Exception:
         from kwire.protocol.errors import KafkaError
@@ -318,29 +282,18 @@ class NodeRunner:
 
         if not isinstance(error, OSError | JournalError | KafkaError):
             return error
-        return load_error(self.settings.data_dir, error)
-
-    async def _registered(self, wait_seconds: float | None) -> None:
-        try:
-            async with asyncio.timeout(wait_seconds):
-                await self._ready.wait()
-        except TimeoutError:
-            raise NodeError("the controller did not take up the broker in time") from None
-        if self._refusal is not None:
-            raise NodeError(self._refusal)
-
-    def _refused(self, reason: str) -> None:
-        self._refusal = reason
-        self._ready.set()
+        return load_error(self.spec.data_dir, error)
 
     def _halt(self, why: str) -> None:
         """Its log directories have failed, which it finds out in the middle of a step: the end comes after it."""
         event(_log, logging.ERROR, f"the broker halts: {why}", node_id=self.config.node_id)
-        self._refused(why)
+        self._halt_reason = why
+        if self._joining is not None:
+            self._joining.refuse(why)
         asyncio.get_running_loop().call_soon(self._halted, why)
 
     def _halted(self, why: str) -> None:
-        if not self._ended:
+        if self.stage is not ENDED:
             self.kill()
             if self.on_halted is not None:
                 self.on_halted(why)
@@ -351,18 +304,18 @@ class NodeRunner:
         if self._control is None:
             from kwire.control.node_api import NodeControl
 
-            rules = list(self.settings.network)
-            self._control = NodeControl(lambda: [self] if self.loaded else [], rules)
+            rules = list(self.spec.network)
+            self._control = NodeControl(lambda: [self] if self.is_loaded else [], rules)
         return self._control
 
     def tell_status(self) -> None:
         """Writes into the log how the node is (SIGUSR1)."""
         from kwire.control.status import snapshot_of_broker, snapshot_of_controller, tell
 
-        if not hasattr(self, "core"):
+        if not self.is_loaded:
             event(_log, logging.INFO, "is starting", node_id=self.config.node_id)
             return
-        snapshot = snapshot_of_broker if self.settings.role == BROKER else snapshot_of_controller
+        snapshot = snapshot_of_controller if self.is_controller else snapshot_of_broker
         tell(self.config.node_id, snapshot(self.core))
 
     def set_link_rules(self, rules: list[LinkRule]) -> None:
@@ -373,7 +326,7 @@ class NodeRunner:
 
     async def stop(self, *, controlled: bool = True) -> None:
         """A clean stop; `controlled`: leaderships are moved away before. NodeError when logs cannot be closed."""
-        if self._ended:
+        if self.stage is ENDED:
             return
         try:
             await self.node.stop(controlled=controlled)
@@ -382,12 +335,12 @@ class NodeRunner:
 
     def kill(self) -> None:
         """The end of a process that is killed: nothing is said, nothing is flushed."""
-        if not self._ended:
+        if self.stage is not ENDED:
             self.node.kill()
             self._release()
 
     def _release(self) -> None:
-        self._ended = True
+        self._move(ENDED)
         self.node.close_sockets()
         if self._dirs is not None:
             self._dirs.close()
@@ -398,3 +351,30 @@ def reachable(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)
+
+
+def endpoints(node: Node) -> list[Endpoint]:
+    """The addresses that clients and other nodes are given of a node that is bound."""
+    from kwire.replication.core.metadata import Endpoint
+
+    return [
+        Endpoint(
+            listener.name,
+            listener.advertised_host,
+            listener.advertised_port,
+            SECURITY_PROTOCOLS.index(listener.security_protocol),
+        )
+        for listener in node.listeners
+    ]
+
+
+def _api_caps(as_version: str | None) -> dict[int, tuple[int, int]] | None:
+    """The API versions of the release to pass for. SettingsError for one that is not known."""
+    if as_version is None:
+        return None
+    from kwire.apis.releases import release_ranges
+
+    try:
+        return release_ranges(as_version)
+    except ValueError as error:
+        raise SettingsError(f"--as-version: {error}") from None

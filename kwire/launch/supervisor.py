@@ -17,121 +17,52 @@ import signal
 from contextlib import suppress
 
 from kwire.launch.handles import START_SECONDS, Handle, ProcessHandle, ThreadHandle
-from kwire.launch.node_runner import BROKER, CONTROLLER, NodeSettings
-from kwire.replication.config.table import BROKER_KEYS
+from kwire.launch.spec import PROCESS
 from kwire.server.errors import NodeError
-from kwire.server.log_dirs import below, split_dirs
+from kwire.server.log_dirs import split_dirs
 from kwire.server.logs import event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from kwire.launch.shape import ClusterLock
+    from kwire.launch.spec import ClusterSpec, NodeSpec
 
 _log = logging.getLogger(__name__)
 
-THREAD, PROCESS = "thread", "process"
-CONTROLLER_ID = 1000
 _STATUS_SECONDS = 2.0
 _MEMBERSHIP_CHECK_SECONDS = 0.005
 _TURNS_TO_CLOSE = 10
 _METADATA_VERSION = 4  # every release of --as-version serves it
 _CREATE_TOPICS_SECONDS = 30.0
-_INTERNAL = "KWIRE_INTERNAL"
-_INTER_BROKER_KEYS = {"inter.broker.listener.name", "security.inter.broker.protocol"}
 
 
 class Supervisor:
     """All nodes of one cluster. `await start()`, … `await stop()`."""
 
-    def __init__(
-        self,
-        values: dict[str, str],
-        data_dir: str,
-        *,
-        brokers: int,
-        controllers: int = 1,
-        isolation: str = THREAD,
-        first_id: int = 1,
-        temporary: bool = False,
-        as_version: str | None = None,
-        cluster_id: str | None = None,
-        overrides: dict[int, dict[str, str]] | None = None,
-        log_options: list[str] | None = None,
-        recent_requests: bool = False,
-    ) -> None:
-        """`values`: every broker's configuration; ports in its listeners are those of the first broker, the next one
-        has the next ones, and so on (0 stays 0). `overrides`: keys of single brokers (broker.rack, say), by id.
-        `controllers`: how many; one of them is active.
-
-        `log_options`: those of the command line, for processes. `recent_requests`: brokers keep them (kwire.recent)."""
-        self.isolation = isolation
-        self.data_dir = data_dir
-        self._log_options = log_options or []
+    def __init__(self, spec: ClusterSpec) -> None:
+        node = spec.node
+        if node.cluster_id is None:
+            node = node.replace(cluster_id=_stored_cluster_id(node.data_dir))
+        self.spec = spec = spec.replace(node=node)
+        self.isolation = spec.isolation
+        self.data_dir = node.data_dir
         self._stopping = False
-        self._temporary = temporary
         self.on_none_left: Callable[[], None] | None = None
-        """Hears that the last node has ended unasked."""
+        """Called when the last node has ended unasked."""
         self._lock: ClusterLock | None = None
         self._idle: list[int] = []  # brokers whose data is here, and that are not started
         self.deaths: list[tuple[str, str, int]] = []  # of processes, unasked: who, how, return code
-        last_id = first_id + brokers - 1
-        self.controller_id = CONTROLLER_ID
-        if first_id < CONTROLLER_ID + controllers and last_id >= CONTROLLER_ID:
-            self.controller_id = last_id + 1
-        self._base = {
-            key: value
-            for key, value in values.items()
-            if key not in ("node.id", "broker.id", "log.dir", "log.dirs")
-        }
-        self._cluster_id = cluster_id or _stored_cluster_id(data_dir)
-        common = {
-            "cluster_id": self._cluster_id,
-            "brokers": brokers,
-            "temporary": temporary,
-            "as_version": as_version,
-        }
-        own = {
-            key: value
-            for key, value in self._base.items()
-            if not key.startswith(
-                ("listener", "advertised.", "inter.broker.", "controller.listener")
-            )
-            and key not in ("security.inter.broker.protocol", "broker.rack")
-        }
-        host = values["listeners"].partition("://")[2].partition(",")[0].rpartition(":")[0]
-        own["listeners"] = f"PLAINTEXT://{host or '127.0.0.1'}:0"
-        self.controllers: dict[int, Handle] = {}
-        for node_id in range(self.controller_id, self.controller_id + controllers):
-            settings = NodeSettings(
-                CONTROLLER,
-                {**own, "node.id": str(node_id)},
-                os.path.join(split_dirs(data_dir)[0], "controller"),
-                standby=controllers > 1,
-                **common,  # type: ignore[arg-type]
-            )
-            self.controllers[node_id] = self._handle(node_id, settings)
+        self.controller_id = spec.controller_id
+        self.controllers = {each.node_id: self._handle(each) for each in spec.controller_specs()}
         self.controller = self.controllers[self.controller_id]
-        self.brokers: dict[int, Handle] = {}
-        for number in range(brokers):
-            node_id = first_id + number
-            own = {**self._base, **_shifted_ports(self._base, number), "node.id": str(node_id)}
-            own.update((overrides or {}).get(node_id, {}))
-            _add_internal_listener(own)
-            settings = NodeSettings(
-                BROKER,
-                own,
-                below(data_dir, f"broker-{node_id}"),
-                recent_requests=recent_requests,
-                **common,  # type: ignore[arg-type]
-            )
-            self.brokers[node_id] = self._handle(node_id, settings)
+        self.brokers = {each.node_id: self._handle(each) for each in spec.broker_specs()}
 
-    def _handle(self, node_id: int, settings: NodeSettings) -> Handle:
+    def _handle(self, spec: NodeSpec) -> Handle:
         if self.isolation == PROCESS:
-            return ProcessHandle(node_id, settings, self._log_options, self._died)
-        return ThreadHandle(node_id, settings, self._died)
+            return ProcessHandle(spec, self._died)
+        return ThreadHandle(spec, self._died)
 
     def _died(self, node_id: int, status: int, why: str | None = None) -> None:
         if not self._stopping:
@@ -173,9 +104,9 @@ class Supervisor:
             active = await self.active_controller() if self._idle else None
             if active is not None:  # before the others register: they leave ISRs meanwhile
                 await active.ask("POST", "/v1/brokers/fence", {"brokers": self._idle})
-            addresses = [(node_id, *each.address) for node_id, each in self.controllers.items()]
+            voters = tuple((node_id, *each.address) for node_id, each in self.controllers.items())
             for handle in self.brokers.values():
-                handle.settings.controller, *handle.settings.more_controllers = addresses
+                handle.spec = handle.spec.replace(controllers=voters)
             starts = [self._start_node(handle) for handle in self.brokers.values()]
             results = await asyncio.gather(*starts, return_exceptions=True)
             for failure in results:
@@ -188,7 +119,7 @@ class Supervisor:
 
     def _take_directory(self) -> None:
         """NodeError when the directory is in use, or is not this cluster's. A temporary one is held by its maker."""
-        if self._temporary:
+        if self.spec.node.temporary:
             return
         from kwire.launch import shape
 
@@ -294,8 +225,8 @@ class Supervisor:
 
     async def create_topics(
         self,
-        topics: list[tuple[str, int, int]],
-        configs: dict[str, dict[str, str]] | None = None,
+        topics: Iterable[tuple[str, int, int]],
+        configs: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         """Creates topics (name, partitions, replication; -1: default) that do not exist. `configs`: by topic.
 
@@ -333,33 +264,3 @@ def _stored_cluster_id(data_dir: str) -> str:
     while cluster_id.startswith("-"):
         cluster_id = encode_uuid(os.urandom(16)).decode()
     return cluster_id
-
-
-def _add_internal_listener(values: dict[str, str]) -> None:
-    """Where clients are told another address than the one that is bound, the nodes, all on this machine, need not be
-    able to reach it: they get a listener of their own."""
-    if not values.get("advertised.listeners") or _INTER_BROKER_KEYS & values.keys():
-        return
-    protocols = values.get("listener.security.protocol.map")
-    own_protocol = f"{_INTERNAL}:PLAINTEXT"
-    if protocols is None:
-        protocols = BROKER_KEYS["listener.security.protocol.map"][1]
-    values["listener.security.protocol.map"] = f"{protocols},{own_protocol}"
-    for key in ("listeners", "advertised.listeners"):
-        values[key] += f",{_INTERNAL}://127.0.0.1:0"
-    values["inter.broker.listener.name"] = _INTERNAL
-
-
-def _shifted_ports(values: dict[str, str], number: int) -> dict[str, str]:
-    """Broker `number`'s listeners (the first is 0): each port is the first broker's plus `number`."""
-    shifted = {}
-    for key in ("listeners", "advertised.listeners"):
-        if values.get(key):
-            items = []
-            for item in values[key].split(","):
-                address, _, port = item.strip().rpartition(":")
-                if port.isascii() and port.isdigit() and int(port) > 0:
-                    port = str(int(port) + number)
-                items.append(f"{address}:{port}")
-            shifted[key] = ",".join(items)
-    return shifted

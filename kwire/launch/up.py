@@ -1,164 +1,169 @@
-"""What `kwire up` does once its options are read: from configuration to exit status. One process, one node; several
-brokers are in `cluster.py`.
+"""What `kwire up` does once its options are read: from a spec to exit status. A standalone broker
+is one node in this process; several brokers are in `up_cluster.py`.
 
-Exit status: 0 after SIGINT or SIGTERM with data flushed, 1 for a failure at run time (`NodeError`), 2 for a
-configuration that is refused (`SettingsError`). Each failure is one line; nothing here prints a traceback.
-"""
+Exit status: 0 after SIGINT or SIGTERM with data flushed, 1 for a failure at run time (`NodeError`),
+2 for a configuration that is refused (`SettingsError`). Each failure is one line; nothing here
+prints a traceback."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
-import os
 import signal
 import sys
 
-from kwire.launch.parts import configured, endpoints, warn_unknown_keys
-from kwire.launch.settings import UpSettings, config_values, data_dir_of
-from kwire.server import logs
+from kwire.launch.configuration import warn_unknown_keys
+from kwire.launch.node_runner import NodeRunner
+from kwire.launch.ready import remove, write_ready_file, write_ready_line
+from kwire.launch.signals import stop_on_signals
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.node import new_event_loop, settle_garbage_collector
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from kwire.broker import Broker
-    from kwire.server.log_dirs import LogDirs
+    from kwire.control.routes import Handler
+    from kwire.control.socket import ControlSocket
+    from kwire.controller_node import ControllerNode
+    from kwire.launch.spec import ClusterSpec, NodeSpec
+    from kwire.launch.supervisor import Supervisor
     from kwire.server.temporary import TemporaryDirectory
+
+    MakeControl = Callable[[Supervisor], Handler]
+    OpenControl = Callable[[NodeRunner], Awaitable[ControlSocket]]
 
 _log = logging.getLogger(__name__)
 
 
-class _Process:
-    """One run of `kwire up`."""
+class Surroundings:
+    """What `kwire up` and a container have around the nodes: topics, control API, and those that
+    wait for the start."""
 
-    def __init__(self, settings: UpSettings) -> None:
-        self.settings = settings
-        values = config_values(settings)
-        self.data_dir, self.temporary = data_dir_of(settings, values)
-        values["log.dirs"] = self.data_dir
-        values.pop("log.dir", None)
-        self.folder: TemporaryDirectory | None = None
-        self.dirs: LogDirs | None = None
-        self.halted: str | None = None
-        self.config, self.node, self.caps = configured(values, settings.as_version)
-        warn_unknown_keys(self.config)
+    __slots__ = (
+        "announce",
+        "control_port",
+        "make_control",
+        "open_control",
+        "ready_file",
+        "topic_configs",
+        "topics",
+    )
 
-    def run(self) -> None:
-        self.node.bind()
+    def __init__(
+        self,
+        *,
+        topics: Sequence[tuple[str, int, int]] = (),
+        topic_configs: Mapping[str, Mapping[str, str]] | None = None,
+        ready_file: str | None = None,
+        announce: Callable[[str], None] | None = None,
+        control_port: int | None = None,
+        make_control: MakeControl | None = None,
+        open_control: OpenControl | None = None,
+    ) -> None:
+        """`topics`: name, partitions, replication (-1: default). `announce` gets the bootstrap
+        servers when the nodes are ready; None: the ready line on stdout.
+
+        `control_port`: of the control API; None: a cluster's is the kernel's choice, a standalone
+        broker has none. `make_control`: what answers there, of a supervisor; `open_control`: opens
+        that of a container's broker."""
+        self.topics = topics
+        self.topic_configs = topic_configs or {}
+        self.ready_file = ready_file
+        self.announce = announce
+        self.control_port = control_port
+        self.make_control = make_control
+        self.open_control = open_control
+
+
+def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> int:
+    """Runs until a signal; returns the exit status and has printed its line when that is not 0.
+
+    `make_spec()`: may raise SettingsError and NodeError."""
+    gc.disable()  # until the start is over: nothing it makes is garbage
+    ready_file = surroundings.ready_file
+    try:
+        if ready_file is not None:
+            remove(ready_file)  # of an earlier run: nobody shall wait for the wrong node
+        spec = make_spec()
+        if spec.is_standalone and surroundings.control_port is None:
+            main = _run_standalone(spec.node, surroundings)
+        else:
+            from kwire.launch.up_cluster import run_cluster
+
+            main = run_cluster(spec, surroundings)
         loop = new_event_loop()
         try:
-            if self.temporary:
-                self.folder = made_temporary(self.data_dir)
-            loop.run_until_complete(self._main(loop))
+            loop.run_until_complete(main)
         finally:
-            self.node.close_sockets()
             loop.close()
-            if self.dirs is not None:
-                self.dirs.close()
-            self._clean_up()
+            if ready_file is not None:
+                remove(ready_file)
+    except SettingsError as error:
+        return _say(2, str(error))
+    except NodeError as error:
+        return _say(1, str(error))
+    except Exception as error:
+        _log.debug("internal error", exc_info=error)
+        text = f"internal error: {type(error).__name__}: {error}"
+        return _say(1, f"{text} (please report it; --log-level debug shows where)")
+    return 0
 
-    async def _main(self, loop: asyncio.AbstractEventLoop) -> None:
-        import asyncio
 
-        stop = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, on_signal, stop)
-        broker = self._start_broker(stop)
-        await self.node.serve(broker)
-        control = None
-        if self.settings.open_control is not None:
-            control = await self.settings.open_control(self.node, broker)
+async def _run_standalone(spec: NodeSpec, surroundings: Surroundings) -> None:
+    """Runs a broker with its controller in it until a signal. SettingsError, NodeError."""
+    stopping = stop_on_signals()
+    loop = asyncio.get_running_loop()
+    runner = NodeRunner(spec)
+    loop.add_signal_handler(signal.SIGUSR1, runner.tell_status)
+    warn_unknown_keys(runner.config)
 
-        def on_status_signal() -> None:
-            from kwire.control.status import snapshot_of_broker, tell
+    def on_halted(why: str) -> None:
+        if not stopping.done():
+            stopping.set_result(why)
 
-            tell(self.config.node_id, snapshot_of_broker(broker))
+    runner.on_loaded = lambda core: _create_topics(core, surroundings)
+    runner.on_halted = on_halted
+    folder = made_temporary(spec.data_dir) if spec.temporary else None
+    try:
+        await runner.start()
+        try:
+            await _serve_standalone(runner, surroundings, stopping)
+        finally:
+            await runner.stop()
+    finally:
+        if folder is not None:
+            folder.remove()
 
-        loop.add_signal_handler(signal.SIGUSR1, on_status_signal)
-        self._announce()
+
+async def _serve_standalone(
+    runner: NodeRunner, surroundings: Surroundings, stopping: asyncio.Future[str | None]
+) -> None:
+    control = None
+    if surroundings.open_control is not None:
+        control = await surroundings.open_control(runner)
+    try:
+        announce(surroundings, runner.advertised)
         settle_garbage_collector()
-        await stop.wait()
+        halted = await stopping
+        if halted is not None:
+            raise NodeError(halted)
+    finally:
         if control is not None:
             await control.close()
-        if self.halted is not None:
-            self.node.kill()
-            raise NodeError(self.halted)
-        await self.node.stop()
 
-    def _start_broker(self, stop: asyncio.Event) -> Broker:
-        """Everything that can fail because of the data directory, with one line for each way to fail."""
-        from random import Random
 
-        from kwire.broker import Broker
-        from kwire.protocol.errors import KafkaError
-        from kwire.replication.controller.state import JournalError
-        from kwire.server.log_dirs import LogDirs, disk_space, load_error, split_dirs
+def _create_topics(core: Broker | ControllerNode, surroundings: Surroundings) -> None:
+    if not surroundings.topics:
+        return
+    from kwire.launch.initial_topics import check_created, create_request
 
-        node, config = self.node, self.config
-
-        def halt(why: str) -> None:
-            self.halted = why
-            stop.set()
-
-        if not self.temporary:
-            from kwire.launch.shape import check_alone
-
-            check_alone(split_dirs(self.data_dir))
-        try:
-            # What is thrown away at exit need not survive a power cut.
-            self.dirs = LogDirs(self.data_dir, fsync=not self.temporary)
-            broker = Broker(
-                config,
-                self.dirs.opened,
-                node.clock,
-                node.outbox,
-                Random(int.from_bytes(os.urandom(8), "big")),
-                disk_space=disk_space,
-                api_caps=self.caps,
-                cluster_id=self.settings.cluster_id,
-                on_halt=halt,
-            )
-            if self.settings.recent_requests:
-                from kwire.recent import RecentRequests
-
-                broker.sessions.recent = RecentRequests(node.clock, broker.services.metadata)
-            broker.start(endpoints(node))
-        except (OSError, JournalError, KafkaError) as error:
-            raise load_error(self.data_dir, error) from None
-        finally:
-            node.write_events()
-        logs.event(
-            _log,
-            logging.INFO,
-            "log directory loaded",
-            log_dir=self.data_dir,
-            cluster_id=broker.services.cluster_id,
-            node_id=config.node_id,
-            logs=len(list(broker.services.log_manager.logs())),
-        )
-        self._create_topics(broker)
-        return broker
-
-    def _create_topics(self, broker: Broker) -> None:
-        if not self.settings.topics:
-            return
-        from kwire.launch.initial_topics import check_created, create_request
-
-        controller = broker.services.controller
-        assert controller is not None
-        request = create_request(self.settings.topics, self.settings.topic_configs)
-        check_created(controller.handle(request, 7))  # type: ignore[arg-type]  # a CreateTopicsResponse
-
-    def _announce(self) -> None:
-        announce(self.settings, self.node.bootstrap_servers)
-
-    def _clean_up(self) -> None:
-        if self.settings.ready_file is not None:
-            remove(self.settings.ready_file)
-        if self.folder is not None:
-            self.folder.remove()
+    controller = core.services.controller
+    assert controller is not None
+    request = create_request(surroundings.topics, surroundings.topic_configs)
+    check_created(controller.handle(request, 7))  # type: ignore[arg-type]  # a CreateTopicsResponse
 
 
 def made_temporary(path: str) -> TemporaryDirectory:
@@ -171,79 +176,17 @@ def made_temporary(path: str) -> TemporaryDirectory:
         raise NodeError(f"temporary directory {path}: {error.strerror}") from None
 
 
-def on_signal(stop: asyncio.Event) -> None:
-    """SIGINT or SIGTERM: a clean stop."""
-    if stop.is_set():
-        os._exit(1)  # a second signal: the user does not want to wait for the first
-    stop.set()
-
-
-def announce(settings: UpSettings, bootstrap: str, control: str | None = None) -> None:
+def announce(surroundings: Surroundings, bootstrap: str, control: str | None = None) -> None:
     """Tells everybody who shall know that brokers are ready. NodeError when somebody cannot be told.
 
     `control`: the URL of the control API, if there is one."""
-    if settings.ready_file is not None:
-        write_ready_file(settings.ready_file, bootstrap, control)
-    if settings.announce is not None:
-        settings.announce(bootstrap)
+    if surroundings.ready_file is not None:
+        write_ready_file(surroundings.ready_file, bootstrap, control)
+    if surroundings.announce is not None:
+        surroundings.announce(bootstrap)
         return
-    try:
-        if sys.stdout is None:  # Python's way to say that it was closed from the start
-            raise BrokenPipeError
-        more = "" if control is None else f" control={control}"
-        sys.stdout.write(f"ready bootstrap={bootstrap}{more}\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise NodeError("nobody reads the ready line: stdout is closed") from None
-    except OSError as error:
-        raise NodeError(f"cannot write the ready line to stdout: {error.strerror}") from None
-
-
-def write_ready_file(path: str, bootstrap: str, control: str | None) -> None:
-    """Atomically: a reader sees the whole file or none."""
-    import json
-
-    text = json.dumps({"bootstrap": bootstrap, "control": control, "pid": os.getpid()})
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-        os.replace(temporary, path)
-    except OSError as error:
-        remove(temporary)
-        raise NodeError(f"cannot write the ready file {path}: {error.strerror}") from None
-
-
-def remove(path: str) -> None:
-    """Deletes a file, if it is there."""
-    try:
-        os.unlink(path)
-    except OSError:
-        return
-
-
-def run_up(settings: UpSettings) -> int:
-    """Runs until a signal; returns the exit status and has printed its line when that is not 0."""
-    gc.disable()  # until the start is over: nothing it makes is garbage
-    logs.configure(settings.log_level, settings.log_json)
-    try:
-        if settings.ready_file is not None:
-            remove(settings.ready_file)  # of an earlier run: nobody shall wait for the wrong node
-        if settings.brokers > 1 or settings.controllers > 1 or settings.control_port is not None:
-            from kwire.launch.up_cluster import run_cluster
-
-            run_cluster(settings)
-        else:
-            _Process(settings).run()
-    except SettingsError as error:
-        return _say(2, str(error))
-    except NodeError as error:
-        return _say(1, str(error))
-    except Exception as error:
-        _log.debug("internal error", exc_info=error)
-        text = f"internal error: {type(error).__name__}: {error}"
-        return _say(1, f"{text} (please report it; --log-level debug shows where)")
-    return 0
+    more = "" if control is None else f" control={control}"
+    write_ready_line(f"ready bootstrap={bootstrap}{more}")
 
 
 def _say(status: int, line: str) -> int:

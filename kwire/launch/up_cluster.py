@@ -7,55 +7,41 @@ import signal
 from contextlib import suppress
 
 from kwire.control.socket import ControlSocket
-from kwire.launch.parts import warn_unknown_keys
-from kwire.launch.settings import UpSettings, config_values, data_dir_of
+from kwire.launch.configuration import warn_unknown_keys
+from kwire.launch.signals import stop_on_signals
 from kwire.launch.supervisor import Supervisor
-from kwire.launch.up import announce, made_temporary, on_signal, remove
+from kwire.launch.up import announce, made_temporary
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.server.errors import NodeError
-from kwire.server.node import new_event_loop, settle_garbage_collector
+from kwire.server.node import settle_garbage_collector
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kwire.launch.spec import ClusterSpec
+    from kwire.launch.up import Surroundings
 
 
-def run_cluster(settings: UpSettings) -> None:
+async def run_cluster(spec: ClusterSpec, surroundings: Surroundings) -> None:
     """Runs until a signal. SettingsError, NodeError."""
-    values = config_values(settings)
-    first_id = int(values["node.id"])
-    data_dir, temporary = data_dir_of(settings, values)
-    log_options = ["--log-level", settings.log_level]
-    if settings.log_json:
-        log_options.append("--log-json")
-    supervisor = Supervisor(
-        values,
-        data_dir,
-        brokers=settings.brokers,
-        controllers=settings.controllers,
-        isolation=settings.isolation,
-        first_id=first_id,
-        temporary=temporary,
-        as_version=settings.as_version,
-        cluster_id=settings.cluster_id,
-        log_options=log_options,
-        recent_requests=settings.recent_requests,
-    )
-    with suppress(ConfigError):  # a node's start tells that
-        warn_unknown_keys(BrokerConfig(values, brokers=settings.brokers))
-    folder = made_temporary(data_dir) if temporary else None
-    loop = new_event_loop()
+    stopping = stop_on_signals()
+    node = spec.node
+    supervisor = Supervisor(spec)
+    with suppress(ConfigError):  # a node's start reports that
+        warn_unknown_keys(BrokerConfig(node.configuration(), brokers=spec.brokers))
+    folder = made_temporary(node.data_dir) if node.temporary else None
     try:
-        loop.run_until_complete(_main(settings, supervisor))
+        await _run(supervisor, surroundings, stopping)
     finally:
-        loop.close()
-        if settings.ready_file is not None:
-            remove(settings.ready_file)
         if folder is not None:
             folder.remove()
 
 
-async def _main(settings: UpSettings, supervisor: Supervisor) -> None:
-    stop = asyncio.Event()
+async def _run(
+    supervisor: Supervisor, surroundings: Surroundings, stopping: asyncio.Future[str | None]
+) -> None:
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal, stop)
     telling: set[asyncio.Task[None]] = set()
 
     def on_status_signal() -> None:
@@ -64,38 +50,35 @@ async def _main(settings: UpSettings, supervisor: Supervisor) -> None:
         task.add_done_callback(telling.discard)
 
     loop.add_signal_handler(signal.SIGUSR1, on_status_signal)
-    control = _control_socket(settings, supervisor)
-    starting = loop.create_task(_start(settings, supervisor, control))
-    stopping = loop.create_task(stop.wait())
-    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    control = _control_socket(surroundings, supervisor)
+    starting = loop.create_task(_start(supervisor, surroundings, control))
+    either: set[asyncio.Future[Any]] = {starting, stopping}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done() or starting.exception() is not None:
-        for task in (starting, stopping):
-            task.cancel()
-        await asyncio.wait({starting, stopping})
+        starting.cancel()
+        await asyncio.wait({starting})
         await _close(control)
         if not starting.cancelled():
             starting.result()
         return
     settle_garbage_collector()
-    none_left = False
 
     def on_none_left() -> None:
-        nonlocal none_left
-        none_left = True
-        stop.set()
+        if not stopping.done():
+            stopping.set_result("no node is left")
 
     supervisor.on_none_left = on_none_left
     if not supervisor.any_runs:  # since before that line
         on_none_left()
-    await stopping
+    failure = await stopping
     await _close(control)
     await supervisor.stop()
-    if none_left:
-        raise NodeError("no node is left")
+    if failure is not None:
+        raise NodeError(failure)
 
 
-def _control_socket(settings: UpSettings, supervisor: Supervisor) -> ControlSocket | None:
-    make_control = settings.make_control
+def _control_socket(surroundings: Surroundings, supervisor: Supervisor) -> ControlSocket | None:
+    make_control = surroundings.make_control
     if make_control is None:
         return None
     return ControlSocket(lambda: make_control(supervisor))
@@ -107,16 +90,16 @@ async def _close(control: ControlSocket | None) -> None:
 
 
 async def _start(
-    settings: UpSettings, supervisor: Supervisor, control: ControlSocket | None
+    supervisor: Supervisor, surroundings: Surroundings, control: ControlSocket | None
 ) -> None:
     if control is not None:
-        await control.open("127.0.0.1", settings.control_port or 0)
+        await control.open("127.0.0.1", surroundings.control_port or 0)
     await supervisor.start()
     try:
-        if settings.topics:
-            await supervisor.create_topics(settings.topics, settings.topic_configs)
+        if surroundings.topics:
+            await supervisor.create_topics(surroundings.topics, surroundings.topic_configs)
         url = None if control is None else control.url
-        announce(settings, supervisor.bootstrap_servers, url)
+        announce(surroundings, supervisor.bootstrap_servers, url)
     except BaseException:
         await supervisor.stop()
         raise

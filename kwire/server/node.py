@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import socket
 import time
 from collections import deque
@@ -531,6 +532,11 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
         import uvloop
     except ImportError:
         return asyncio.new_event_loop()
+    # libuv aborts the process when it closes one of the first three descriptors, and is given them
+    # where a shell has closed stdin, stdout or stderr (`kwire up >&-`).
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
+        continue
+    os.close(descriptor)
     return uvloop.new_event_loop()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kwire.launch.settings import UpSettings, config_values
+from kwire.launch.configuration import config_values
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError, acts_on_broker_key
 from kwire.replication.config.table import BROKER_KEYS
 from kwire.server.errors import SettingsError
@@ -10,7 +10,7 @@ from kwire.server.errors import SettingsError
 
 def show_config(config_path: str | None, overrides: dict[str, str], unused: bool) -> int:
     """Prints key=value lines, those that somebody set first. With `unused`, keys that kwire does not act on."""
-    values = config_values(UpSettings(config_path=config_path, overrides=overrides))
+    values = config_values(config_path, overrides)
     try:
         config = BrokerConfig(values)
     except ConfigError as error:

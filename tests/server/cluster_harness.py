@@ -12,6 +12,7 @@ from typing import Any
 from kwire.backends.loop_thread import acquire, release
 from kwire.client.connection import NEWEST
 from kwire.client.streams import ask
+from kwire.launch.spec import ClusterSpec, NodeSpec
 from kwire.launch.supervisor import Supervisor, ThreadHandle
 from kwire.protocol.api import ApiKey
 from kwire.protocol.language.schema import Message
@@ -94,15 +95,15 @@ def running_cluster(
     """Starts a cluster and stops it; what a core kept in `failed` fails the test. Keys with _ for dots."""
     values = {"listeners": "PLAINTEXT://127.0.0.1:0"}
     values.update({key.replace("_", "."): value for key, value in config.items()})
-    supervisor = Supervisor(
-        values,
-        str(data_dir),
-        brokers=brokers,
-        isolation=isolation,
+    node = NodeSpec(
+        node_id=1,
+        values=values,
+        data_dir=str(data_dir),
         temporary=True,
         as_version=as_version,
-        log_options=["--log-level", "warning"],
+        log_level="warning",
     )
+    supervisor = Supervisor(ClusterSpec(brokers=brokers, isolation=isolation, node=node))
     cluster = RunningCluster(supervisor)
     failed: list[BaseException] = []
     try:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kwire.client.streams import ask
-from kwire.launch.supervisor import THREAD, Supervisor
+from kwire.launch.spec import ClusterSpec, NodeSpec
+from kwire.launch.supervisor import Supervisor
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 
 pytestmark = pytest.mark.timeout(60)
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.timeout(60)
 def test_no_broker_names_a_leader_whose_connections_have_just_ended(tmp_path: Path) -> None:
     async def run() -> None:
         values = {"listeners": "PLAINTEXT://127.0.0.1:0"}
-        supervisor = Supervisor(values, str(tmp_path), brokers=3, isolation=THREAD)
+        node = NodeSpec(node_id=1, values=values, data_dir=str(tmp_path))
+        supervisor = Supervisor(ClusterSpec(brokers=3, node=node))
         await supervisor.start()
         try:
             await supervisor.create_topics([("t", 3, 3)])

@@ -1,0 +1,170 @@
+"""From the options of a command line to a spec: what they make of the configuration. No event loop,
+no sockets.
+
+Keys come from the file (--config), then -c, then options that stand for a key (--port, --listener,
+…)."""
+
+from __future__ import annotations
+
+from kwire.launch.spec import BROKER, ClusterSpec, NodeSpec
+from kwire.server.errors import NodeError, SettingsError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from kwire.replication.config.broker_config import BrokerConfig
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 9092
+
+
+def cluster_spec(
+    *,
+    config_path: str | None = None,
+    overrides: Mapping[str, str],
+    host: str | None = None,
+    port: int | None = None,
+    advertise: str | None = None,
+    first_id: int | None = None,
+    data_dir: str | None = None,
+    **fields: Any,
+) -> ClusterSpec:
+    """The options of `kwire up`, None where one was not given; `fields` of ClusterSpec and of its
+    NodeSpec.
+
+    SettingsError, NodeError."""
+    values = config_values(
+        config_path, overrides, host=host, port=port, advertise=advertise, first_id=first_id
+    )
+    node_id = node_id_of(values)
+    _check_one_data_dir(data_dir, overrides)
+    directory = data_dir or values.get("log.dirs") or values.get("log.dir")
+    temporary = directory is None
+    if directory is None:
+        from kwire.server.temporary import new_temporary_path
+
+        directory = new_temporary_path()
+    else:
+        directory = absolute_dirs(directory)
+    own = {name: fields.pop(name) for name in ClusterSpec.fields if name in fields}
+    node = NodeSpec(
+        node_id=node_id, values=values, data_dir=directory, temporary=temporary, **fields
+    )
+    return ClusterSpec(node=node, **own)
+
+
+def node_spec(
+    *,
+    config_path: str | None = None,
+    listeners: tuple[str, ...] = (),
+    data_dir: str | None,
+    values: Mapping[str, str],
+    **fields: Any,
+) -> NodeSpec:
+    """The options of `kwire node`. SettingsError, NodeError."""
+    if fields["role"] == BROKER and not fields["controllers"]:
+        raise SettingsError("--roles broker: --controller ID@HOST:PORT is needed")
+    if fields["role"] == BROKER and fields["standby"]:
+        raise SettingsError("--standby is for --roles controller")
+    overrides = dict(values)
+    if listeners:
+        overrides["listeners"] = ",".join(listeners)
+    elif "listeners" not in overrides and config_path is None:
+        overrides["listeners"] = f"PLAINTEXT://{DEFAULT_HOST}:0"
+    found = config_values(config_path, overrides)
+    _check_one_data_dir(data_dir, overrides)
+    directory = data_dir or found.get("log.dirs") or found.get("log.dir")
+    if directory is None:
+        raise SettingsError("--data-dir DIR, or -c log.dirs=DIR,…, is needed")
+    for key in ("node.id", "broker.id"):  # --id is needed
+        found.pop(key, None)
+    return NodeSpec(values=found, data_dir=absolute_dirs(directory), **fields)
+
+
+def config_values(
+    config_path: str | None,
+    overrides: Mapping[str, str],
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    advertise: str | None = None,
+    first_id: int | None = None,
+) -> dict[str, str]:
+    """Keys and texts of a node's configuration, node.id and listeners among them. SettingsError,
+    NodeError."""
+    values: dict[str, str] = {}
+    if config_path is not None:
+        from kwire.launch.properties import load_properties
+
+        try:
+            values.update(load_properties(config_path))
+        except OSError as error:
+            raise NodeError(f"cannot read {config_path}: {error.strerror}") from None
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+    values.update(overrides)
+    if "node.id" not in values and "broker.id" in values:
+        values["node.id"] = values["broker.id"]
+    if first_id is not None or "node.id" not in values:
+        values["node.id"] = str(1 if first_id is None else first_id)
+        values.pop("broker.id", None)
+    if "listeners" not in values or host is not None or port is not None:
+        host = DEFAULT_HOST if host is None else host
+        port = DEFAULT_PORT if port is None else port
+        values["listeners"] = f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"
+        if "advertised.listeners" not in overrides:
+            values.pop("advertised.listeners", None)  # the file's, of listeners that are no more
+    if advertise is not None:
+        names = [item.partition("://")[0].strip() for item in values["listeners"].split(",")]
+        controllers = values.get("controller.listener.names", "").split(",")
+        host = f"[{advertise}]" if ":" in advertise else advertise
+        values["advertised.listeners"] = ",".join(
+            f"{name}://{host}:0" for name in names if name not in controllers
+        )
+    return values
+
+
+def warn_unknown_keys(config: BrokerConfig) -> None:
+    """A line in the log for each key that Kafka does not know."""
+    unknown = config.unknown_keys()
+    if not unknown:
+        return
+    import logging
+
+    from kwire.server.logs import event
+
+    for key in unknown:
+        meant = config.similar_key(key)
+        text = "unknown configuration key, ignored"
+        if meant is not None:
+            text += f"; did you mean {meant}?"
+        event(logging.getLogger(__name__), logging.WARNING, text, key=key)
+
+
+def node_id_of(values: Mapping[str, str]) -> int:
+    """The number in node.id. SettingsError."""
+    from kwire.replication.config.broker_config import ConfigError, parse_value
+    from kwire.replication.config.table import BROKER_KEYS
+
+    try:
+        return int(str(parse_value("node.id", BROKER_KEYS["node.id"], values["node.id"])))
+    except ConfigError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _check_one_data_dir(data_dir: str | None, overrides: Mapping[str, str]) -> None:
+    """SettingsError when the command line names the log directories twice. A file's are overridden
+    as any key is."""
+    also = overrides.get("log.dirs") or overrides.get("log.dir")
+    if data_dir and also:
+        raise SettingsError(f"--data-dir {data_dir} and -c log.dirs={also}: give one of them")
+
+
+def absolute_dirs(data_dir: str) -> str:
+    """Log directories with commas between, each an absolute path. SettingsError for none, or one
+    named twice."""
+    from kwire.server.log_dirs import join_dirs, split_dirs
+
+    return join_dirs(split_dirs(data_dir))

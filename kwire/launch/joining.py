@@ -1,0 +1,126 @@
+"""How a broker joins its cluster: it asks for the cluster's id, registers, and waits to be taken
+up.
+
+Answers to the start of kafka.server.BrokerLifecycleManager, as far as the process waits for it.
+What is waited for is in the log, once a second at most, and not twice in the same words."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+from kwire.server.errors import NodeError
+from kwire.server.listeners import format_address
+from kwire.server.log_dirs import split_dirs
+from kwire.server.logs import event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kwire.launch.spec import NodeSpec
+    from kwire.replication.member.cluster_member import ClusterSettings
+    from kwire.replication.member.controller_link import ControllerLink
+
+_log = logging.getLogger(__name__)
+
+_SILENT_SECONDS = 1.0
+_CLUSTER_ID_SECONDS = 30.0
+_CLUSTER_ID_PAUSE_SECONDS = 0.05
+
+
+class Joining:
+    """The start of one broker of a cluster. `end()` when it is over."""
+
+    def __init__(self, spec: NodeSpec) -> None:
+        self._spec = spec
+        self.link: ControllerLink | None = None
+        """The broker's connection to the controller, once the broker is made."""
+        self._ready = asyncio.Event()
+        self._refusal: str | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def cluster_settings(self, inter_broker_listener: str) -> ClusterSettings:
+        """The broker's way to its cluster, which reports here whether the controller takes it
+        up."""
+        from kwire.replication.member.cluster_member import ClusterSettings
+
+        (controller_id, host, port), *more_controllers = self._spec.controllers
+        return ClusterSettings(
+            controller_id,
+            (host, port),
+            inter_broker_listener,
+            more_controllers=more_controllers,
+            broker_epoch=self._spec.broker_epoch,
+            on_ready=self._ready.set,
+            on_refused=self.refuse,
+        )
+
+    def refuse(self, reason: str) -> None:
+        """The broker will never be a member."""
+        self._refusal = reason
+        self._ready.set()
+
+    async def wait(self, seconds: float | None) -> None:
+        """Returns when the controller has taken up the broker. NodeError: refused, or not in
+        time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ready.wait()
+        except TimeoutError:
+            raise NodeError("the controller did not take up the broker in time") from None
+        if self._refusal is not None:
+            raise NodeError(self._refusal)
+
+    def end(self) -> None:
+        """The start is over: nothing is waited for."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def ask_cluster_id(self) -> str | None:
+        """The controller's answer. None: the log directories say, or a foreign controller.
+        NodeError."""
+        spec = self._spec
+        if spec.broker_epoch is not None or any(
+            os.path.exists(os.path.join(path, "meta.properties"))
+            for path in split_dirs(spec.data_dir)
+        ):
+            return None
+        from kwire.client.connection import NoResponseError
+        from kwire.client.streams import ask
+        from kwire.protocol.schemas.cluster import DescribeClusterRequest
+
+        addresses = list(spec.controllers)
+        reason = "no answer"
+        deadline = asyncio.get_running_loop().time() + _CLUSTER_ID_SECONDS
+        while asyncio.get_running_loop().time() < deadline:
+            _, host, port = address = addresses.pop(0)
+            addresses.append(address)
+            try:
+                response = await ask((host, port), DescribeClusterRequest(), version=0)
+                return str(response.cluster_id)
+            except NoResponseError as error:
+                reason = str(error)
+            await asyncio.sleep(_CLUSTER_ID_PAUSE_SECONDS)
+        raise NodeError(f"the controller at {format_address(host, port)}: {reason}")
+
+    def log_waiting(self, logged: str = "") -> None:
+        """Until `end`: logs every second what is waited for, unless that is what was `logged`
+        last."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(_SILENT_SECONDS, self._log_waiting_now, logged)
+
+    def _log_waiting_now(self, logged: str) -> None:
+        text = self._waited_for()
+        if text != logged:
+            event(_log, logging.INFO, text, node_id=self._spec.node_id)
+        self.log_waiting(text)
+
+    def _waited_for(self) -> str:
+        addresses = self._spec.controllers
+        where = ", ".join(format_address(host, port) for _, host, port in addresses)
+        if self.link is not None and self.link.refusal:
+            return (
+                f"waiting: the controller at {where} answers {self.link.refusal.name};"
+                f" is another broker {self._spec.node_id} alive?"
+            )
+        return f"waiting for the controller at {where}"

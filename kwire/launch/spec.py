@@ -1,0 +1,301 @@
+"""What a node and a cluster are started from: every option stands here once.
+
+From the fields of `NodeSpec` derive the options of `kwire node` and those that `kwire up` shares
+with it (cli.py), the arguments of a child process (`argv`), the variables of a container
+(`variables`; kwire.docker.environment reads them) and, with `ClusterSpec`, what `kwire up` and
+`kwire.Cluster` give a supervisor. To add an option: a field here, read from the spec at the place
+that acts on it. tests/test_spec.py sends every field through all of these.
+"""
+
+from __future__ import annotations
+
+from kwire.launch.options import FLAG, NUMBER, PAIRS, RULES, VOTERS, Spec, option
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kwire.launch.options import Voter
+    from kwire.server.link_rules import LinkRule
+
+BROKER, CONTROLLER = "broker", "controller"
+STANDALONE = "standalone"
+"""The role of a broker that has the controller in it."""
+THREAD, PROCESS, DOCKER = "thread", "process", "docker"
+CONTROLLER_ID = 1000
+MAX_CONTROLLERS = 9
+_MAX_NODE_ID = 2**31 - 1
+_LEVELS = ("debug", "info", "warning", "error")
+_INTERNAL = "KWIRE_INTERNAL"
+_INTER_BROKER_KEYS = {"inter.broker.listener.name", "security.inter.broker.protocol"}
+_LISTENER_KEYS = ("listener", "advertised.", "inter.broker.", "controller.listener")
+
+
+class NodeSpec(Spec):
+    """One node: a broker or a controller of a cluster, or a standalone broker.
+
+    `values`: configuration keys and texts; `node_id` and `data_dir` win over theirs. `data_dir`:
+    absolute, several with commas between; "": not chosen yet. `again`: the node has run before, on
+    the ports in `values`. `network`: rules for what the node sends, from the first moment.
+    `temporary`: the data need not survive a power cut."""
+
+    node_id: int = option(
+        "--id",
+        NUMBER,
+        help="Node id; the controller's is no broker's.",
+        metavar="ID",
+        least=0,
+        most=_MAX_NODE_ID,
+        required=True,
+    )
+    role: str = option(
+        "--roles",
+        default=STANDALONE,
+        help="What it is.",
+        choices=(BROKER, CONTROLLER),
+        required=True,
+    )
+    controllers: tuple[Voter, ...] = option(
+        "--controller",
+        VOTERS,
+        default=(),
+        help="The controller, needed for a broker; repeatable: those that may take over from it.",
+        metavar="ID@HOST:PORT",
+    )
+    standby: bool = option(
+        "--standby",
+        FLAG,
+        default=False,
+        help="For a controller: others have the same --data-dir,"
+        " one is active, this one if none is.",
+    )
+    broker_epoch: int | None = option(
+        "--broker-epoch",
+        NUMBER,
+        default=None,
+        help="Under a foreign controller, where somebody else has registered the broker.",
+        metavar="EPOCH",
+        least=0,
+    )
+    data_dir: str = option(
+        "--data-dir",
+        default="",
+        help="Where its logs live; DIR,DIR for several.  [default: log.dirs]",
+        metavar="DIR",
+    )
+    cluster_id: str | None = option(
+        "--cluster-id",
+        default=None,
+        help="The cluster's id; else the controller's word.",
+        metavar="ID",
+    )
+    brokers: int = option(
+        "--brokers",
+        NUMBER,
+        default=1,
+        help="The cluster's size, which some defaults depend on.",
+        metavar="N",
+        least=1,
+    )
+    values: Mapping[str, str] = option(
+        "-c",
+        PAIRS,
+        default={},
+        help="One configuration key of Kafka's; repeatable.",
+        metavar="KEY=VALUE",
+    )
+    as_version: str | None = option(
+        "--as-version",
+        default=None,
+        help="Serve what this release of Kafka serves.",
+        metavar="RELEASE",
+        up_help="Serve what this release of Kafka serves: 3.9, 2.8, …",
+        variable="KWIRE_AS_VERSION",
+    )
+    temporary: bool = option(
+        "--temporary",
+        FLAG,
+        default=False,
+        help="The data need not survive a power cut: no fsync.",
+    )
+    again: bool = option("--again", FLAG, default=False)
+    network: tuple[LinkRule, ...] = option("--network", RULES, default=())
+    recent_requests: bool = option(
+        "--recent-requests",
+        FLAG,
+        default=False,
+        up_help="Each of several brokers keeps its clients' last 20 requests, for the control API.",
+        variable="KWIRE_RECENT_REQUESTS",
+    )
+    log_level: str = option(
+        "--log-level",
+        default="info",
+        help="What goes to stderr.",
+        choices=_LEVELS,
+        ignores_case=True,
+        shows_default=True,
+        up_help="What goes to stderr.",
+    )
+    log_json: bool = option(
+        "--log-json",
+        FLAG,
+        default=False,
+        help="Log lines as JSON.",
+        up_help="Log lines as JSON.",
+        variable="KWIRE_LOG_JSON",
+    )
+
+    def argv(self) -> list[str]:
+        """The options of `kwire node` that make this spec."""
+        fields = self.fields
+        return [word for name, it in self.changed().items() for word in fields[name].words(it)]
+
+    def variables(self) -> dict[str, str]:
+        """The variables of a container's environment for the fields that have one."""
+        fields = self.fields
+        return {
+            fields[name].variable: "true" if value is True else str(value)
+            for name, value in self.changed().items()
+            if fields[name].variable
+        }
+
+    def configuration(self) -> dict[str, str]:
+        """Keys and texts of the node's configuration, its id and its directories among them."""
+        values = {**self.values, "node.id": str(self.node_id), "log.dirs": self.data_dir}
+        values.pop("log.dir", None)
+        return values
+
+
+class ClusterSpec(Spec):
+    """Several nodes, or a standalone broker.
+
+    `node`: the first broker, with the directory that all of them share; ports in its listeners are
+    its own, the next broker has the next ones, and so on (0 stays 0). `overrides`: keys of single
+    brokers (broker.rack, say), by id."""
+
+    brokers: int = option(
+        "--brokers",
+        NUMBER,
+        default=1,
+        metavar="N",
+        least=1,
+        shows_default=True,
+        up_help="Brokers to start: node ids and ports count up from the first's.",
+    )
+    controllers: int = option(
+        "--controllers",
+        NUMBER,
+        default=1,
+        metavar="N",
+        least=1,
+        most=MAX_CONTROLLERS,
+        shows_default=True,
+        up_help="Controllers of several brokers: one is active, the others take over from it.",
+    )
+    isolation: str = option(
+        "--isolation",
+        default=THREAD,
+        choices=(THREAD, PROCESS),
+        shows_default=True,
+        up_help="Several brokers: all in one process, or each in a process of its own.",
+    )
+    node: NodeSpec = option()
+    overrides: Mapping[int, Mapping[str, str]] = option(default={})
+
+    @property
+    def is_standalone(self) -> bool:
+        """Whether one broker that has the controller in it will do."""
+        return self.brokers == 1 and self.controllers == 1
+
+    @property
+    def controller_id(self) -> int:
+        """The first controller's node id: 1000, or the first one above the brokers when they have
+        that."""
+        first, last = self.node.node_id, self.node.node_id + self.brokers - 1
+        if first < CONTROLLER_ID + self.controllers and last >= CONTROLLER_ID:
+            return last + 1
+        return CONTROLLER_ID
+
+    def controller_specs(self) -> list[NodeSpec]:
+        """The controllers: with the keys of brokers, but one listener whose port the kernel
+        chooses."""
+        values = {
+            key: value
+            for key, value in self._values().items()
+            if not key.startswith(_LISTENER_KEYS)
+            and key not in ("security.inter.broker.protocol", "broker.rack")
+        }
+        from kwire.server.log_dirs import split_dirs
+
+        first = self.node.values["listeners"].partition("://")[2].partition(",")[0]
+        values["listeners"] = f"PLAINTEXT://{first.rpartition(':')[0] or '127.0.0.1'}:0"
+        directory = f"{split_dirs(self.node.data_dir)[0]}/controller"
+        return [
+            self.node.replace(
+                role=CONTROLLER,
+                node_id=node_id,
+                values=values,
+                data_dir=directory,
+                standby=self.controllers > 1,
+                brokers=self.brokers,
+            )
+            for node_id in range(self.controller_id, self.controller_id + self.controllers)
+        ]
+
+    def broker_specs(self) -> list[NodeSpec]:
+        """The brokers; which addresses their controllers have is not known before those have
+        started."""
+        from kwire.server.log_dirs import below
+
+        specs = []
+        common = self._values()
+        for number in range(self.brokers):
+            node_id = self.node.node_id + number
+            values = {**common, **_shifted_ports(common, number), **self.overrides.get(node_id, {})}
+            _add_internal_listener(values)
+            specs.append(
+                self.node.replace(
+                    role=BROKER,
+                    node_id=node_id,
+                    values=values,
+                    data_dir=below(self.node.data_dir, f"broker-{node_id}"),
+                    brokers=self.brokers,
+                )
+            )
+        return specs
+
+    def _values(self) -> dict[str, str]:
+        own = ("node.id", "broker.id", "log.dir", "log.dirs")
+        return {key: value for key, value in self.node.values.items() if key not in own}
+
+
+def _shifted_ports(values: Mapping[str, str], number: int) -> dict[str, str]:
+    """Broker `number`'s listeners (the first is 0): each port is the first broker's plus
+    `number`."""
+    shifted = {}
+    for key in ("listeners", "advertised.listeners"):
+        if values.get(key):
+            items = []
+            for item in values[key].split(","):
+                address, _, port = item.strip().rpartition(":")
+                if port.isascii() and port.isdigit() and int(port) > 0:
+                    port = str(int(port) + number)
+                items.append(f"{address}:{port}")
+            shifted[key] = ",".join(items)
+    return shifted
+
+
+def _add_internal_listener(values: dict[str, str]) -> None:
+    """A listener for the nodes, all on this machine, where clients are given another address than
+    the one that is bound: the nodes need not be able to reach that."""
+    if not values.get("advertised.listeners") or _INTER_BROKER_KEYS & values.keys():
+        return
+    from kwire.replication.config.table import BROKER_KEYS
+
+    protocols = values.get("listener.security.protocol.map")
+    if protocols is None:
+        protocols = BROKER_KEYS["listener.security.protocol.map"][1]
+    values["listener.security.protocol.map"] = f"{protocols},{_INTERNAL}:PLAINTEXT"
+    for key in ("listeners", "advertised.listeners"):
+        values[key] += f",{_INTERNAL}://127.0.0.1:0"
+    values["inter.broker.listener.name"] = _INTERNAL

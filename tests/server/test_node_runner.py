@@ -1,0 +1,124 @@
+"""The life of one node: its stages, and what can be asked of it in each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from kwire.control.errors import ControlError
+from kwire.control.routes import ask_nodes
+from kwire.launch.node_runner import NodeRunner, Stage
+from kwire.launch.spec import CONTROLLER, NodeSpec
+from kwire.server.errors import NodeError, SettingsError
+
+pytestmark = pytest.mark.asyncio
+LISTENERS = {"listeners": "PLAINTEXT://127.0.0.1:0"}
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> NodeSpec:
+    """A standalone broker's."""
+    return NodeSpec(node_id=1, values=LISTENERS, data_dir=str(tmp_path))
+
+
+@pytest_asyncio.fixture
+async def running(spec: NodeSpec) -> AsyncIterator[NodeRunner]:
+    runner = NodeRunner(spec)
+    await runner.start()
+    yield runner
+    await runner.stop()
+
+
+@pytest.mark.parametrize("role", ["standalone", CONTROLLER])
+async def test_a_node_goes_through_its_stages(spec: NodeSpec, role: str) -> None:
+    runner = NodeRunner(spec.replace(role=role))
+    stages = [runner.stage]
+    runner.on_loaded = lambda core: stages.append(runner.stage)
+    await runner.start()
+    stages.append(runner.stage)
+    await runner.stop()
+    stages.append(runner.stage)
+    assert stages == [Stage.BINDING, Stage.JOINING, Stage.RUNNING, Stage.ENDED]
+
+
+async def test_a_node_that_is_not_loaded_refuses_questions(
+    spec: NodeSpec, caplog: pytest.LogCaptureFixture
+) -> None:
+    runner = NodeRunner(spec)
+    assert not runner.is_loaded
+    with pytest.raises(NodeError, match="node 1 is binding"):
+        _ = runner.core
+    assert ask_nodes(runner.control, "GET", "/v1/cluster", {})["brokers"] == []
+    with pytest.raises(ControlError, match="no broker runs in this process"):
+        ask_nodes(runner.control, "POST", "/v1/failures", {"text": "x"})
+    with caplog.at_level(logging.INFO):
+        runner.tell_status()
+    assert [record.getMessage() for record in caplog.records] == ["is starting"]
+
+
+async def test_a_running_node_answers(running: NodeRunner) -> None:
+    assert running.is_loaded and running.core.services.node_id == 1
+    assert ask_nodes(running.control, "GET", "/v1/failures", {}) == {"failures": []}
+
+
+async def test_a_port_in_use_ends_the_start_and_touches_no_directory(
+    running: NodeRunner, tmp_path: Path
+) -> None:
+    values = {"listeners": running.listeners}
+    other = NodeRunner(NodeSpec(node_id=2, values=values, data_dir=str(tmp_path / "other")))
+    with pytest.raises(NodeError, match=running.listeners.rpartition(":")[2]):
+        await other.start()
+    assert other.stage is Stage.ENDED and not other.is_loaded
+    assert not (tmp_path / "other").exists()
+
+
+async def test_a_directory_in_use_ends_the_start_and_frees_the_port(running: NodeRunner) -> None:
+    other = NodeRunner(running.spec)
+    with pytest.raises(NodeError, match="data directory"):
+        await other.start()
+    assert other.stage is Stage.ENDED
+    with pytest.raises(OSError):
+        await asyncio.open_connection(*other.address)
+
+
+async def test_what_on_loaded_raises_ends_the_start(spec: NodeSpec) -> None:
+    runner = NodeRunner(spec)
+
+    def refuse(_core: object) -> None:
+        raise SettingsError("refused")
+
+    runner.on_loaded = refuse
+    with pytest.raises(SettingsError, match="refused"):
+        await runner.start()
+    assert runner.stage is Stage.ENDED
+    again = NodeRunner(spec)  # the directory is not held any more
+    await again.start()
+    again.kill()
+
+
+async def test_stop_and_kill_after_the_end_do_nothing(spec: NodeSpec) -> None:
+    runner = NodeRunner(spec)
+    await runner.start()
+    await runner.stop()
+    await runner.stop()
+    runner.kill()
+    assert runner.stage is Stage.ENDED
+
+
+async def test_a_broker_that_halts_has_ended_before_it_is_reported(running: NodeRunner) -> None:
+    reported: asyncio.Future[tuple[str, Stage]] = asyncio.get_running_loop().create_future()
+    running.on_halted = lambda why: reported.set_result((why, running.stage))
+    manager = running.core.services.log_manager  # type: ignore[union-attr]  # a broker
+    running.node.perform(lambda: manager.directories[0].failed("the disk is gone"))
+    why, stage = await asyncio.wait_for(reported, 5)
+    assert "the disk is gone" in why and stage is Stage.ENDED
+
+
+async def test_an_unknown_release_is_refused(spec: NodeSpec) -> None:
+    with pytest.raises(SettingsError, match=r"^--as-version: "):
+        NodeRunner(spec.replace(as_version="1.x"))
