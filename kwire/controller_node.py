@@ -104,7 +104,7 @@ class ControllerNode(Core):
         self.channels = channels
         if self._shared:
             controller.active = False  # until it takes over
-            controller.stand_aside = self._stand_aside
+            controller.registry.stand_aside = self._stand_aside
         if self._on_new_controller is not None:
             self._on_new_controller(controller)
 
@@ -116,7 +116,7 @@ class ControllerNode(Core):
 
         self.services.endpoint = endpoints[0] if endpoints else None
         cluster_id = self._check_identity()
-        self.services.cluster_id = self.controller.cluster_id = cluster_id
+        self.services.cluster_id = self.controller.context.cluster_id = cluster_id
         if not self._shared:
             self._take_over()
             return

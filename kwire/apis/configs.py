@@ -47,7 +47,6 @@ from kwire.replication.config.entries import (
     topic_entries,
 )
 from kwire.replication.controller.configs import DELETE, SET
-from kwire.replication.controller.topics import topic_name_problem
 from kwire.replication.core.metadata import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -55,6 +54,7 @@ from kwire.replication.core.metadata import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
+from kwire.replication.core.topic_names import topic_name_problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

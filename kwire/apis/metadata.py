@@ -27,8 +27,8 @@ from kwire.protocol.schemas.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kwire.replication.controller.topics import topic_name_problem
 from kwire.replication.core.metadata import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID
+from kwire.replication.core.topic_names import topic_name_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

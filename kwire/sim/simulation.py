@@ -161,7 +161,7 @@ class Simulation:
 
     def _observe(self, controller: Controller) -> None:
         """Every commit is looked at: of several changes in one step the last alone would not tell."""
-        checker, commit = self.decisions, controller.commit
+        checker, commit = self.decisions, controller.changelog.commit
 
         def observed_commit(records: list[Record]) -> None:
             lacks, before = checker.lacks(controller), self.controller
@@ -170,7 +170,7 @@ class Simulation:
                 checker.took_over(controller, lacks, deposes=before is not None)
             checker.records_committed(controller, records)
 
-        controller.commit = observed_commit  # type: ignore[method-assign]
+        controller.changelog.commit = observed_commit  # type: ignore[method-assign]
 
     def broker(self, node_id: int) -> Broker:
         """The core of a broker that is up."""

@@ -12,5 +12,4 @@ __all__ = [
     "producer_ids",
     "state",
     "table",
-    "topics",
 ]

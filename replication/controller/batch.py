@@ -25,13 +25,44 @@ from kwire.protocol.schemas.control_plane import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from kwire.replication.core.metadata import LEADER_DURING_DELETE
+from kwire.replication.core.metadata import BROKER_RESOURCE, LEADER_DURING_DELETE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any, Protocol
 
-    from kwire.replication.controller.controller import Controller
+    from kwire.protocol.language.schema import Message
+    from kwire.replication.controller.context import ControllerContext
     from kwire.replication.controller.state import PartitionState, TopicState
+
+    class ControllerListener(Protocol):
+        """Who hears of the controller's decisions."""
+
+        on_response: Callable[[int, Message, Any], None] | None
+        """The controller's `response`: called with what a broker answered to a request of `send`."""
+
+        def open(self, broker_id: int) -> None:
+            """A broker has registered (anew): it gets all configurations first, then what is sent from now on."""
+            ...
+
+        def close(self, broker_id: int) -> None:
+            """A broker is gone: what it was to be told is dropped."""
+            ...
+
+        def send(self, broker_id: int, request: Message) -> None:
+            """A LeaderAndIsr, UpdateMetadata or StopReplica request, after all that was sent to the broker before."""
+            ...
+
+        def config_changed(
+            self, resource_type: int, name: str, overrides: Mapping[str, str]
+        ) -> None:
+            """All overrides a resource has now, to all brokers. Before the LeaderAndIsr of a new topic."""
+            ...
+
+        def when_acknowledged(self, timeout_ms: int, callback: Callable[[], None]) -> None:
+            """Calls back once every broker has answered all it was sent so far, or after the time."""
+            ...
+
 
 # The type of LeaderAndIsr and UpdateMetadata. FULL: what is not listed does not belong to the broker, or is not there.
 UNKNOWN, INCREMENTAL, FULL = 0, 1, 2
@@ -39,14 +70,54 @@ UNKNOWN, INCREMENTAL, FULL = 0, 1, 2
 _Orders = dict[str, LeaderAndIsrTopicState]
 
 
+class Orders:
+    """What the controller orders brokers to do, as long as it is the active one. `given` counts it."""
+
+    __slots__ = ("_context", "_listener", "given")
+
+    def __init__(self, context: ControllerContext, listener: ControllerListener) -> None:
+        self._context = context
+        self._listener = listener
+        self.given = 0
+
+    def batch(self, *, but: int | None = None) -> RequestBatch:
+        """A batch of orders. `but`: a broker that knows all of it already."""
+        return RequestBatch(self._context, self, but=but)
+
+    def send(self, broker_id: int, request: Message) -> None:
+        """One order to one broker."""
+        if self._context.active:
+            self.given += 1
+            self._listener.send(broker_id, request)
+
+    def config_changed(self, resource_type: int, name: str, overrides: Mapping[str, str]) -> None:
+        """All overrides that a resource has now, to all brokers; the cluster's own also hold for this controller."""
+        context = self._context
+        if not context.is_standalone and resource_type == BROKER_RESOURCE and not name:
+            context.config.set_dynamic(overrides, {})
+        self.given += 1
+        self._listener.config_changed(resource_type, name, overrides)
+
+
 class RequestBatch:
     """Collects; `send` sends. The states are read when they are added: after the commit, that is."""
 
-    __slots__ = ("_but", "_controller", "_deletions", "_leading", "_metadata", "_roles", "_stops")
+    __slots__ = (
+        "_but",
+        "_context",
+        "_deletions",
+        "_leading",
+        "_metadata",
+        "_orders",
+        "_roles",
+        "_stops",
+    )
 
-    def __init__(self, controller: Controller, *, but: int | None = None) -> None:
-        """`but`: a broker that knows all of it already."""
-        self._controller = controller
+    def __init__(
+        self, context: ControllerContext, orders: Orders, *, but: int | None = None
+    ) -> None:
+        self._context = context
+        self._orders = orders
         self._but = but
         self._roles: dict[int, _Orders] = {}
         self._leading: set[int] = set()
@@ -65,7 +136,7 @@ class RequestBatch:
         """A partition's state: its role to its replicas (`but` one), the news to all. Once a batch for each."""
         state = topic.partitions[index]
         orders: dict[bool, LeaderAndIsrPartitionState] = {}
-        brokers = self._controller.brokers
+        brokers = self._context.brokers
         for broker_id in state.replicas:
             if broker_id not in brokers or broker_id in (but, self._but):
                 continue
@@ -97,7 +168,7 @@ class RequestBatch:
         self, broker_id: int, topic: str, index: int, leader_epoch: int, *, delete: bool = False
     ) -> None:
         """A replica stops to follow; with `delete` it is deleted after that."""
-        if broker_id not in self._controller.brokers:
+        if broker_id not in self._context.brokers:
             return
         for kind in (self._stops, self._deletions) if delete else (self._stops,):
             of_topic = kind.setdefault(broker_id, {}).setdefault(
@@ -113,23 +184,23 @@ class RequestBatch:
 
     def send(self, *, broker_list: bool = False) -> None:
         """Sends all of it. `broker_list`: the metadata goes out even if it is nothing but who is alive."""
-        controller = self._controller
+        context = self._context
         order = [b for b in self._roles if b in self._leading]
         order += [b for b in self._roles if b not in self._leading]
         for broker_id in order:
             self._send_roles(broker_id, list(self._roles[broker_id].values()), INCREMENTAL)
         if self._metadata or broker_list:
-            others = [b for b in controller.brokers if b != self._but]
+            others = [b for b in context.brokers if b != self._but]
             self._send_metadata(others, list(self._metadata.values()))
         for kind in (self._stops, self._deletions):
             for broker_id, topics in kind.items():
                 request = StopReplicaRequest(
-                    controller_id=controller.node_id,
-                    controller_epoch=controller.epoch,
-                    broker_epoch=controller.brokers[broker_id].epoch,
+                    controller_id=context.node_id,
+                    controller_epoch=context.epoch,
+                    broker_epoch=context.brokers[broker_id].epoch,
                     topic_states=list(topics.values()),
                 )
-                controller.send(broker_id, request)
+                self._orders.send(broker_id, request)
 
     # --- a broker's start: everything, in another order -----------------------------------------------------------
 
@@ -139,7 +210,7 @@ class RequestBatch:
 
     def send_everything(self, broker_id: int) -> None:
         """To a new broker: all metadata first (it refuses leaders it does not know as alive), then all its roles."""
-        state = self._controller.state
+        state = self._context.state
         metadata = [
             UpdateMetadataTopicState(
                 topic_name=topic.name,
@@ -156,7 +227,7 @@ class RequestBatch:
     def send_roles(self, broker_id: int) -> None:
         """All roles that a broker has; logs that it has besides belong to nothing."""
         topics = []
-        for topic in self._controller.state.topics.values():
+        for topic in self._context.state.topics.values():
             orders = [
                 self._order(topic.name, index, p, broker_id in p.adding and broker_id not in p.isr)
                 for index, p in enumerate(topic.partitions)
@@ -173,22 +244,22 @@ class RequestBatch:
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def _send_roles(self, broker_id: int, topics: list[LeaderAndIsrTopicState], kind: int) -> None:
-        controller = self._controller
+        context = self._context
         request = LeaderAndIsrRequest(
-            controller_id=controller.node_id,
-            controller_epoch=controller.epoch,
-            broker_epoch=controller.brokers[broker_id].epoch,
+            controller_id=context.node_id,
+            controller_epoch=context.epoch,
+            broker_epoch=context.brokers[broker_id].epoch,
             # Of KRaft's controllers brokers take a changed ISR without a new leader epoch.
-            is_kraft_controller=not controller.config.leader_epoch_bump_on_isr_shrink,
+            is_kraft_controller=not context.config.leader_epoch_bump_on_isr_shrink,
             type=kind,
             topic_states=topics,
         )
-        controller.send(broker_id, request)
+        self._orders.send(broker_id, request)
 
     def _send_metadata(
         self, brokers: Iterable[int], topics: list[UpdateMetadataTopicState], kind: int = UNKNOWN
     ) -> None:
-        controller = self._controller
+        context = self._context
         live_brokers = [
             UpdateMetadataBroker(
                 id=broker.id,
@@ -203,18 +274,18 @@ class RequestBatch:
                     for e in broker.endpoints
                 ],
             )
-            for broker in controller.brokers.values()
+            for broker in context.brokers.values()
         ]
         for broker_id in brokers:
             request = UpdateMetadataRequest(
-                controller_id=controller.node_id,
-                controller_epoch=controller.epoch,
-                broker_epoch=controller.brokers[broker_id].epoch,
+                controller_id=context.node_id,
+                controller_epoch=context.epoch,
+                broker_epoch=context.brokers[broker_id].epoch,
                 type=kind,
                 topic_states=topics,
                 live_brokers=live_brokers,
             )
-            controller.send(broker_id, request)
+            self._orders.send(broker_id, request)
 
     def _order(
         self, topic: str, index: int, state: PartitionState, is_new: bool
@@ -222,7 +293,7 @@ class RequestBatch:
         return LeaderAndIsrPartitionState(
             topic_name=topic,
             partition_index=index,
-            controller_epoch=self._controller.epoch,
+            controller_epoch=self._context.epoch,
             leader=state.leader,
             leader_epoch=state.leader_epoch,
             isr=state.isr,
@@ -235,12 +306,12 @@ class RequestBatch:
         )
 
     def _news(self, topic: TopicState, index: int, deleted: bool) -> UpdateMetadataPartitionState:
-        controller = self._controller
+        context = self._context
         state = topic.partitions[index]
         return UpdateMetadataPartitionState(
             topic_name=topic.name,
             partition_index=index,
-            controller_epoch=controller.epoch,
+            controller_epoch=context.epoch,
             leader=LEADER_DURING_DELETE if deleted else state.leader,
             leader_epoch=state.leader_epoch,
             isr=state.isr,
@@ -249,6 +320,6 @@ class RequestBatch:
             offline_replicas=[
                 broker
                 for broker in state.replicas
-                if not controller.is_online(broker, topic.name, index, shutting_down=True)
+                if not context.is_online(broker, topic.name, index, shutting_down=True)
             ],
         )

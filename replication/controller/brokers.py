@@ -2,13 +2,13 @@
 
 Answers to KafkaController's onBrokerStartup, onBrokerFailure, onReplicasBecomeOffline and doControlledShutdown (3.9,
 ZooKeeper mode), and to KRaft's ClusterControlManager and BrokerHeartbeatManager for how brokers make themselves known:
-BrokerRegistration 0-4, BrokerHeartbeat 0-1, UnregisterBroker 0; ControlledShutdown 0-3, AllocateProducerIds 0.
+BrokerRegistration 0-4, BrokerHeartbeat 0-1, UnregisterBroker 0; ControlledShutdown 0-3.
 
 A broker's life is a lease of broker.session.timeout.ms that heartbeats renew. kwire notices the end of a process
 sooner, by the end of its connection: who does not come back within 30 ms has failed; of brokers that a new controller
 has not heard of yet, its own connection to them tells. A broker that serves no disk any more of a partition (error 56)
 counts as dead for this partition alone. A controller that hears of no broker any more lets another have a try, if there
-is one (`Controller.stand_aside`), before it declares all of them dead.
+is one (`stand_aside`), before it declares all of them dead.
 
 Invariants: broker epochs rise strictly over all registrations; a broker that is shutting down is never elected nor
 taken into an ISR; a registration over a living broker's is its failure and then its start.
@@ -20,18 +20,14 @@ from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode
 from kwire.replication.controller import election
-from kwire.replication.controller.batch import RequestBatch
-from kwire.replication.controller.changes import Changes
+from kwire.replication.controller.context import LiveBroker
 from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import Any
+    from collections.abc import Callable
 
     from kwire.protocol.schemas.control_plane import (
-        AllocateProducerIdsRequest,
-        AllocateProducerIdsResponse,
         ControlledShutdownRequest,
         ControlledShutdownResponse,
         LeaderAndIsrResponse,
@@ -44,11 +40,15 @@ if TYPE_CHECKING:
         UnregisterBrokerRequest,
         UnregisterBrokerResponse,
     )
-    from kwire.replication.controller.controller import Controller
-    from kwire.replication.controller.state import Record
+    from kwire.replication.controller.batch import ControllerListener, Orders
+    from kwire.replication.controller.changes import ChangeLog
+    from kwire.replication.controller.context import ControllerContext
+    from kwire.replication.controller.partitions import PartitionControl
+    from kwire.replication.controller.reassignment import Reassignments
+    from kwire.replication.core.clock import Timers
+    from kwire.replication.core.events import LogEvent
 
 GRACE_MS = 30
-PRODUCER_ID_BLOCK = 1000
 
 # Why a broker counts as dead, for programs and for people.
 _FAILURES = {
@@ -61,71 +61,34 @@ _FAILURES = {
 }
 
 
-class LiveBroker:
-    """A registered broker that is believed to be alive."""
-
-    __slots__ = (
-        "endpoints",
-        "epoch",
-        "heard",
-        "heard_ms",
-        "id",
-        "incarnation",
-        "offline",
-        "offline_log_dirs",
-        "rack",
-        "shutting_down",
-    )
-
-    def __init__(
-        self,
-        broker_id: int,
-        epoch: int,
-        rack: str | None,
-        endpoints: list[Endpoint],
-        incarnation: bytes = b"",
-    ) -> None:
-        self.id = broker_id
-        self.epoch = epoch
-        self.rack = rack
-        self.endpoints = endpoints
-        self.incarnation = incarnation
-        self.shutting_down = False
-        self.heard = True  # by this controller; not: known from its predecessor only
-        self.heard_ms = 0  # when it was heard last, or became known
-        self.offline: set[tuple[str, int]] = set()  # partitions whose disk failed
-        self.offline_log_dirs: set[bytes] = set()
-
-    def record(self, *, live: bool) -> Record:
-        endpoints = [[e.listener, e.host, e.port, e.security_protocol] for e in self.endpoints]
-        return f"broker/{self.id}", {
-            "epoch": self.epoch,
-            "rack": self.rack,
-            "endpoints": endpoints,
-            "incarnation": self.incarnation.hex(),
-            "live": live,
-        }
-
-
 class BrokerRegistry:
     """Who is alive, and what follows when that changes."""
 
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
-        self.brokers: dict[int, LiveBroker] = {}
-        self.eligible: set[int] = set()  # alive and not shutting down
-        self._some_offline = False
-
-    def alive(self, topic: str, index: int) -> Collection[int]:
-        """Who may be elected for the partition."""
-        if not self._some_offline:
-            return self.eligible
-        key = topic, index
-        return {broker for broker in self.eligible if key not in self.brokers[broker].offline}
-
-    def _refresh(self) -> None:
-        self.eligible = {b.id for b in self.brokers.values() if not b.shutting_down}
-        self._some_offline = any(b.offline for b in self.brokers.values())
+    def __init__(
+        self,
+        context: ControllerContext,
+        changelog: ChangeLog,
+        orders: Orders,
+        listener: ControllerListener,
+        timers: Timers | None,
+        partitions: PartitionControl,
+        *,
+        reassignments: Callable[[], Reassignments],
+        step_alone: Callable[[Callable[[], None]], None],
+        log_event: LogEvent,
+    ) -> None:
+        """`timers`: None for a standalone broker, whose life needs no lease."""
+        self._context = context
+        self._changelog = changelog
+        self._orders = orders
+        self._listener = listener
+        self._timers = timers
+        self._partitions = partitions
+        self._reassignments = reassignments
+        self._step_alone = step_alone
+        self._log_event = log_event
+        self.stand_aside: Callable[[], None] | None = None
+        """Lets another controller take over, where there may be one; called when no broker is heard any more."""
 
     # --- start ---------------------------------------------------------------------------------------------------
 
@@ -141,31 +104,29 @@ class BrokerRegistry:
         """A broker has started: failure of its former life, then a new epoch and all it has to know.
 
         `unclean`: it did not stop in order, and may have lost the ends of its logs."""
-        controller = self._controller
+        context = self._context
         self.fail(broker_id, "registered_again")
-        epoch = controller.state.last_broker_epoch + 1
+        epoch = context.state.last_broker_epoch + 1
         broker = LiveBroker(broker_id, epoch, rack, endpoints, incarnation)
-        if controller.timers is None:  # its record need not outlive it
-            controller.commit([(f"broker/{broker_id}", {"epoch": epoch})])
+        if context.is_standalone:  # its record need not outlive it
+            self._changelog.commit([(f"broker/{broker_id}", {"epoch": epoch})])
         else:
-            controller.commit([broker.record(live=True)])
-        self.brokers[broker_id] = broker
-        self._refresh()
+            self._changelog.commit([broker.record(live=True)])
+        context.brokers[broker_id] = broker
+        context.brokers_changed()
         self.heard(broker)
-        controller.listener.open(broker_id)
-        controller.log_event(
-            Event.BROKER_REGISTERED, broker_id=broker_id, broker_epoch=epoch, rack=rack
-        )
-        if unclean and controller.config.eligible_leader_replicas_enable:
-            controller.partitions.forget_eligible(broker_id)
-        elected = controller.partitions.elect_offline()
-        batch = RequestBatch(controller, but=broker_id)
-        batch.send_broker_list(other for other in self.brokers if other != broker_id)
+        self._listener.open(broker_id)
+        self._log_event(Event.BROKER_REGISTERED, broker_id=broker_id, broker_epoch=epoch, rack=rack)
+        if unclean and context.config.eligible_leader_replicas_enable:
+            self._partitions.forget_eligible(broker_id)
+        elected = self._partitions.elect_offline()
+        batch = self._orders.batch(but=broker_id)
+        batch.send_broker_list(other for other in context.brokers if other != broker_id)
         batch.send_everything(broker_id)
         elected.add_to(batch)
         batch.send()
-        if controller.timers is not None:
-            controller.reassignments.broker_started(broker_id)
+        if self._timers is not None:
+            self._reassignments().broker_started(broker_id)
         return epoch
 
     def register_request(
@@ -174,16 +135,16 @@ class BrokerRegistry:
         """BrokerRegistration v0-4."""
         from kwire.protocol.schemas.nodes import BrokerRegistrationResponse
 
-        controller = self._controller
-        if controller.cluster_id and request.cluster_id != controller.cluster_id:
+        context = self._context
+        if context.cluster_id and request.cluster_id != context.cluster_id:
             return BrokerRegistrationResponse(error_code=int(ErrorCode.INCONSISTENT_CLUSTER_ID))
-        if request.broker_id < 0 or request.broker_id == controller.node_id:
+        if request.broker_id < 0 or request.broker_id == context.node_id:
             return BrokerRegistrationResponse(error_code=int(ErrorCode.INVALID_REQUEST))
         endpoints = [
             Endpoint(each.name, each.host, each.port, each.security_protocol)
             for each in request.listeners
         ]
-        broker = self.brokers.get(request.broker_id)
+        broker = context.brokers.get(request.broker_id)
         if broker is not None and broker.incarnation == request.incarnation_id:
             # It did not get the first answer.
             self.heard(broker)
@@ -193,7 +154,7 @@ class BrokerRegistry:
                 error_code=int(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
             )
         # KIP-966: who stopped in order knows the epoch it then had (`.kafka_cleanshutdown`).
-        last_epoch = controller.state.broker_epochs.get(request.broker_id)
+        last_epoch = context.state.broker_epochs.get(request.broker_id)
         epoch = self.register(
             request.broker_id,
             request.rack,
@@ -205,58 +166,58 @@ class BrokerRegistry:
 
     def take_over(self) -> None:
         """A new controller: brokers that its predecessor knew as alive are so for a lease, and are told everything."""
-        controller = self._controller
-        for broker_id, value in controller.state.registrations.items():
+        context = self._context
+        for broker_id, value in context.state.registrations.items():
             if not value.get("live"):
                 continue
             endpoints = [Endpoint(*each) for each in value["endpoints"]]
             incarnation = bytes.fromhex(value["incarnation"])
             broker = LiveBroker(broker_id, value["epoch"], value["rack"], endpoints, incarnation)
-            self.brokers[broker_id] = broker
+            context.brokers[broker_id] = broker
             self.heard(broker)
             broker.heard = False
-            controller.listener.open(broker_id)
-        self._refresh()
-        controller.log_event(
+            self._listener.open(broker_id)
+        context.brokers_changed()
+        self._log_event(
             Event.CONTROLLER_ELECTED,
-            controller_id=controller.node_id,
-            brokers=len(self.brokers),
-            topics=len(controller.state.topics),
+            controller_id=context.node_id,
+            brokers=len(context.brokers),
+            topics=len(context.state.topics),
         )
-        controller.partitions.elect_offline()
-        for broker_id in self.brokers:
-            RequestBatch(controller).send_everything(broker_id)
-        controller.reassignments.resume()
+        self._partitions.elect_offline()
+        for broker_id in context.brokers:
+            self._orders.batch().send_everything(broker_id)
+        self._reassignments().resume()
 
     # --- life ----------------------------------------------------------------------------------------------------
 
     def heard(self, broker: LiveBroker) -> None:
         """A sign of life: the lease begins anew."""
-        controller = self._controller
+        context = self._context
         broker.heard = True
-        broker.heard_ms = controller.now_ms
-        if controller.timers is None:
+        broker.heard_ms = context.now_ms
+        if self._timers is None:
             return
-        controller.timers.cancel(("controller", "grace", broker.id))
-        controller.timers.schedule(
+        self._timers.cancel(("controller", "grace", broker.id))
+        self._timers.schedule(
             ("controller", "lease", broker.id),
-            controller.now_ms + controller.config.broker_session_timeout_ms,
+            context.now_ms + context.config.broker_session_timeout_ms,
             lambda: self._expire(broker, "session_timeout"),
         )
 
     def _is_missed(self, broker: LiveBroker) -> bool:
-        timers = self._controller.timers
+        timers = self._timers
         return timers is not None and ("controller", "grace", broker.id) in timers
 
     def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
         """The broker's connection has ended. Epochs other than its own are of an earlier life."""
-        broker = self.brokers.get(broker_id)
-        timers = self._controller.timers
+        broker = self._context.brokers.get(broker_id)
+        timers = self._timers
         if broker is None or broker.epoch != broker_epoch or timers is None:
             return
         timers.schedule(
             ("controller", "grace", broker_id),
-            self._controller.now_ms + GRACE_MS,
+            self._context.now_ms + GRACE_MS,
             lambda: self._expire(broker, "connection_lost"),
         )
 
@@ -265,54 +226,53 @@ class BrokerRegistry:
 
         It counts for a broker that was taken over and has not said anything yet: it may have died together with the
         former controller. All others' own connections tell."""
-        broker = self.brokers.get(broker_id)
-        timers = self._controller.timers
+        broker = self._context.brokers.get(broker_id)
+        timers = self._timers
         if broker is None or broker.heard or timers is None or self._is_missed(broker):
             return
         timers.schedule(
             ("controller", "grace", broker_id),
-            self._controller.now_ms + GRACE_MS,
+            self._context.now_ms + GRACE_MS,
             lambda: self._expire_unheard(broker),
         )
 
     def answered(self, broker: LiveBroker) -> None:
         """A broker has answered an order: it can be reached."""
         if not broker.heard and self._is_missed(broker):
-            assert self._controller.timers is not None
-            self._controller.timers.cancel(("controller", "grace", broker.id))
+            assert self._timers is not None
+            self._timers.cancel(("controller", "grace", broker.id))
 
     def _expire_unheard(self, broker: LiveBroker) -> None:
-        if any(other.heard for other in self.brokers.values()):
+        if any(other.heard for other in self._context.brokers.values()):
             self._expire(broker, "unreachable")
         else:  # a controller that hears of nobody may be cut off itself: a lease is to show it
             self.unreachable(broker.id)
 
     def _expire(self, broker: LiveBroker, reason: str) -> None:
-        if self.brokers.get(broker.id) is not broker:
+        if self._context.brokers.get(broker.id) is not broker:
             return
-        controller = self._controller
         is_surprise = broker.heard and not broker.shutting_down
-        if controller.stand_aside is not None and is_surprise and self._misses_all_with(broker):
-            controller.stand_aside()
+        if self.stand_aside is not None and is_surprise and self._misses_all_with(broker):
+            self.stand_aside()
         else:
-            controller.step_alone(lambda: self.fail(broker.id, reason))
+            self._step_alone(lambda: self.fail(broker.id, reason))
 
     def _misses_all_with(self, missed: LiveBroker) -> bool:
         """Every other broker is missed, too: it may be this controller that is cut off, not all of them dead."""
-        controller = self._controller
-        silence_ms = 2 * controller.config.broker_heartbeat_interval_ms
+        context = self._context
+        silence_ms = 2 * context.config.broker_heartbeat_interval_ms
         return all(
             broker is missed
             or self._is_missed(broker)
-            or controller.now_ms - broker.heard_ms > silence_ms
-            for broker in self.brokers.values()
+            or context.now_ms - broker.heard_ms > silence_ms
+            for broker in context.brokers.values()
         )
 
     def heartbeat(self, request: BrokerHeartbeatRequest, version: int) -> BrokerHeartbeatResponse:
         """BrokerHeartbeat v0-2. Brokers are never fenced: who is not alive has to register again."""
         from kwire.protocol.schemas.nodes import BrokerHeartbeatResponse
 
-        broker = self.brokers.get(request.broker_id)
+        broker = self._context.brokers.get(request.broker_id)
         if broker is None or broker.epoch != request.broker_epoch:
             return BrokerHeartbeatResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
         self.heard(broker)
@@ -329,8 +289,8 @@ class BrokerRegistry:
 
     def fail(self, broker_id: int, reason: str) -> None:
         """A broker is dead: other leaders or none, out of every ISR but its own last ones. `reason`: of _FAILURES."""
-        controller = self._controller
-        broker = self.brokers.pop(broker_id, None)
+        context = self._context
+        broker = context.brokers.pop(broker_id, None)
         if broker is not None:
             self.forget(broker_id)
             event = Event.BROKER_FENCED
@@ -338,23 +298,23 @@ class BrokerRegistry:
                 event = Event.BROKER_SHUT_DOWN
             elif reason == "unregistered":
                 event = Event.BROKER_UNREGISTERED
-            controller.log_event(
+            self._log_event(
                 event,
                 broker_id=broker_id,
                 broker_epoch=broker.epoch,
                 reason=reason,
                 detail=_FAILURES[reason],
             )
-        self._refresh()
-        changes = Changes(controller)
-        batch = RequestBatch(controller)
+        context.brokers_changed()
+        changes = self._changelog.begin()
+        batch = self._orders.batch()
         unchanged = []
-        for topic, index, partition in controller.partitions.all():
+        for topic, index, partition in context.partitions():
             if broker_id in partition.replicas:
-                controller.partitions.without(topic, index, broker_id, changes)
+                self._partitions.without(topic, index, broker_id, changes)
                 if changes.current(topic, index) is partition:
                     unchanged.append((topic, index))
-        if broker is not None and controller.timers is not None:
+        if broker is not None and self._timers is not None:
             changes.records.append(broker.record(live=False))
         changes.commit()
         changes.add_to(batch)
@@ -365,12 +325,12 @@ class BrokerRegistry:
 
     def forget(self, broker_id: int) -> None:
         """Nothing is sent to the broker any more, and none of its timers fires."""
-        controller = self._controller
-        self.brokers.pop(broker_id, None)
-        controller.listener.close(broker_id)
-        if controller.timers is not None:
-            controller.timers.cancel(("controller", "lease", broker_id))
-            controller.timers.cancel(("controller", "grace", broker_id))
+        context = self._context
+        context.brokers.pop(broker_id, None)
+        self._listener.close(broker_id)
+        if self._timers is not None:
+            self._timers.cancel(("controller", "lease", broker_id))
+            self._timers.cancel(("controller", "grace", broker_id))
 
     def unregister_request(
         self, request: UnregisterBrokerRequest, version: int
@@ -378,17 +338,17 @@ class BrokerRegistry:
         """UnregisterBroker v0: a broker that will not come back; one that lives has to register again."""
         from kwire.protocol.schemas.nodes import UnregisterBrokerResponse
 
-        controller, broker_id = self._controller, request.broker_id
-        if broker_id not in controller.state.broker_epochs:
+        context, broker_id = self._context, request.broker_id
+        if broker_id not in context.state.broker_epochs:
             return UnregisterBrokerResponse(
                 error_code=int(ErrorCode.BROKER_ID_NOT_REGISTERED),
                 error_message=f"Broker ID {broker_id} is not currently registered",
             )
-        broker = self.brokers.get(broker_id)
+        broker = self._context.brokers.get(broker_id)
         self.fail(broker_id, "unregistered")
-        last_epoch = controller.state.cluster_record()  # outlives the broker's own record
-        controller.commit([last_epoch, (f"broker/{broker_id}", None)])
-        if controller.timers is None and broker is not None:
+        last_epoch = context.state.cluster_record()  # outlives the broker's own record
+        self._changelog.commit([last_epoch, (f"broker/{broker_id}", None)])
+        if self._timers is None and broker is not None:
             # The broker of this very process: it registers again at once, as another would after its next heartbeat.
             self.register(broker_id, broker.rack, broker.endpoints)
         return UnregisterBrokerResponse(error_message=None)
@@ -397,14 +357,14 @@ class BrokerRegistry:
 
     def _ask_for_roles(self, broker: LiveBroker) -> None:
         """Its roles once more, unchanged: the answer tells which partitions it can still serve."""
-        RequestBatch(self._controller).send_roles(broker.id)
+        self._orders.batch().send_roles(broker.id)
 
     def roles_answered(self, broker: LiveBroker, response: LeaderAndIsrResponse) -> None:
         """What a broker said to LeaderAndIsr: partitions with error 56 are on a disk that failed."""
         if response.error_code:
             return
         failed: set[tuple[str, int]] = set()
-        names = self._controller.state.names_by_id
+        names = self._context.state.names_by_id
         storage_error = int(ErrorCode.KAFKA_STORAGE_ERROR)
         for topic in response.topics:
             for error in topic.partition_errors:
@@ -418,34 +378,28 @@ class BrokerRegistry:
             self._replicas_failed(broker, failed)
 
     def _replicas_failed(self, broker: LiveBroker, failed: set[tuple[str, int]]) -> None:
-        controller = self._controller
+        context = self._context
         broker.offline |= failed
-        self._refresh()
-        changes = Changes(controller)
+        context.brokers_changed()
+        changes = self._changelog.begin()
         unchanged = []
-        for topic, index, partition in controller.partitions.all():
+        for topic, index, partition in context.partitions():
             if (topic.name, index) in failed:
-                controller.log_event(
+                self._log_event(
                     Event.BROKER_REPLICA_OFFLINE,
                     topic=topic.name,
                     partition=index,
                     broker_id=broker.id,
                 )
-                controller.partitions.without(topic, index, broker.id, changes)
+                self._partitions.without(topic, index, broker.id, changes)
                 if changes.current(topic, index) is partition:
                     unchanged.append((topic, index))
         changes.commit()
-        batch = RequestBatch(controller)
+        batch = self._orders.batch()
         changes.add_to(batch)
         for topic, index in unchanged:
             batch.news(topic, index)
         batch.send()
-
-    def forget_disks_of(self, topic: str) -> None:
-        """The topic is gone: what brokers could not read of it says nothing about another of its name."""
-        for broker in self.brokers.values():
-            broker.offline = {key for key in broker.offline if key[0] != topic}
-        self._refresh()
 
     # --- controlled shutdown -------------------------------------------------------------------------------------
 
@@ -458,7 +412,7 @@ class BrokerRegistry:
             RemainingPartition,
         )
 
-        broker = self.brokers.get(request.broker_id)
+        broker = self._context.brokers.get(request.broker_id)
         if broker is None:
             return ControlledShutdownResponse(error_code=int(ErrorCode.BROKER_NOT_AVAILABLE))
         if request.broker_epoch != -1 and request.broker_epoch < broker.epoch:
@@ -473,34 +427,34 @@ class BrokerRegistry:
 
     def _shut_down(self, broker: LiveBroker) -> list[tuple[str, int]]:
         """Takes leaderships and ISR memberships away where others are left; returns what the broker leads still."""
-        controller = self._controller
+        context = self._context
         if not broker.shutting_down:
-            controller.log_event(
+            self._log_event(
                 Event.BROKER_SHUTTING_DOWN, broker_id=broker.id, broker_epoch=broker.epoch
             )
         broker.shutting_down = True
-        self._refresh()
-        shutting_down = {b.id for b in self.brokers.values() if b.shutting_down}
-        changes = Changes(controller)
+        context.brokers_changed()
+        shutting_down = {b.id for b in context.brokers.values() if b.shutting_down}
+        changes = self._changelog.begin()
         followed = []
-        for topic, index, partition in controller.partitions.all():
+        for topic, index, partition in context.partitions():
             if broker.id not in partition.replicas or len(partition.replicas) == 1:
                 continue
             if partition.leader == broker.id:
                 elected = election.controlled_shutdown(
                     partition.replicas,
                     partition.isr,
-                    controller.alive(topic.name, index),
+                    context.alive(topic.name, index),
                     shutting_down,
                     partition.recovering,
                 )
                 why = election.CONTROLLED_SHUTDOWN
-                controller.partitions.take_office(topic, index, elected, why, changes)
+                changes.elect(topic, index, elected, why)
             elif partition.leader >= 0:
                 followed.append((topic, index))
-                controller.partitions.without(topic, index, broker.id, changes)
+                self._partitions.without(topic, index, broker.id, changes)
         changes.commit()
-        batch = RequestBatch(controller)
+        batch = self._orders.batch()
         changes.add_to(batch, but={(topic.name, index): broker.id for topic, index in followed})
         for topic, index in followed:
             leader_epoch = topic.partitions[index].leader_epoch
@@ -508,25 +462,6 @@ class BrokerRegistry:
         batch.send()
         return [
             (topic.name, index)
-            for topic, index, partition in controller.partitions.all()
+            for topic, index, partition in context.partitions()
             if partition.leader == broker.id and len(partition.replicas) > 1
         ]
-
-    # --- producer ids --------------------------------------------------------------------------------------------
-
-    def allocate_producer_ids(
-        self, request: AllocateProducerIdsRequest, version: int
-    ) -> AllocateProducerIdsResponse:
-        """AllocateProducerIds v0: a block that nobody has had or will have."""
-        from kwire.protocol.schemas.control_plane import AllocateProducerIdsResponse
-
-        broker = self.brokers.get(request.broker_id)
-        if broker is None or broker.epoch != request.broker_epoch:
-            return AllocateProducerIdsResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
-        self.heard(broker)
-        start = self._controller.state.next_producer_id
-        value: dict[str, Any] = {"next": start + PRODUCER_ID_BLOCK}
-        self._controller.commit([("producer_ids", value)])
-        return AllocateProducerIdsResponse(
-            producer_id_start=start, producer_id_len=PRODUCER_ID_BLOCK
-        )

@@ -27,6 +27,7 @@ from kwire.replication.core.metadata import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
+from kwire.replication.core.topic_names import topic_name_problem
 
 if TYPE_CHECKING:
     from kwire.protocol.schemas.configs import (
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
         IncrementalAlterConfigsResponse,
     )
     from kwire.replication.config.table import Row
-    from kwire.replication.controller.controller import Controller
-    from kwire.replication.core.log_config import LogConfig
+    from kwire.replication.controller.batch import Orders
+    from kwire.replication.controller.changes import ChangeLog
+    from kwire.replication.controller.context import ControllerContext
+    from kwire.replication.controller.partitions import PartitionControl
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 _OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
@@ -47,8 +50,17 @@ _OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRA
 class ConfigControl:
     """Handles what clients ask of configurations, on the controller's state."""
 
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
+    def __init__(
+        self,
+        context: ControllerContext,
+        changelog: ChangeLog,
+        orders: Orders,
+        partitions: PartitionControl,
+    ) -> None:
+        self._context = context
+        self._changelog = changelog
+        self._orders = orders
+        self._partitions = partitions
 
     def checked_topic_config(self, values: Mapping[str, str | None]) -> dict[str, str]:
         """The overrides of a new topic; KafkaError(INVALID_CONFIG) when they are not allowed."""
@@ -56,13 +68,8 @@ class ConfigControl:
             return {}
         validate_topic_config(values)
         overrides = {key: text for key, text in values.items() if text is not None}
-        topic_log_config(overrides, self._controller.config)
+        topic_log_config(overrides, self._context.config)
         return overrides
-
-    def topic_log_config(self, topic: str) -> LogConfig:
-        """What the topic's logs obey now."""
-        overrides = self._controller.state.topic_config(topic)
-        return topic_log_config(overrides, self._controller.config)
 
     def alter_configs(self, request: AlterConfigsRequest, version: int) -> AlterConfigsResponse:
         """AlterConfigs v0-2: the given keys become all the overrides a resource has."""
@@ -117,7 +124,7 @@ class ConfigControl:
     ) -> dict[str, str | None]:
         """The resource's overrides after the operations. KafkaError for operations the key does not have."""
         values: dict[str, str | None] = {
-            **self._controller.state.configs.get((resource_type, name), {})
+            **self._context.state.configs.get((resource_type, name), {})
         }
         for operation in operations:
             key, text = operation.name, operation.value
@@ -138,7 +145,7 @@ class ConfigControl:
         return values
 
     def _default(self, resource_type: int, key: str) -> str | None:
-        config = self._controller.config
+        config = self._context.config
         if resource_type == TOPIC_RESOURCE:
             return config.topic_default_text(key)
         return config.text(key) if resource_type == BROKER_RESOURCE else None
@@ -146,15 +153,13 @@ class ConfigControl:
     def _check_exists(self, resource_type: int, name: str) -> None:
         """KafkaError when the resource cannot be configured: unknown topic, no name."""
         if resource_type == TOPIC_RESOURCE:
-            from kwire.replication.controller.topics import topic_name_problem
-
             if not name:
                 message = "Default topic resources are not allowed."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, message)
             problem = topic_name_problem(name)
             if problem is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-            if name not in self._controller.state.topics:
+            if name not in self._context.state.topics:
                 message = f"The topic '{name}' does not exist."
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         elif resource_type == GROUP_RESOURCE and not name:
@@ -169,14 +174,14 @@ class ConfigControl:
     ) -> None:
         self._check_exists(resource_type, name)
         overrides = self._checked(resource_type, values)
-        controller = self._controller
-        if validate_only or overrides == controller.state.configs.get((resource_type, name), {}):
+        current = self._context.state.configs.get((resource_type, name), {})
+        if validate_only or overrides == current:
             return
-        controller.commit([config_record(resource_type, name, overrides)])
-        controller.config_changed(resource_type, name, overrides)
+        self._changelog.commit([config_record(resource_type, name, overrides)])
+        self._orders.config_changed(resource_type, name, overrides)
         if resource_type in (TOPIC_RESOURCE, BROKER_RESOURCE):
-            controller.partitions.review_eligible()
-            controller.partitions.elect_where_allowed_now()
+            self._partitions.review_eligible()
+            self._partitions.elect_where_allowed_now()
 
     def _checked(self, resource_type: int, values: Mapping[str, str | None]) -> dict[str, str]:
         if resource_type == TOPIC_RESOURCE:
@@ -202,7 +207,7 @@ class ConfigControl:
 
     def _check_group_limits(self, overrides: Mapping[str, str]) -> None:
         """Kafka's GroupConfig.validate: the broker's limits hold for what a group is given."""
-        config = self._controller.config
+        config = self._context.config
         for key in ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"):
             if key not in overrides:
                 continue

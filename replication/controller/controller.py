@@ -27,66 +27,34 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kwire.protocol.api import ApiKey, key_of
 from kwire.protocol.errors import ErrorCode, KafkaError, error_name
-from kwire.replication.controller.batch import RequestBatch
+from kwire.replication.controller.batch import Orders
 from kwire.replication.controller.brokers import BrokerRegistry
+from kwire.replication.controller.changes import ChangeLog
 from kwire.replication.controller.configs import ConfigControl
+from kwire.replication.controller.context import ControllerContext
 from kwire.replication.controller.partitions import PartitionControl
-from kwire.replication.controller.state import (
-    ControllerState,
-    DeposedError,
-    PartitionState,
-    TopicState,
-)
+from kwire.replication.controller.producer_ids import ProducerIdControl
+from kwire.replication.controller.state import DeposedError
 from kwire.replication.controller.table import BY_KEY, AskedBy, refusal
 from kwire.replication.controller.topics import TopicControl
 from kwire.replication.core.events import Event, ignore
-from kwire.replication.core.metadata import BROKER_RESOURCE, NO_LEADER, Endpoint
+from kwire.replication.core.metadata import NO_LEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Sequence
     from random import Random
-    from typing import Any, Protocol
+    from typing import Any
 
     from kwire.protocol.language.schema import Message
     from kwire.replication.config.broker_config import BrokerConfig
-    from kwire.replication.controller.brokers import LiveBroker
+    from kwire.replication.controller.batch import ControllerListener
     from kwire.replication.controller.changes import PartitionEvent
+    from kwire.replication.controller.context import LiveBroker
     from kwire.replication.controller.reassignment import Reassignments
-    from kwire.replication.controller.state import Journal, Record
+    from kwire.replication.controller.state import ControllerState, Journal, TopicState
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.events import EventType, LogEvent
-
-    class ControllerListener(Protocol):
-        """Who hears of the controller's decisions."""
-
-        on_response: Callable[[int, Message, Any], None] | None
-        """The controller's `response`: called with what a broker answered to a request of `send`."""
-
-        def open(self, broker_id: int) -> None:
-            """A broker has registered (anew): it gets all configurations first, then what is sent from now on."""
-            ...
-
-        def close(self, broker_id: int) -> None:
-            """A broker is gone: what it was to be told is dropped."""
-            ...
-
-        def send(self, broker_id: int, request: Message) -> None:
-            """A LeaderAndIsr, UpdateMetadata or StopReplica request, after all that was sent to the broker before."""
-            ...
-
-        def config_changed(
-            self, resource_type: int, name: str, overrides: Mapping[str, str]
-        ) -> None:
-            """All overrides a resource has now, to all brokers. Before the LeaderAndIsr of a new topic."""
-            ...
-
-        def when_acknowledged(self, timeout_ms: int, callback: Callable[[], None]) -> None:
-            """Calls back once every broker has answered all it was sent so far, or after the time."""
-            ...
-
-
-_REWRITE_ABOVE = 1000  # records
-_EVENTS_KEPT = 1000
+    from kwire.replication.core.metadata import Endpoint
 
 # Why a controller resigns.
 DEPOSED, STORAGE_ERROR, ISOLATED, STOPPED = "deposed", "storage_error", "isolated", "stopped"
@@ -115,47 +83,80 @@ class Controller:
         Call `start` before anything else."""
         self.node_id = node_id
         self.config = config
-        self.random = random
-        self.listener = listener
-        self.clock = clock
-        self.timers = timers
+        self._listener = listener
         self._log_event = log_event
-        self.cluster_id = cluster_id
-        self.active = True
-        self.state = ControllerState()
-        self.counts: dict[str, int] = {}
-        self.events: deque[PartitionEvent] = deque(maxlen=_EVENTS_KEPT)
-        self.stand_aside: Callable[[], None] | None = None
-        """Lets another controller take over, where there may be one; called when no broker is heard any more."""
-        self.registry = BrokerRegistry(self)
-        self.brokers: dict[int, LiveBroker] = self.registry.brokers
-        self.partitions = PartitionControl(self)
-        self.topics = TopicControl(self)
-        self.configs = ConfigControl(self)
         self._reassignments: Reassignments | None = None
-        self._journal = journal
         self._busy = False
-        self._told = 0  # requests and configurations given to the listener
         self._responses: deque[tuple[int, Message, Any]] = deque()
+        self.context = context = ControllerContext(
+            node_id, config, clock, cluster_id=cluster_id, is_standalone=timers is None
+        )
+        self.state: ControllerState = context.state
+        self.brokers: dict[int, LiveBroker] = context.brokers
+        self.changelog = changelog = ChangeLog(
+            context, journal, log_event=self.log_event, on_refused=self.resign_after
+        )
+        self._orders = orders = Orders(context, listener)
+        self.partitions = PartitionControl(
+            context,
+            changelog,
+            orders,
+            timers,
+            heard=lambda broker: self.registry.heard(broker),
+            step_alone=self.step_alone,
+            reassignments=lambda: self.reassignments,
+        )
+        self.registry = BrokerRegistry(
+            context,
+            changelog,
+            orders,
+            listener,
+            timers,
+            self.partitions,
+            reassignments=lambda: self.reassignments,
+            step_alone=self.step_alone,
+            log_event=self.log_event,
+        )
+        self.configs = ConfigControl(context, changelog, orders, self.partitions)
+        self.topics = TopicControl(
+            context, changelog, orders, self.configs, random, log_event=self.log_event
+        )
+        self.producer_ids = ProducerIdControl(context, changelog, heard=self.registry.heard)
         listener.on_response = self.response
+
+    @property
+    def reassignments(self) -> Reassignments:
+        """Loaded at the first use: most controllers never move a replica."""
+        if self._reassignments is None:
+            from kwire.replication.controller.reassignment import Reassignments
+
+            self._reassignments = Reassignments(self.context, self.changelog, self._orders)
+        return self._reassignments
+
+    @property
+    def active(self) -> bool:
+        """Until it is deposed."""
+        return self.context.active
+
+    @active.setter
+    def active(self, active: bool) -> None:
+        self.context.active = active
+
+    @property
+    def epoch(self) -> int:
+        """The controller epoch."""
+        return self.context.epoch
 
     def start(self) -> None:
         """Replays the journal and begins a new controller epoch. JournalError when the journal cannot be read.
 
         Brokers in other processes that the journal knows as alive are told everything again: what an earlier
         controller did not get round to telling them is repaired by that."""
-        count = 0
-        for record in self._journal.replay():
-            self.state.replay(record)
-            count += 1
-        if count > _REWRITE_ABOVE:
-            live = self.state.records()
-            if count > 4 * len(live):  # mostly history: changed and deleted topics
-                self._journal.rewrite(live)
-        self.commit([self.state.cluster_record(self.state.controller_epoch + 1)])
+        self.changelog.load()
+        self.changelog.commit([self.state.cluster_record(self.epoch + 1)])
         for (resource_type, name), overrides in self.state.configs.items():
-            self.config_changed(resource_type, name, overrides)
-        if self.timers is not None:
+            self._orders.config_changed(resource_type, name, overrides)
+        if not self.context.is_standalone:
             self.step(self.registry.take_over)
             self.partitions.schedule_balancing()
 
@@ -178,18 +179,18 @@ class Controller:
         if not self.active:
             on_complete(refusal(request, version, ErrorCode.NOT_CONTROLLER))
             return
-        told = self._told
+        given = self._orders.given
         try:
             response = self.handle(request, version)
         except KafkaError as error:
             on_complete(refusal(request, version, error.code, error.message))
             return
         at_once = BY_KEY[key_of(request)].asked_by is AskedBy.BROKERS
-        if at_once or told == self._told or not self.active:
+        if at_once or given == self._orders.given or not self.active:
             on_complete(response)
             return
         timeout_ms: int = getattr(request, "timeout_ms", self.config.request_timeout_ms)
-        self.listener.when_acknowledged(timeout_ms, lambda: on_complete(response))
+        self._listener.when_acknowledged(timeout_ms, lambda: on_complete(response))
 
     def step(self, action: Callable[[], _Result]) -> _Result:
         """Runs what may journal and send, works off what was answered to it meanwhile, then flushes the journal.
@@ -205,16 +206,8 @@ class Controller:
                 self._take_response(*self._responses.popleft())
         finally:
             self._busy = False
-            self._flush_journal()
+            self.changelog.flush()
         return result
-
-    def _flush_journal(self) -> None:
-        """What follows from records that may be lost must not be heard: a controller that cannot flush resigns."""
-        try:
-            self._journal.flush()
-        except KafkaError as error:
-            self.resign_after(error)
-            raise
 
     def step_alone(self, action: Callable[[], None]) -> None:
         """A step that nobody asked for. A controller that cannot journal what has happened cannot go on: it resigns."""
@@ -224,18 +217,6 @@ class Controller:
             self.step(action)
         except KafkaError as error:
             self.resign_after(error)
-
-    def commit(self, records: list[Record]) -> None:
-        """Journals the records, then makes them the state."""
-        if not self.active:
-            raise DeposedError
-        try:
-            self._journal.append(records)
-        except DeposedError as error:
-            self.resign_after(error)
-            raise
-        for record in records:
-            self.state.replay(record)
 
     def resign_after(self, error: KafkaError) -> None:
         """The journal has refused a record: another controller has taken over, or the disk has failed."""
@@ -255,12 +236,6 @@ class Controller:
         for broker_id in list(self.brokers):
             self.registry.forget(broker_id)
 
-    def send(self, broker_id: int, request: Message) -> None:
-        """An order to a broker, if this is still the controller."""
-        if self.active:
-            self._told += 1
-            self.listener.send(broker_id, request)
-
     def response(self, broker_id: int, request: Message, response: Any) -> None:
         """What a broker answered to an order of this controller."""
         if self._busy:
@@ -279,7 +254,7 @@ class Controller:
         elif key is ApiKey.STOP_REPLICA:
             from kwire.replication.controller.deletion import stop_answered
 
-            stop_answered(self, broker_id, request, response)
+            stop_answered(broker_id, request, response, self.log_event)
         if response.error_code:
             self.log_event(
                 Event.BROKER_REQUEST_FAILED,
@@ -305,106 +280,30 @@ class Controller:
         """The controller's own connection to a broker has ended, or none could be made."""
         self.registry.unreachable(broker_id)
 
-    def alive(self, topic: str, index: int) -> Collection[int]:
-        """Who may be elected for a partition: live brokers that are not shutting down and can read its log."""
-        return self.registry.alive(topic, index)
-
-    def is_online(
-        self, broker_id: int, topic: str, index: int, *, shutting_down: bool = False
-    ) -> bool:
-        """The broker lives and can read the partition's log. `shutting_down`: also while it is about to stop."""
-        broker = self.brokers.get(broker_id)
-        if broker is None or (broker.shutting_down and not shutting_down):
-            return False
-        return (topic, index) not in broker.offline
-
-    def racks(self) -> list[tuple[int, str | None]]:
-        """Brokers that can take new replicas, and their racks."""
-        return [(b.id, b.rack) for b in self.brokers.values() if not b.shutting_down]
-
-    # --- topics ---------------------------------------------------------------------------------------------------
-
-    @property
-    def reassignments(self) -> Reassignments:
-        if self._reassignments is None:
-            from kwire.replication.controller.reassignment import Reassignments
-
-            self._reassignments = Reassignments(self)
-        return self._reassignments
-
-    def new_partition(self, replicas: list[int]) -> PartitionState:
-        """The first state of a partition: leader and ISR are its live replicas."""
-        alive = [broker for broker in replicas if broker in self.registry.eligible]
-        return PartitionState(replicas, alive, alive[0] if alive else NO_LEADER)
-
-    def announce_new(self, topics: list[TopicState], first_partition: int = 0) -> None:
-        """New partitions (from `first_partition` on) to the brokers that host them, and to all the news."""
-        if not topics:
-            return
-        batch = RequestBatch(self)
-        for topic in topics:
-            for index in range(first_partition, len(topic.partitions)):
-                batch.partition(topic, index, is_new=True)
-        batch.send()
-
     def create_auto(self, name: str) -> TopicState:
         """The topic, created if need be with defaults or, an internal one, with its own settings.
 
         For auto.create.topics.enable and the coordinators' topics. KafkaError says why it cannot be."""
         return self.step(lambda: self.topics.create_auto(name))
 
-    def topic(self, name: str) -> TopicState:
-        """The topic; KafkaError(UNKNOWN_TOPIC_OR_PARTITION) when there is none."""
-        topic = self.state.topics.get(name)
-        if topic is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                "This server does not host this topic-partition.",
-            )
-        return topic
-
-    def config_changed(self, resource_type: int, name: str, overrides: Mapping[str, str]) -> None:
-        """Tells the brokers a resource's overrides; the cluster's own hold for this controller, too."""
-        if self.timers is not None and resource_type == BROKER_RESOURCE and not name:
-            self.config.set_dynamic(overrides, {})
-        self._told += 1
-        self.listener.config_changed(resource_type, name, overrides)
-
     # --- what people see --------------------------------------------------------------------------------------------
 
     @property
-    def epoch(self) -> int:
-        """The controller epoch."""
-        return self.state.controller_epoch
+    def events(self) -> Sequence[PartitionEvent]:
+        """The last changes of partitions."""
+        return self.changelog.events
 
-    @property
-    def now_ms(self) -> int:
-        return 0 if self.clock is None else self.clock.now_ms
-
-    def log_event(self, event: EventType, **fields: object) -> None:
+    def log_event(self, event: EventType, /, **fields: object) -> None:
         """Reports an event, with the controller epoch in which it happened."""
         self._log_event(event, controller_epoch=self.epoch, **fields)
-
-    def note(self, event: PartitionEvent) -> None:
-        """A partition has changed: counted, kept, logged."""
-        if event.is_election:
-            key = f"elections.{event.why}"
-            self.counts[key] = self.counts.get(key, 0) + 1
-        difference = len(event.after.isr) - len(event.before.isr)
-        if difference:
-            key = "isr.expands" if difference > 0 else "isr.shrinks"
-            self.counts[key] = self.counts.get(key, 0) + 1
-        self.events.append(event)
-        self.log_event(event.event, **event.fields())
 
     def metrics(self) -> dict[str, int]:
         """Gauges by Kafka's names (kafka.controller:KafkaController), and counters of elections and ISR changes."""
         offline = imbalanced = partitions = 0
-        for topic in self.state.topics.values():
-            for p in topic.partitions:
-                partitions += 1
-                offline += p.leader == NO_LEADER
-                imbalanced += p.leader != p.replicas[0]
+        for _, _, partition in self.context.partitions():
+            partitions += 1
+            offline += partition.leader == NO_LEADER
+            imbalanced += partition.leader != partition.replicas[0]
         return {
             "ActiveControllerCount": int(self.active),
             "ActiveBrokerCount": len(self.brokers),
@@ -412,5 +311,5 @@ class Controller:
             "GlobalPartitionCount": partitions,
             "OfflinePartitionsCount": offline,
             "PreferredReplicaImbalanceCount": imbalanced,
-            **self.counts,
+            **self.changelog.counts,
         }

@@ -15,35 +15,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode
-from kwire.replication.controller.batch import RequestBatch
 from kwire.replication.controller.state import config_record
 from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import LEADER_DURING_DELETE, TOPIC_RESOURCE
 
 if TYPE_CHECKING:
     from kwire.protocol.schemas.control_plane import StopReplicaRequest, StopReplicaResponse
-    from kwire.replication.controller.controller import Controller
+    from kwire.replication.controller.batch import Orders
+    from kwire.replication.controller.changes import ChangeLog
+    from kwire.replication.controller.context import ControllerContext
     from kwire.replication.controller.state import Record, TopicState
+    from kwire.replication.core.events import LogEvent
 
 
-def forget(controller: Controller, topic: TopicState) -> None:
+def forget(context: ControllerContext, changelog: ChangeLog, topic: TopicState) -> None:
     """The topic and its configuration leave the journal. KafkaError when that refuses: nothing has changed then.
 
     `announce` tells the brokers."""
-    state, name = controller.state, topic.name
+    state, name = context.state, topic.name
     records: list[Record] = [(f"topic/{name}", None)]
     if (TOPIC_RESOURCE, name) in state.configs:
         records.append(config_record(TOPIC_RESOURCE, name, {}))
     # The records of single partitions, so that compaction can forget them.
     for index in sorted(state.changed_partitions.get(name, ())):
         records.append((f"partition/{name}/{index}", None))
-    controller.commit(records)
-    controller.registry.forget_disks_of(name)
+    changelog.commit(records)
+    context.forget_disks_of(name)
 
 
-def announce(controller: Controller, topics: list[TopicState], configured: set[str]) -> None:
+def announce(
+    orders: Orders,
+    topics: list[TopicState],
+    configured: set[str],
+    log_event: LogEvent,
+) -> None:
     """What follows from `forget` for the brokers that live. `configured`: topics that had a configuration."""
-    batch = RequestBatch(controller)
+    batch = orders.batch()
     for topic in topics:
         for index, partition in enumerate(topic.partitions):
             batch.news(topic, index, deleted=True)
@@ -52,15 +59,15 @@ def announce(controller: Controller, topics: list[TopicState], configured: set[s
     batch.send()
     for topic in topics:
         if topic.name in configured:
-            controller.config_changed(TOPIC_RESOURCE, topic.name, {})
-        controller.log_event(Event.TOPIC_DELETED, topic=topic.name, topic_id=topic.topic_id)
+            orders.config_changed(TOPIC_RESOURCE, topic.name, {})
+        log_event(Event.TOPIC_DELETED, topic=topic.name, topic_id=topic.topic_id)
 
 
 def stop_answered(
-    controller: Controller,
     broker_id: int,
     request: StopReplicaRequest,
     response: StopReplicaResponse,
+    log_event: LogEvent,
 ) -> None:
     """What a broker could not delete is said, no more: it is a stray there when the broker starts again."""
     errors = {
@@ -71,7 +78,7 @@ def stop_answered(
         for stopped in of_topic.partition_states:
             code = errors.get((of_topic.topic_name, stopped.partition_index), 0)
             if code and stopped.delete_partition:
-                controller.log_event(
+                log_event(
                     Event.REPLICA_DELETION_FAILED,
                     topic=of_topic.topic_name,
                     partition=stopped.partition_index,

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.controller import election
-from kwire.replication.controller.batch import RequestBatch
-from kwire.replication.controller.changes import Changes
 from kwire.replication.core.metadata import NO_LEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from kwire.protocol.schemas.control_plane import (
         AlterPartitionRequest,
@@ -33,8 +31,12 @@ if TYPE_CHECKING:
         DescribeTopicPartitionsResponse,
     )
     from kwire.protocol.schemas.topics import ElectLeadersRequest, ElectLeadersResponse
-    from kwire.replication.controller.controller import Controller
-    from kwire.replication.controller.state import PartitionState, TopicState
+    from kwire.replication.controller.batch import Orders
+    from kwire.replication.controller.changes import ChangeLog, Changes
+    from kwire.replication.controller.context import ControllerContext, LiveBroker
+    from kwire.replication.controller.reassignment import Reassignments
+    from kwire.replication.controller.state import TopicState
+    from kwire.replication.core.clock import Timers
 
 _PREFERRED, _UNCLEAN = 0, 1  # ElectLeaders' types
 _FIRST_BALANCING_MS = 5000
@@ -43,16 +45,27 @@ _FIRST_BALANCING_MS = 5000
 class PartitionControl:
     """Elections and ISR changes, on the controller's state."""
 
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
+    def __init__(
+        self,
+        context: ControllerContext,
+        changelog: ChangeLog,
+        orders: Orders,
+        timers: Timers | None,
+        *,
+        heard: Callable[[LiveBroker], None],
+        step_alone: Callable[[Callable[[], None]], None],
+        reassignments: Callable[[], Reassignments],
+    ) -> None:
+        """`heard`: a broker has given a sign of life. `step_alone`: runs what a timer has begun."""
+        self._context = context
+        self._changelog = changelog
+        self._orders = orders
+        self._timers = timers
+        self._heard = heard
+        self._step_alone = step_alone
+        self._reassignments = reassignments
 
     # --- what happens by itself -----------------------------------------------------------------------------------
-
-    def all(self) -> Iterator[tuple[TopicState, int, PartitionState]]:
-        """Every partition."""
-        for topic in self._controller.state.topics.values():
-            for index, partition in enumerate(topic.partitions):
-                yield topic, index, partition
 
     def without(self, topic: TopicState, index: int, broker_id: int, changes: Changes) -> None:
         """A replica cannot be reached any more, or its disk failed: out of the ISR; if it led, somebody else does.
@@ -65,12 +78,12 @@ class PartitionControl:
             # Kafka's controller takes the dead out of the ISR in the same election.
             return
         isr = [b for b in partition.isr if b != broker_id]
-        if not isr and not self._controller.config.eligible_leader_replicas_enable:
+        if not isr and not self._context.config.eligible_leader_replicas_enable:
             isr = partition.isr
         if partition.leader != broker_id and isr == partition.isr:
             return
         leader = NO_LEADER if partition.leader == broker_id else partition.leader
-        bump = leader == NO_LEADER or self._controller.config.leader_epoch_bump_on_isr_shrink
+        bump = leader == NO_LEADER or self._context.config.leader_epoch_bump_on_isr_shrink
         state = partition.moved(leader=leader, isr=isr, leader_epoch=partition.leader_epoch + bump)
         changes.move(topic, index, state, "leader lost" if leader == NO_LEADER else "replica lost")
 
@@ -78,9 +91,9 @@ class PartitionControl:
         self, topic: TopicState, index: int, changes: Changes, *, force_unclean: bool = False
     ) -> bool:
         """An offline election (an unclean one where that is allowed or forced); False when nobody can lead."""
-        controller = self._controller
+        context = self._context
         partition = changes.current(topic, index)
-        alive = controller.alive(topic.name, index)
+        alive = context.alive(topic.name, index)
         if partition.leader_epoch == 0 and not partition.isr:
             # Never had a leader: the first live replicas make it, as at its creation.
             isr = [broker for broker in partition.replicas if broker in alive]
@@ -90,7 +103,7 @@ class PartitionControl:
             return bool(isr)
         why = election.OFFLINE
         elected = election.offline(partition.replicas, partition.isr, alive, partition.recovering)
-        if elected is None and controller.config.eligible_leader_replicas_enable:
+        if elected is None and context.config.eligible_leader_replicas_enable:
             from kwire.replication.controller import eligible_leaders
 
             found = eligible_leaders.elected(partition, alive)
@@ -99,37 +112,15 @@ class PartitionControl:
         if elected is None and (force_unclean or self._unclean_allowed(topic.name)):
             why = election.UNCLEAN
             elected = election.unclean(partition.replicas, alive)
-        return self.take_office(topic, index, elected, why, changes)
-
-    def take_office(
-        self,
-        topic: TopicState,
-        index: int,
-        elected: election.Elected | None,
-        why: str,
-        changes: Changes,
-    ) -> bool:
-        """What an election costs: both epochs. False without a winner: nothing changes."""
-        if elected is None:
-            return False
-        partition = changes.current(topic, index)
-        leader, isr, recovering = elected
-        state = partition.moved(
-            leader=leader,
-            isr=isr,
-            leader_epoch=partition.leader_epoch + 1,
-            recovering=recovering,
-        )
-        changes.move(topic, index, state, why)
-        return True
+        return changes.elect(topic, index, elected, why)
 
     def _unclean_allowed(self, topic: str) -> bool:
-        return self._controller.configs.topic_log_config(topic).unclean_leader_election_enable
+        return self._context.topic_log_config(topic).unclean_leader_election_enable
 
     def elect_offline(self) -> Changes:
         """Gives leaders to partitions without one, as far as possible. Journaled, not announced."""
-        changes = Changes(self._controller)
-        for topic, index, partition in self.all():
+        changes = self._changelog.begin()
+        for topic, index, partition in self._context.partitions():
             if partition.leader == NO_LEADER:
                 self.elect(topic, index, changes)
         changes.commit()
@@ -143,8 +134,8 @@ class PartitionControl:
 
     def forget_eligible(self, broker_id: int) -> None:
         """The broker has stopped uncleanly: whatever it had may be lost. Journaled; nobody need be told."""
-        changes = Changes(self._controller)
-        for topic, index, partition in self.all():
+        changes = self._changelog.begin()
+        for topic, index, partition in self._context.partitions():
             if broker_id in partition.elr:
                 changes.move(topic, index, partition, "unclean shutdown", unclean=(broker_id,))
         changes.commit()
@@ -152,10 +143,10 @@ class PartitionControl:
     def review_eligible(self) -> None:
         """min.insync.replicas may have changed: where enough are in sync now, the high watermark moves without those
         that are not."""
-        if not self._controller.config.eligible_leader_replicas_enable:
+        if not self._context.config.eligible_leader_replicas_enable:
             return
-        changes = Changes(self._controller)
-        for topic, index, partition in self.all():
+        changes = self._changelog.begin()
+        for topic, index, partition in self._context.partitions():
             if partition.elr:
                 changes.move(topic, index, partition, "min.insync.replicas")
         changes.commit()
@@ -172,7 +163,7 @@ class PartitionControl:
 
         response = DescribeTopicPartitionsResponse()
         names = {topic.name for topic in request.topics}
-        for topic in self._controller.state.topics.values():
+        for topic in self._context.state.topics.values():
             if names and topic.name not in names:
                 continue
             partitions = [
@@ -194,7 +185,7 @@ class PartitionControl:
 
     def _announce(self, changes: Changes) -> None:
         if changes:
-            batch = RequestBatch(self._controller)
+            batch = self._orders.batch()
             changes.add_to(batch)
             batch.send()
 
@@ -210,19 +201,17 @@ class PartitionControl:
             AlterPartitionResponseTopicData,
         )
 
-        controller = self._controller
-        broker = controller.brokers.get(request.broker_id)
+        context = self._context
+        broker = context.brokers.get(request.broker_id)
         if broker is None or broker.epoch != request.broker_epoch:
             return AlterPartitionResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
-        controller.registry.heard(broker)
+        self._heard(broker)
         response = AlterPartitionResponse()
-        changes = Changes(controller)
+        changes = self._changelog.begin()
         answers: list[tuple[TopicState, int, AlterPartitionResponsePartitionData]] = []
         for data in request.topics:
-            name = (
-                controller.state.names_by_id.get(data.topic_id) if version >= 2 else data.topic_name
-            )
-            topic = controller.state.topics.get(name or "")
+            name = context.state.names_by_id.get(data.topic_id) if version >= 2 else data.topic_name
+            topic = context.state.topics.get(name or "")
             answered = AlterPartitionResponseTopicData(
                 topic_name=data.topic_name, topic_id=data.topic_id
             )
@@ -248,13 +237,13 @@ class PartitionControl:
             answer.isr, answer.partition_epoch = state.isr, state.partition_epoch
             answer.leader_recovery_state = int(state.recovering)
         if changes:
-            batch = RequestBatch(controller)
+            batch = self._orders.batch()
             for topic, index, _ in answers:
                 batch.news(topic, index)
             batch.send()
             for topic, index, _ in answers:
                 if topic.partitions[index].reassigning:
-                    controller.reassignments.check(topic, index)
+                    self._reassignments().check(topic, index)
         return response
 
     def _alter_one(
@@ -290,10 +279,10 @@ class PartitionControl:
         ):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         for member, epoch in members.items():
-            broker = self._controller.brokers.get(member)
+            broker = self._context.brokers.get(member)
             if (
                 broker is None
-                or not self._controller.is_online(member, topic.name, index)
+                or not self._context.is_online(member, topic.name, index)
                 or epoch not in (-1, broker.epoch)
             ):
                 raise KafkaError(
@@ -328,14 +317,14 @@ class PartitionControl:
             return Refusals.elect_leaders(request, version, code, message)
         wanted: Iterable[tuple[str, int]]
         if request.topic_partitions is None:
-            wanted = ((topic.name, index) for topic, index, _ in self.all())
+            wanted = ((topic.name, index) for topic, index, _ in self._context.partitions())
         else:
             wanted = dict.fromkeys(
                 (named.topic, index)
                 for named in request.topic_partitions
                 for index in named.partitions
             )
-        changes = Changes(self._controller)
+        changes = self._changelog.begin()
         results: dict[str, ReplicaElectionResult] = {}
         for name, index in wanted:
             result = PartitionResult(partition_id=index, error_message=None)
@@ -352,12 +341,12 @@ class PartitionControl:
         return ElectLeadersResponse(replica_election_results=list(results.values()))
 
     def _elect_asked(self, name: str, index: int, kind: int, changes: Changes) -> None:
-        controller = self._controller
-        topic = controller.state.topics.get(name)
+        context = self._context
+        topic = context.state.topics.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         partition = changes.current(topic, index)
-        alive = controller.alive(name, index)
+        alive = context.alive(name, index)
         if kind == _PREFERRED:
             needed = partition.leader != partition.replicas[0]
         else:
@@ -375,7 +364,7 @@ class PartitionControl:
                 )
             return
         elected = election.preferred(partition.replicas, partition.isr, alive, partition.recovering)
-        if not self.take_office(topic, index, elected, election.PREFERRED, changes):
+        if not changes.elect(topic, index, elected, election.PREFERRED):
             raise KafkaError(
                 ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
                 f"The preferred leader of {name}-{index} is not alive and in sync.",
@@ -386,17 +375,17 @@ class PartitionControl:
 
         Kafka has no request for that. A living member of the ISR takes over as in a preferred election; a living
         replica outside it only with `unclean`, and then it is the ISR. ELIGIBLE_LEADERS_NOT_AVAILABLE otherwise."""
-        controller = self._controller
-        topic = controller.state.topics.get(name)
+        context = self._context
+        topic = context.state.topics.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}"
             )
-        changes = Changes(controller)
+        changes = self._changelog.begin()
         partition = changes.current(topic, index)
         if partition.leader == leader:
             return
-        alive = controller.alive(name, index)
+        alive = context.alive(name, index)
         if leader not in partition.replicas or leader not in alive:
             why = "is not alive" if leader in partition.replicas else "is no replica"
             raise KafkaError(
@@ -414,7 +403,7 @@ class PartitionControl:
                 ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
                 f"broker {leader} cannot lead {name}-{index} without loss: the ISR is {partition.isr}",
             )
-        self.take_office(topic, index, elected, why, changes)
+        changes.elect(topic, index, elected, why)
         changes.commit()
         self._announce(changes)
 
@@ -422,39 +411,37 @@ class PartitionControl:
 
     def schedule_balancing(self) -> None:
         """leader.imbalance.check.interval.seconds, the first time after five seconds."""
-        if self._controller.config.auto_leader_rebalance_enable:
+        if self._context.config.auto_leader_rebalance_enable:
             self._schedule_balancing(_FIRST_BALANCING_MS)
 
     def _schedule_balancing(self, delay_ms: int) -> None:
-        controller = self._controller
-        if controller.timers is not None and controller.active:
-            controller.timers.schedule(
-                ("controller", "balance"), controller.now_ms + delay_ms, self._balance_again
-            )
+        if self._timers is not None and self._context.active:
+            due_ms = self._context.now_ms + delay_ms
+            self._timers.schedule(("controller", "balance"), due_ms, self._balance_again)
 
     def _balance_again(self) -> None:
-        self._controller.step_alone(self.balance)
-        seconds = self._controller.config.leader_imbalance_check_interval_seconds
+        self._step_alone(self.balance)
+        seconds = self._context.config.leader_imbalance_check_interval_seconds
         self._schedule_balancing(seconds * 1000)
 
     def balance(self) -> None:
         """Preferred elections for brokers that lead too little of what they should."""
-        controller = self._controller
+        context = self._context
         should_lead: dict[int, list[tuple[TopicState, int]]] = {}
-        for topic, index, partition in self.all():
+        for topic, index, partition in self._context.partitions():
             should_lead.setdefault(partition.replicas[0], []).append((topic, index))
-        changes = Changes(controller)
-        limit = controller.config.leader_imbalance_per_broker_percentage
+        changes = self._changelog.begin()
+        limit = context.config.leader_imbalance_per_broker_percentage
         for broker_id, partitions in should_lead.items():
-            if broker_id not in controller.registry.eligible:
+            if broker_id not in context.eligible:
                 continue
             others = [(t, i) for t, i in partitions if t.partitions[i].leader != broker_id]
             if 100 * len(others) <= limit * len(partitions):
                 continue
             for topic, index in others:
                 state = topic.partitions[index]
-                alive = controller.alive(topic.name, index)
+                alive = context.alive(topic.name, index)
                 elected = election.preferred(state.replicas, state.isr, alive, state.recovering)
-                self.take_office(topic, index, elected, election.PREFERRED, changes)
+                changes.elect(topic, index, elected, election.PREFERRED)
         changes.commit()
         self._announce(changes)

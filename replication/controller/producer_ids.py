@@ -13,6 +13,12 @@ from kwire.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kwire.protocol.schemas.control_plane import (
+        AllocateProducerIdsRequest,
+        AllocateProducerIdsResponse,
+    )
+    from kwire.replication.controller.changes import ChangeLog
+    from kwire.replication.controller.context import ControllerContext, LiveBroker
     from kwire.replication.core.log_store import LogStore
 
 BLOCK_SIZE: Final = 1000
@@ -77,3 +83,35 @@ class ProducerIds:
         producer_id = self._next
         self._next += 1
         return producer_id
+
+
+class ProducerIdControl:
+    """The giving side of a cluster's controller: where the next block begins is in its journal."""
+
+    __slots__ = ("_changelog", "_context", "_heard")
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        changelog: ChangeLog,
+        *,
+        heard: Callable[[LiveBroker], None],
+    ) -> None:
+        """`heard`: a broker has given a sign of life."""
+        self._context = context
+        self._changelog = changelog
+        self._heard = heard
+
+    def allocate(
+        self, request: AllocateProducerIdsRequest, version: int
+    ) -> AllocateProducerIdsResponse:
+        """AllocateProducerIds v0: a block that no broker has had or will have."""
+        from kwire.protocol.schemas.control_plane import AllocateProducerIdsResponse
+
+        broker = self._context.brokers.get(request.broker_id)
+        if broker is None or broker.epoch != request.broker_epoch:
+            return AllocateProducerIdsResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
+        self._heard(broker)
+        start = self._context.state.next_producer_id
+        self._changelog.commit([("producer_ids", {"next": start + BLOCK_SIZE})])
+        return AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=BLOCK_SIZE)

@@ -20,11 +20,9 @@ from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.controller import election
-from kwire.replication.controller.batch import RequestBatch
 from kwire.replication.controller.changes import (
     REASSIGNMENT_BEGUN,
     REASSIGNMENT_CANCELLED,
-    Changes,
 )
 
 if TYPE_CHECKING:
@@ -34,16 +32,18 @@ if TYPE_CHECKING:
         ListPartitionReassignmentsRequest,
         ListPartitionReassignmentsResponse,
     )
-    from kwire.replication.controller.controller import Controller
+    from kwire.replication.controller.batch import Orders
+    from kwire.replication.controller.changes import ChangeLog
+    from kwire.replication.controller.context import ControllerContext
     from kwire.replication.controller.state import PartitionState, TopicState
 
 
 class _Step:
     """What a request, or the end of a reassignment, makes of partitions: states, then what to tell whom."""
 
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
-        self.changes = Changes(controller)
+    def __init__(self, changelog: ChangeLog, orders: Orders) -> None:
+        self._orders = orders
+        self.changes = changelog.begin()
         self._gone: list[tuple[TopicState, int, list[int]]] = []
 
     def remove(self, topic: TopicState, index: int, replicas: list[int], why: str) -> None:
@@ -60,7 +60,7 @@ class _Step:
 
     def send(self) -> None:
         self.changes.commit()
-        batch = RequestBatch(self._controller)
+        batch = self._orders.batch()
         self.changes.add_to(batch)
         for topic, index, replicas in self._gone:
             leader_epoch = topic.partitions[index].leader_epoch
@@ -72,8 +72,10 @@ class _Step:
 class Reassignments:
     """Starts, carries on, cancels and lists reassignments."""
 
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
+    def __init__(self, context: ControllerContext, changelog: ChangeLog, orders: Orders) -> None:
+        self._context = context
+        self._changelog = changelog
+        self._orders = orders
 
     # --- what clients ask -----------------------------------------------------------------------------------------
 
@@ -91,7 +93,7 @@ class Reassignments:
             error_message=None,
             allow_replication_factor_change=request.allow_replication_factor_change,
         )
-        step = _Step(self._controller)
+        step = _Step(self._changelog, self._orders)
         wanted = {
             (topic.name, partition.partition_index): partition.replicas
             for topic in request.topics
@@ -117,8 +119,7 @@ class Reassignments:
         self, name: str, index: int, target: list[int] | None, any_factor: bool
     ) -> TopicState:
         """The topic, if the partition can be given these replicas (None: those it had before)."""
-        controller = self._controller
-        topic = controller.state.topics.get(name)
+        topic = self._context.state.topics.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         partition = topic.partitions[index]
@@ -142,7 +143,7 @@ class Reassignments:
 
     def _check_target(self, partition: PartitionState, target: list[int], any_factor: bool) -> None:
         problem = None
-        alive = self._controller.registry.eligible
+        alive = self._context.eligible
         adding = [broker for broker in target if broker not in partition.original]
         if not target:
             problem = "Empty replica list specified in partition reassignment."
@@ -177,7 +178,7 @@ class Reassignments:
         if request.topics is not None:
             wanted = {(t.name, index) for t in request.topics for index in t.partition_indexes}
         topics: dict[str, OngoingTopicReassignment] = {}
-        for topic in self._controller.state.topics.values():
+        for topic in self._context.state.topics.values():
             for index, partition in enumerate(topic.partitions):
                 if partition.reassigning and (wanted is None or (topic.name, index) in wanted):
                     of_topic = topics.setdefault(
@@ -206,9 +207,9 @@ class Reassignments:
         unneeded = [broker for broker in before.replicas if broker not in replicas]
         if before.leader in unneeded:
             # Away from a replica that goes before it goes; nobody alive: the partition is offline, as by its death.
-            alive = self._controller.alive(topic.name, index)
+            alive = self._context.alive(topic.name, index)
             elected = election.reassignment(replicas, before.isr, alive, before.recovering)
-            if not self._take_office(topic, index, elected, step):
+            if not step.changes.elect(topic, index, elected, election.REASSIGNMENT):
                 lost = before.moved(leader=-1, isr=before.isr, leader_epoch=before.leader_epoch + 1)
                 changes.move(topic, index, lost, REASSIGNMENT_CANCELLED)
         step.remove(topic, index, unneeded, REASSIGNMENT_CANCELLED)
@@ -223,13 +224,6 @@ class Reassignments:
         else:
             self._announce(topic, index, why, step)
 
-    def _take_office(
-        self, topic: TopicState, index: int, elected: election.Elected | None, step: _Step
-    ) -> bool:
-        return self._controller.partitions.take_office(
-            topic, index, elected, election.REASSIGNMENT, step.changes
-        )
-
     def _announce(self, topic: TopicState, index: int, why: str, step: _Step) -> None:
         """Leader and ISR as they are, with a new leader epoch: so that every replica takes notice."""
         state = step.changes.current(topic, index)
@@ -241,7 +235,7 @@ class Reassignments:
 
     def _is_ready(self, topic: TopicState, index: int, state: PartitionState) -> bool:
         """Stage A is over: the target is in sync, and one of it can lead."""
-        alive = self._controller.alive(topic.name, index)
+        alive = self._context.alive(topic.name, index)
         return (
             set(state.target) <= set(state.isr)
             and election.reassignment(state.target, state.isr, alive) is not None
@@ -253,9 +247,9 @@ class Reassignments:
         target, removing = state.target, state.removing
         elected = None
         if state.leader not in target:
-            alive = self._controller.alive(topic.name, index)
+            alive = self._context.alive(topic.name, index)
             elected = election.reassignment(target, state.isr, alive, state.recovering)
-        if not self._take_office(topic, index, elected, step):
+        if not step.changes.elect(topic, index, elected, election.REASSIGNMENT):
             self._announce(topic, index, election.REASSIGNMENT, step)
         step.remove(topic, index, removing, election.REASSIGNMENT)
         done = step.changes.current(topic, index).assigned(target, [], [])
@@ -266,19 +260,19 @@ class Reassignments:
         state = topic.partitions[index]
         if not state.reassigning or not self._is_ready(topic, index, state):
             return
-        step = _Step(self._controller)
+        step = _Step(self._changelog, self._orders)
         self._finish(topic, index, step)
         step.send()
 
     def broker_started(self, broker_id: int) -> None:
         """Reassignments that name the broker go on."""
-        for topic in list(self._controller.state.topics.values()):
+        for topic in list(self._context.state.topics.values()):
             for index, partition in enumerate(topic.partitions):
                 if partition.reassigning and broker_id in partition.target:
                     self.check(topic, index)
 
     def resume(self) -> None:
         """A new controller: what could have ended while there was none ends now."""
-        for topic in list(self._controller.state.topics.values()):
+        for topic in list(self._context.state.topics.values()):
             for index in range(len(topic.partitions)):
                 self.check(topic, index)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kwire.replication.controller.brokers import BrokerRegistry
     from kwire.replication.controller.configs import ConfigControl
     from kwire.replication.controller.partitions import PartitionControl
+    from kwire.replication.controller.producer_ids import ProducerIdControl
     from kwire.replication.controller.reassignment import Reassignments
     from kwire.replication.controller.refusals import Refusals
     from kwire.replication.controller.topics import TopicControl
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
         def reassignments(self) -> Reassignments: ...
         @property
         def registry(self) -> BrokerRegistry: ...
+        @property
+        def producer_ids(self) -> ProducerIdControl: ...
 
     _Request = TypeVar("_Request", bound=Message)
     Method = Callable[[_Request, int], Message]
@@ -154,7 +157,7 @@ TABLE: tuple[ControllerApi, ...] = (
         ApiKey.ALLOCATE_PRODUCER_IDS,
         0,
         0,
-        lambda c: c.registry.allocate_producer_ids,
+        lambda c: c.producer_ids.allocate,
         asked_by=AskedBy.BROKERS,
     ),
     ControllerApi(

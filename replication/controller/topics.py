@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.entries import effective_topic_config
-from kwire.replication.controller import deletion as controller_deletion
+from kwire.replication.controller import deletion
 from kwire.replication.controller.placement import assign_replicas, check_manual_assignment
 from kwire.replication.controller.state import (
     PartitionState,
@@ -25,12 +25,12 @@ from kwire.replication.controller.state import (
     topic_record,
 )
 from kwire.replication.core.events import Event
-from kwire.replication.core.metadata import (
-    TOPIC_RESOURCE,
-    ZERO_UUID,
-)
+from kwire.replication.core.metadata import TOPIC_RESOURCE, ZERO_UUID
+from kwire.replication.core.topic_names import topic_name_problem
 
 if TYPE_CHECKING:
+    from random import Random
+
     from kwire.protocol.schemas.topics import (
         CreatableTopic,
         CreatableTopicConfigs,
@@ -44,10 +44,12 @@ if TYPE_CHECKING:
         DeleteTopicsRequest,
         DeleteTopicsResponse,
     )
-    from kwire.replication.controller.controller import Controller
+    from kwire.replication.controller.batch import Orders
+    from kwire.replication.controller.changes import ChangeLog
+    from kwire.replication.controller.configs import ConfigControl
+    from kwire.replication.controller.context import ControllerContext
+    from kwire.replication.core.events import LogEvent
 
-_MAX_NAME_LENGTH = 249
-_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _CLUSTER_METADATA = "__cluster_metadata"  # the log of KRaft's controllers, which is no topic
 _MAX_PARTITIONS_PER_BATCH = 10_000  # KRaft's limit of one controller operation
 
@@ -57,30 +59,25 @@ _Item = TypeVar("_Item", bound=Hashable)
 UNKNOWN_ID = "This server does not host this topic ID."
 
 
-def topic_name_problem(name: str) -> str | None:
-    """Why a topic cannot have this name, in the words of org.apache.kafka.common.internals.Topic; None when it can."""
-    if not name:
-        return "Topic name is invalid: the empty string is not allowed"
-    if name in (".", ".."):
-        return f"Topic name is invalid: '{name}' is not allowed"
-    if len(name) > _MAX_NAME_LENGTH:
-        return (
-            f"Topic name is invalid: the length of '{name}' is longer than "
-            f"the max allowed length {_MAX_NAME_LENGTH}"
-        )
-    if not _NAME_CHARACTERS.issuperset(name):
-        return (
-            f"Topic name is invalid: '{name}' contains one or more characters other than "
-            "ASCII alphanumerics, '.', '_' and '-'"
-        )
-    return None
-
-
 class TopicControl:
     """Handles what clients ask of topics, on the controller's state."""
 
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
+    def __init__(
+        self,
+        context: ControllerContext,
+        changelog: ChangeLog,
+        orders: Orders,
+        configs: ConfigControl,
+        random: Random,
+        *,
+        log_event: LogEvent,
+    ) -> None:
+        self._context = context
+        self._changelog = changelog
+        self._orders = orders
+        self._configs = configs
+        self._random = random
+        self._log_event = log_event
         self._default_configs: tuple[object, list[CreatableTopicConfigs]] | None = None
 
     # --- create -------------------------------------------------------------------------------------------------
@@ -125,7 +122,7 @@ class TopicControl:
                         configs=self._result_configs(overrides) if version >= 5 else [],
                     )
                 )
-        self._controller.announce_new(created)
+        self._announce_new(created)
         return CreateTopicsResponse(topics=results)
 
     def create_auto(self, name: str) -> TopicState:
@@ -135,35 +132,43 @@ class TopicControl:
         from kwire.protocol.schemas.topics import CreatableTopic
         from kwire.replication.config.auto_topics import auto_topic_settings
 
-        existing = self._controller.state.topics.get(name)
+        existing = self._context.state.topics.get(name)
         if existing is not None:
             return existing
-        partitions, replication_factor, overrides = auto_topic_settings(
-            self._controller.config, name
-        )
+        partitions, replication_factor, overrides = auto_topic_settings(self._context.config, name)
         topic = CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=replication_factor
         )
         state, _ = self._plan(topic)
         self._create(state, overrides)
-        self._controller.announce_new([state])
+        self._announce_new([state])
         return state
+
+    def _announce_new(self, topics: list[TopicState], first_partition: int = 0) -> None:
+        """New partitions (from `first_partition` on) to the brokers that host them, and to all the news."""
+        if not topics:
+            return
+        batch = self._orders.batch()
+        for topic in topics:
+            for index in range(first_partition, len(topic.partitions)):
+                batch.partition(topic, index, is_new=True)
+        batch.send()
 
     def _plan(self, topic: CreatableTopic) -> tuple[TopicState, dict[str, str]]:
         """Checks everything about a new topic and decides its shape; nothing is changed yet."""
-        controller = self._controller
+        context = self._context
         name = topic.name
         problem = topic_name_problem(name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        if name in controller.state.topics:
+        if name in context.state.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         shape = name.replace(".", "_")
-        other = controller.state.collision_names.get(shape)
+        other = context.state.collision_names.get(shape)
         if other is not None:
             message = f"Topic '{name}' collides with existing topic: {other}"
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
-        overrides = controller.configs.checked_topic_config(
+        overrides = self._configs.checked_topic_config(
             {config.name: config.value for config in topic.configs}
         )
         if topic.assignments:
@@ -180,7 +185,7 @@ class TopicControl:
         if topic.num_partitions != -1:
             message = f"{prefix} numPartitions was not set to -1."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-        registered = sorted(self._controller.state.broker_epochs)  # alive or not
+        registered = sorted(self._context.state.broker_epochs)  # alive or not
         replicas_of: dict[int, list[int]] = {}
         replication_factor = None
         for assignment in topic.assignments:
@@ -195,11 +200,11 @@ class TopicControl:
             message = "partitions should be a consecutive 0-based integer sequence"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         return [
-            self._controller.new_partition(replicas_of[index]) for index in range(len(replicas_of))
+            self._context.new_partition(replicas_of[index]) for index in range(len(replicas_of))
         ]
 
     def _placed_partitions(self, topic: CreatableTopic) -> list[PartitionState]:
-        controller = self._controller
+        context = self._context
         count, factor = topic.num_partitions, topic.replication_factor
         if factor < -1 or factor == 0:
             raise KafkaError(
@@ -211,18 +216,16 @@ class TopicControl:
                 ErrorCode.INVALID_PARTITIONS,
                 "Number of partitions was set to an invalid non-positive value.",
             )
-        count = controller.config.num_partitions if count == -1 else count
-        factor = controller.config.default_replication_factor if factor == -1 else factor
+        count = context.config.num_partitions if count == -1 else count
+        factor = context.config.default_replication_factor if factor == -1 else factor
         _check_batch_size(count)
-        replicas = assign_replicas(
-            controller.racks(), count, factor, controller.random, down=self._down()
-        )
-        return [controller.new_partition(r) for r in replicas]
+        replicas = assign_replicas(context.racks(), count, factor, self._random, down=self._down())
+        return [context.new_partition(r) for r in replicas]
 
     def _new_topic_id(self) -> bytes:
         """A random UUID as Kafka's: never one of the reserved, never one that starts with "-" in base64url."""
         while True:
-            number = self._controller.random.getrandbits(128)
+            number = self._random.getrandbits(128)
             topic_id = bytearray(number.to_bytes(16, "big"))
             topic_id[6] = topic_id[6] & 0x0F | 0x40
             topic_id[8] = topic_id[8] & 0x3F | 0x80
@@ -233,9 +236,8 @@ class TopicControl:
         records: list[Record] = [topic_record(topic.name, topic.topic_id, topic.partitions)]
         if overrides:
             records.append(config_record(TOPIC_RESOURCE, topic.name, overrides))
-        controller = self._controller
-        controller.commit(records)
-        controller.log_event(
+        self._changelog.commit(records)
+        self._log_event(
             Event.TOPIC_CREATED,
             topic=topic.name,
             topic_id=topic.topic_id,
@@ -243,18 +245,18 @@ class TopicControl:
             replication_factor=len(topic.partitions[0].replicas),
         )
         if overrides:
-            controller.config_changed(TOPIC_RESOURCE, topic.name, overrides)
+            self._orders.config_changed(TOPIC_RESOURCE, topic.name, overrides)
 
     def _result_configs(self, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
         """What the new topic's configuration is (KIP-525). The list without overrides is made once."""
-        default = self._controller.config.log_config()  # another object after each dynamic change
+        default = self._context.config.log_config()  # another object after each dynamic change
         if not overrides and self._default_configs and self._default_configs[0] is default:
             return self._default_configs[1]
         from kwire.protocol.schemas.topics import CreatableTopicConfigs
 
         result = [
             CreatableTopicConfigs(name=name, value=value, config_source=source)
-            for name, value, source in effective_topic_config(overrides, self._controller.config)
+            for name, value, source in effective_topic_config(overrides, self._context.config)
         ]
         if not overrides:
             self._default_configs = default, result
@@ -270,7 +272,7 @@ class TopicControl:
             wanted = [(topic.name, topic.topic_id) for topic in request.topics]
         else:
             wanted = [(name, ZERO_UUID) for name in request.topic_names]
-        if not self._controller.config.delete_topic_enable:
+        if not self._context.config.delete_topic_enable:
             code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             message = "Topic deletion is disabled."
             return DeleteTopicsResponse(
@@ -280,22 +282,20 @@ class TopicControl:
         distinct = dict.fromkeys(wanted)
         repeated = _repeated(wanted)
         deleted: list[TopicState] = []
-        configured = {
-            name for kind, name in self._controller.state.configs if kind == TOPIC_RESOURCE
-        }
+        configured = {name for kind, name in self._context.state.configs if kind == TOPIC_RESOURCE}
         responses = [
             self._delete_one(name, topic_id, distinct, repeated, deleted)
             for name, topic_id in distinct
             if not self._is_named_too(name, topic_id, distinct)
         ]
-        controller_deletion.announce(self._controller, deleted, configured)
+        deletion.announce(self._orders, deleted, configured, self._log_event)
         return DeleteTopicsResponse(responses=responses)
 
     def _is_named_too(
         self, name: str | None, topic_id: bytes, wanted: Mapping[_NameAndId, None]
     ) -> bool:
         """The topic behind this id is in the request by its name as well."""
-        known = self._controller.state.names_by_id.get(topic_id) if name is None else None
+        known = self._context.state.names_by_id.get(topic_id) if name is None else None
         return known is not None and (known, ZERO_UUID) in wanted
 
     def _delete_one(
@@ -306,7 +306,7 @@ class TopicControl:
         repeated: set[_NameAndId],
         deleted: list[TopicState],
     ) -> DeletableTopicResult:
-        state = self._controller.state
+        state = self._context.state
         try:
             if name is None and topic_id == ZERO_UUID:
                 message = "Neither topic name nor id were specified."
@@ -322,12 +322,12 @@ class TopicControl:
                 if found is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, UNKNOWN_ID)
                 name = found
-            topic = self._controller.topic(name)
+            topic = self._context.topic(name)
             if (None, topic.topic_id) in wanted and topic_id == ZERO_UUID:
                 topic_id = topic.topic_id
                 message = "The provided topic name maps to an ID that was already supplied."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-            controller_deletion.forget(self._controller, topic)
+            deletion.forget(self._context, self._changelog, topic)
             deleted.append(topic)
         except KafkaError as error:
             return _deleted(name, topic_id, error)
@@ -362,8 +362,8 @@ class TopicControl:
         return CreatePartitionsResponse(results=results)
 
     def _add_partitions(self, request: CreatePartitionsTopic, validate_only: bool) -> None:
-        controller = self._controller
-        topic = controller.state.topics.get(request.name)
+        context = self._context
+        topic = context.state.topics.get(request.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # without a text, as Kafka here
         current = len(topic.partitions)
@@ -383,23 +383,23 @@ class TopicControl:
         else:
             _check_batch_size(added)
             replicas = assign_replicas(
-                controller.racks(),
+                context.racks(),
                 added,
                 factor,
-                controller.random,
+                self._random,
                 first_partition=current,
                 start_index=self._start_index(topic),
                 down=self._down(),
             )
         if validate_only:
             return
-        controller.commit(
+        self._changelog.commit(
             [
-                partition_record(topic, index, controller.new_partition(r))
+                partition_record(topic, index, context.new_partition(r))
                 for index, r in enumerate(replicas, current)
             ]
         )
-        controller.announce_new([topic], current)
+        self._announce_new([topic], current)
 
     def _manual_additions(
         self, request: CreatePartitionsTopic, added: int, factor: int
@@ -411,20 +411,20 @@ class TopicControl:
                 f"{len(assignments)} assignment(s) were specified."
             )
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-        registered = sorted(self._controller.state.broker_epochs)
+        registered = sorted(self._context.state.broker_epochs)
         for assignment in assignments:
             check_manual_assignment(assignment.broker_ids, registered, factor)
         return [assignment.broker_ids for assignment in assignments]
 
     def _down(self) -> list[int]:
         """Registered brokers that do not live, or are about to stop."""
-        controller = self._controller
-        return sorted(controller.state.broker_epochs.keys() - controller.registry.eligible)
+        context = self._context
+        return sorted(context.state.broker_epochs.keys() - context.eligible)
 
     def _start_index(self, topic: TopicState) -> int:
         """AdminUtils: the walk goes on from the broker that partition 0 began with, or the next one that lives."""
         first = topic.partitions[0].replicas[0]
-        ids = sorted(broker_id for broker_id, _ in self._controller.racks())
+        ids = sorted(broker_id for broker_id, _ in self._context.racks())
         return next((index for index, broker_id in enumerate(ids) if broker_id >= first), 0)
 
 

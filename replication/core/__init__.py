@@ -3,4 +3,13 @@
 `__all__` names the modules that other rooms may import.
 """
 
-__all__ = ["clock", "events", "log_config", "log_store", "metadata", "outbox", "peers"]
+__all__ = [
+    "clock",
+    "events",
+    "log_config",
+    "log_store",
+    "metadata",
+    "outbox",
+    "peers",
+    "topic_names",
+]

@@ -107,7 +107,7 @@ def test_the_same_process_gets_its_epoch_again_when_it_asks_again() -> None:
 
 def test_who_may_not_register() -> None:
     cluster = Simulated()
-    cluster.controller.cluster_id = "c"
+    cluster.controller.context.cluster_id = "c"
     other = cluster.ask(registration(1, 1, cluster_id="d"), 4)
     assert other.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
     for broker in (-1, 100):  # 100 is the controller

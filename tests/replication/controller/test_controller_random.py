@@ -82,7 +82,7 @@ class Chaos:
     def check_now(self) -> None:
         """Who leads is alive; of the dead only the last of an ISR is listed."""
         controller = self.cluster.controller
-        for topic, index, p in controller.partitions.all():
+        for topic, index, p in controller.context.partitions():
             dead = [b for b in p.isr if b not in controller.brokers]
             assert not dead or p.isr == dead, self.cluster.state(topic.name, index)
             assert p.leader == -1 or p.leader in controller.brokers
@@ -212,7 +212,7 @@ def keep_the_dead(self: Any, topic: Any, index: int, broker: int, changes: Any) 
 
 
 def ready_at_once(self: Any, topic: Any, index: int, state: Any) -> bool:
-    alive = self._controller.alive(topic.name, index)
+    alive = self._context.alive(topic.name, index)
     return any(b in alive and b in state.isr for b in state.target)
 
 
