@@ -45,7 +45,9 @@ def test_a_journal_that_cannot_be_written_is_answered(admin: Any) -> None:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
 
     admin.create("t")
-    admin.services.controller.changelog._journal = SimpleNamespace(append=refuse, flush=lambda: None)
+    admin.services.controller.changelog._journal = SimpleNamespace(
+        append=refuse, flush=lambda: None
+    )
     partition = ReassignablePartition(partition_index=0, replicas=[1])
     topic = ReassignableTopic(name="t", partitions=[partition])
     response = admin.call(AlterPartitionReassignmentsRequest(topics=[topic]), 0)
