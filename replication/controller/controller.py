@@ -1,23 +1,29 @@
 """The controller: who leads what, and telling the brokers.
 
-Answers to kafka.controller.KafkaController (3.9, ZooKeeper mode) and, for what clients ask, to KRaft's
-ReplicationControlManager and ConfigurationControlManager. Pure: changes are records in a journal
-(`state.py`), consequences are LeaderAndIsr, UpdateMetadata and StopReplica requests to a
-`ControllerListener`: applied directly in a cluster of one (`replica/local_listener.py`), sent over sockets to many
-(`channels.py`). This module holds the parts together; they are
+Answers to kafka.controller.KafkaController (3.9, ZooKeeper mode) and, for what clients ask, to
+KRaft's ReplicationControlManager and ConfigurationControlManager. Pure: changes are records in a
+journal (`state.py`), consequences are LeaderAndIsr, UpdateMetadata and StopReplica requests to a
+`ControllerListener`: applied directly in a cluster of one (`replica/local_listener.py`), sent over
+sockets to many (`channels.py`). This module puts the parts together and runs them step by step; they
+do not know it. From the bottom up (an import contract in pyproject.toml keeps the order):
 
-    topics.py, configs.py     what clients ask of topics and configurations
-    brokers.py                           registration, leases, failure and start, controlled shutdown
-    partitions.py, election.py           elections, AlterPartition, ElectLeaders, preferred leaders
-    reassignment.py, deletion.py         replicas on the move; topics that are deleted
-    batch.py, changes.py      what brokers are told; what is journaled, and said to people
-    table.py, refusals.py                which of them answers which request, and how it is refused
+    context.py                  what all parts know: the journaled state, and which brokers are alive
+    election.py, placement.py, eligible_leaders.py      rules, as functions
+    batch.py, changes.py        orders to brokers; decisions into the journal, counted and logged
+    reassignment.py             replicas on the move
+    deletion.py                 topics that are deleted
+    producer_ids.py             blocks of producer ids
+    partitions.py               elections, AlterPartition, ElectLeaders, preferred leaders
+    brokers.py                  registration, leases, failure, controlled shutdown
+    configs.py                  dynamic configurations
+    topics.py                   creation, deletion, more partitions
+    table.py, refusals.py       which part answers which request, and how a request is refused
 
-Invariants: a record is journaled, and flushed, before anybody hears of it: a step ends with one flush, its effects
-leave when it has ended; a broker gets LeaderAndIsr, then UpdateMetadata, then
-StopReplica, but a newly registered one gets UpdateMetadata first (it refuses leaders it does not know as alive). A
-controller that finds another's records in the journal has resigned: it answers NOT_CONTROLLER and tells nobody
-anything any more.
+Invariants: a record is journaled, and flushed, before anybody hears of it: a step ends with one
+flush, its effects leave when it has ended; a broker gets LeaderAndIsr, then UpdateMetadata, then
+StopReplica, but a newly registered one gets UpdateMetadata first (it refuses leaders it does not know
+as alive). A controller that finds another's records in the journal has resigned: it answers
+NOT_CONTROLLER and sends no more orders.
 """
 
 from __future__ import annotations
