@@ -176,7 +176,7 @@ def a_restarted_broker_stays_in_the_isr(patch: pytest.MonkeyPatch) -> None:
     """A broker that registers again is not taken out of ISRs first."""
 
     def not_failed(self: Any, broker_id: int, why: str) -> None:
-        if why != "registered again":
+        if why != "registered_again":
             fail(self, broker_id, why)
 
     fail = BrokerRegistry.fail
