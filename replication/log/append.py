@@ -1,0 +1,403 @@
+"""Appending to a partition's log, as its leader or as a follower.
+
+Answers to the append side of kafka.log.UnifiedLog (append, analyzeAndValidateRecords, maybeRoll); the rest of it is in
+log.py. The append path touches the 61 bytes of a batch's header and nothing else, unless the topic's configuration asks
+(validation.py); the record bytes go from the request's frame to the file without a copy.
+
+Invariants: every stored batch's epoch is in the leader-epoch cache before the batch is in the file; a refused batch and
+one that could not be written have changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from struct import error as StructError
+from typing import TYPE_CHECKING
+
+from fastcrc.crc32 import iscsi as crc32c
+
+from kwire.protocol.compression import LAST_CODEC_ID
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.records import (
+    ATTRIBUTES,
+    ATTRIBUTES_POSITION,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    COUNT,
+    CRC,
+    HEADER,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA,
+    LENGTH,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
+    header_of,
+)
+from kwire.replication.core.events import ignore
+from kwire.replication.core.log_config import LogConfig
+from kwire.replication.log.indexes import OFFSET_INDEX_ENTRY_BYTES, TIME_INDEX_ENTRY_BYTES
+from kwire.replication.log.leader_epochs import LeaderEpochCache
+from kwire.replication.log.local_log import LocalLog
+from kwire.replication.log.producer_state import ProducerStateManager
+from kwire.replication.log.segment import LogSegment
+from kwire.replication.log.types import AppendOrigin, LogAppendInfo
+
+if TYPE_CHECKING:
+    from kwire.protocol.records import BatchHeader, ControlMarker
+    from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.events import LogEvent
+    from kwire.replication.core.log_store import LogStore
+    from kwire.replication.core.outbox import Buffer
+
+_STAMP = Struct(">qii")
+"""Base offset, length, leader epoch: what stands before the magic, outside the checksum."""
+_INT32_MAX = 0x7FFFFFFF
+_INT64_MAX = 0x7FFFFFFFFFFFFFFF
+
+
+def _single_batch(records: Buffer) -> tuple[memoryview, tuple[int, ...]]:
+    """The one batch of a request and the fields of its header. KafkaError as validation.single_batch."""
+    view = records if type(records) is memoryview else memoryview(records)
+    try:
+        fields = HEADER.unpack_from(view)
+    except StructError:
+        fields = None
+    if (
+        fields is None
+        or fields[LENGTH] + LOG_OVERHEAD != len(view)
+        or fields[MAGIC] != 2
+        or fields[LENGTH] < HEADER_SIZE - LOG_OVERHEAD
+    ):
+        from kwire.replication.log.validation import single_batch
+
+        view = single_batch(view)
+        fields = HEADER.unpack_from(view)
+    return view, fields
+
+
+class AppendableLog(LocalLog):
+    """A log as far as appends go: segments, epochs, producers, configuration. In use it is always a `Log`."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        directory: str,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: LogConfig,
+        clock: Clock,
+        timers: Timers,
+        segments: list[LogSegment],
+        leader_epochs: LeaderEpochCache,
+        producer_state: ProducerStateManager,
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        log_event: LogEvent = ignore,
+        on_failure: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(
+            store,
+            directory,
+            topic,
+            partition,
+            config,
+            clock,
+            timers,
+            segments,
+            log_end_offset,
+            recovery_point,
+            log_event,
+            on_failure,
+        )
+        self.topic_id = topic_id
+        self.leader_epochs = leader_epochs
+        self.producer_state = producer_state
+        self.log_start_offset = log_start_offset
+        self.high_watermark = log_start_offset
+        self._appended_epoch = -1  # the last epoch known to be in the cache
+        self.config = config
+
+    @property
+    def name(self) -> str:
+        """Topic and partition as Kafka writes them: "orders-0"."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def config(self) -> LogConfig:
+        """Replaced as a whole when a topic's or broker's key changes; takes effect with the next append."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        # Whether an append must look at more than a batch's header: decided once here, not with every batch.
+        self._validates_records = (
+            config.compact
+            or config.compression_type != "producer"
+            or config.message_timestamp_type != "CreateTime"
+            or config.message_timestamp_before_max_ms != _INT64_MAX
+        )
+
+    # ---- appending as leader
+
+    def append_as_leader(
+        self, records: Buffer, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> LogAppendInfo:
+        """Appends one batch, stamped with the next offset and `leader_epoch`.
+
+        KafkaError in Kafka's order: INVALID_RECORD (not exactly one batch of magic 2, base offset not 0),
+        MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, what log_validation refuses (INVALID_RECORD, INVALID_TIMESTAMP with
+        `record_errors`, compression), RECORD_LIST_TOO_LARGE, what ProducerStateManager refuses. Source:
+        UnifiedLog.append.
+        """
+        view, fields = _single_batch(records)
+        self._check_header(view, fields, origin)
+        append_time_ms = -1
+        if self._needs_validation(fields, origin):
+            view, append_time_ms = self._validated(view, origin)
+            fields = HEADER.unpack_from(view)
+        try:
+            return self._append_stamped(view, fields, leader_epoch, origin, append_time_ms)
+        except OSError as error:
+            raise self.storage_error("append to", error) from error
+
+    def _check_header(
+        self, view: memoryview, fields: tuple[int, ...], origin: AppendOrigin
+    ) -> None:
+        """Refuse a batch that its header and its checksum condemn (UnifiedLog.analyzeAndValidateRecords)."""
+        base_offset = fields[BASE_OFFSET]
+        if base_offset != 0 and origin is AppendOrigin.CLIENT:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"The baseOffset of the record batch in the append to {self.name} should be 0, but it is {base_offset}",
+            )
+        if fields[LENGTH] + LOG_OVERHEAD > self._config.max_message_bytes:
+            raise self._too_large(fields[LENGTH] + LOG_OVERHEAD)
+        if crc32c(view[ATTRIBUTES_POSITION:]) != fields[CRC]:
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"Record is corrupt (stored crc = {fields[CRC]}) in topic partition {self.name}.",
+            )
+
+    def _needs_validation(self, fields: tuple[int, ...], origin: AppendOrigin) -> bool:
+        """Whether LogValidator may refuse or change the batch: Kafka lets it look at every one.
+
+        A header that breaks no rule is believed where the topic asks for nothing of the records (validation.py).
+        """
+        attributes, wall_ms = fields[ATTRIBUTES], self.clock.wall_ms
+        if (
+            self._validates_records
+            or attributes & (LOG_APPEND_TIME_FLAG | CONTROL_FLAG)
+            or fields[MAX_TIMESTAMP] - wall_ms > self._config.message_timestamp_after_max_ms
+        ):
+            return True
+        return origin is AppendOrigin.CLIENT and (  # brokers' own batches are as they must be
+            fields[LAST_OFFSET_DELTA] < 0
+            or fields[COUNT] != fields[LAST_OFFSET_DELTA] + 1
+            or attributes & COMPRESSION_MASK > LAST_CODEC_ID
+            or (fields[PRODUCER_ID] >= 0 and fields[BASE_SEQUENCE] < 0)
+        )
+
+    def _validated(self, view: memoryview, origin: AppendOrigin) -> tuple[memoryview, int]:
+        """The batch as LogValidator leaves it, and the log append time or -1. KafkaError as validation.validate."""
+        from kwire.replication.log.validation import validate
+
+        view, append_time_ms = validate(view, self._config, self.clock.wall_ms, origin, self.name)
+        if len(view) > self._config.max_message_bytes:  # recompressed, it may be larger
+            raise self._too_large(len(view))
+        return view, append_time_ms
+
+    def _append_stamped(
+        self,
+        view: memoryview,
+        fields: tuple[int, ...],
+        leader_epoch: int,
+        origin: AppendOrigin,
+        append_time_ms: int,
+    ) -> LogAppendInfo:
+        """Give a batch that may be appended its offset and its epoch, and write it; its bytes are not copied."""
+        size, base_offset = fields[LENGTH] + LOG_OVERHEAD, self.log_end_offset
+        if size > self._config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"Message batch size is {size} bytes in append to partition {self.name}, "
+                f"which exceeds the maximum configured segment size of {self._config.segment_bytes}.",
+            )
+        if leader_epoch != self._appended_epoch:
+            self._enter_epoch(leader_epoch, base_offset)
+        stamp = _STAMP.pack(base_offset, fields[LENGTH], leader_epoch)
+        parts: list[Buffer] = [stamp, view[MAGIC_POSITION:]]
+        if fields[PRODUCER_ID] >= 0:
+            header = header_of(fields, 0, base_offset)
+            return self._append_of_producer(parts, view, header, origin, append_time_ms)
+        last_offset = base_offset + fields[LAST_OFFSET_DELTA]
+        self._write(parts, size, base_offset, last_offset, fields[MAX_TIMESTAMP])
+        if self._unflushed_messages >= self._config.flush_messages:
+            self.flush()
+        return LogAppendInfo(
+            base_offset, last_offset, append_time_ms, self.log_start_offset, False, size
+        )
+
+    # ---- appending as follower
+
+    def append_as_follower(self, records: Buffer, leader_epoch: int | None = None) -> LogAppendInfo:
+        """Appends batches as the leader has them; batches of an epoch above `leader_epoch` and a partial one are left
+        out.
+
+        KafkaError: CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR when offsets do not increase; UnexpectedAppendOffset when
+        the first is below the log end. Nothing is written unless all of it is good. Source:
+        UnifiedLog.appendAsFollower, KAFKA-18723.
+        """
+        from kwire.replication.log.validation import follower_batches
+
+        view = memoryview(records)
+        headers = follower_batches(view, leader_epoch, self.name, self.log_end_offset)
+        size = 0
+        try:
+            for header in headers:
+                self._append_replicated(view, header)
+                size += header.size
+        except OSError as error:
+            raise self.storage_error("append to", error) from error
+        if self._unflushed_messages >= self._config.flush_messages:
+            self.flush()
+        first_offset, last_offset = (
+            (headers[0].base_offset, headers[-1].last_offset) if headers else (-1, -1)
+        )
+        return LogAppendInfo(first_offset, last_offset, -1, self.log_start_offset, False, size)
+
+    def _append_replicated(self, view: memoryview, header: BatchHeader) -> None:
+        if header.partition_leader_epoch != self._appended_epoch:
+            self._enter_epoch(header.partition_leader_epoch, header.base_offset)
+        part = view[header.position : header.end]
+        if header.producer_id >= 0:
+            self._append_of_producer([part], part, header, AppendOrigin.REPLICATION, -1)
+        else:
+            last_offset = header.last_offset
+            self._write([part], header.size, header.base_offset, last_offset, header.max_timestamp)
+
+    # ---- writing one batch
+
+    def _enter_epoch(self, epoch: int, base_offset: int) -> None:
+        """Make durable what must be so before the first batch of an epoch (KIP-101). OSError."""
+        if self._topic_id_unflushed:
+            self.flush_topic_id()
+        if epoch >= 0:  # -1: a batch that was written before there were epochs
+            self.leader_epochs.assign(epoch, base_offset)
+        self._appended_epoch = epoch
+
+    def _append_of_producer(
+        self,
+        parts: list[Buffer],
+        view: memoryview,
+        header: BatchHeader,
+        origin: AppendOrigin,
+        append_time_ms: int,
+    ) -> LogAppendInfo:
+        """An idempotent or transactional batch, or a transaction marker: sequences first, the transaction after.
+
+        `view` begins with the batch, `header` has its offset in this log.
+        """
+        base_offset, last_offset = header.base_offset, header.last_offset
+        marker: ControlMarker | None = None
+        if header.attributes & CONTROL_FLAG:
+            from kwire.replication.log.loader import marker_of
+
+            marker = marker_of(view, header)
+        producer_state = self.producer_state
+        duplicate = producer_state.check(header, origin, marker)
+        if duplicate is not None:  # answered as it was the first time; nothing is written
+            first_offset, last_offset = duplicate.first_offset, duplicate.last_offset
+            start_offset, appended_ms = self.log_start_offset, duplicate.timestamp
+            return LogAppendInfo(first_offset, last_offset, appended_ms, start_offset, True, 0)
+        size = header.size
+        segment = self._write(parts, size, base_offset, last_offset, header.max_timestamp)
+        completed = producer_state.append(header, base_offset, origin, marker)
+        if completed is not None:
+            segment.note_completed(completed, producer_state)
+        is_due = self._unflushed_messages >= self._config.flush_messages
+        if is_due and origin is not AppendOrigin.REPLICATION:  # a follower: after its last batch
+            self.flush()
+        return LogAppendInfo(
+            base_offset, last_offset, append_time_ms, self.log_start_offset, False, size
+        )
+
+    def _write(
+        self,
+        parts: list[Buffer],
+        size: int,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+    ) -> LogSegment:
+        """Roll when it is time, write one batch, move the log end. OSError: nothing was written."""
+        config, segment = self._config, self.active
+        first = segment._first_timestamp
+        # Kafka asks shouldRoll before every append; here that is called when one of its reasons may hold.
+        if (
+            segment.size + size > config.segment_bytes
+            or last_offset - segment.base_offset > _INT32_MAX
+            or first is None
+            or max_timestamp - first > config.segment_ms
+            or first < 0
+            or config.segment_jitter_ms
+            or segment.index_entries + 1 >= config.segment_index_bytes // TIME_INDEX_ENTRY_BYTES
+        ) and self._should_roll(segment, size, last_offset, max_timestamp):
+            segment = self._roll(base_offset)
+        segment.append(parts, size, last_offset, max_timestamp, config.index_interval_bytes)
+        self.log_end_offset = last_offset + 1
+        self._unflushed_messages += last_offset - base_offset + 1
+        return segment
+
+    def _should_roll(
+        self, segment: LogSegment, size: int, last_offset: int, max_timestamp: int
+    ) -> bool:
+        """LogSegment.shouldRoll: size, age by the first batch's timestamp, a full index, an offset that does not
+        fit.
+        """
+        config = self._config
+        if not segment.size:
+            return last_offset - segment.base_offset > _INT32_MAX
+        roll_ms = config.segment_ms - segment.jitter_ms(config, self.name)
+        index_entries_max = config.segment_index_bytes // OFFSET_INDEX_ENTRY_BYTES
+        return (
+            segment.size > config.segment_bytes - size
+            or segment.waited_for_roll_ms(max_timestamp, self.clock.wall_ms) > roll_ms
+            or segment.offset_index.count >= index_entries_max
+            or segment.time_index.count >= config.segment_index_bytes // TIME_INDEX_ENTRY_BYTES - 1
+            or last_offset - segment.base_offset > _INT32_MAX
+        )
+
+    def _roll(self, base_offset: int) -> LogSegment:
+        """A new active segment, with the producers' snapshot beside it; the old one begins to be flushed."""
+        old = self.active
+        segment = self._start_segment(max(base_offset, self.log_end_offset))
+        self.producer_state.map_end_offset = segment.base_offset
+        self.producer_state.take_snapshot(flush=False)  # after a power cut the log gives it again
+        if old is not segment and old.base_offset != segment.base_offset:
+            old.start_flush()
+        return segment
+
+    def flush(self) -> None:
+        """Returns when everything appended survives a power cut; the recovery point is then the log end."""
+        try:
+            self.flush_files()
+        except OSError as error:
+            raise self.storage_error("flush", error) from error
+
+    def _too_large(self, size: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The record batch size in the append to {self.name} is {size} bytes "
+            f"which exceeds the maximum configured value of {self.config.max_message_bytes}.",
+        )
