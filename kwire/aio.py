@@ -30,7 +30,6 @@ from kwire.backends.options import (
 )
 from kwire.backends.outside import Outside
 from kwire.backends.views import (
-    NO_LEADER,
     BrokerState,
     ControllerState,
     NodeState,
@@ -40,6 +39,7 @@ from kwire.backends.views import (
 from kwire.backends.waiting import Observations
 from kwire.client.admin import PREFERRED, REQUEST_SECONDS, UNCLEAN
 from kwire.launch.spec import DOCKER, ClusterSpec, NodeSpec
+from kwire.replication.core.types import NO_LEADER
 
 if TYPE_CHECKING:
     import os

@@ -6,6 +6,9 @@ Every error says in one line what was expected and what was found. `kafka_error`
 
 from __future__ import annotations
 
+INTERNAL_ERROR = "internal error; please report it"
+"""What a node logs, and a control API answers, when an exception was not expected."""
+
 
 class KwireError(Exception):
     """The base of all others."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 KEPT = 20
 ADMINISTRATION_CLIENT_ID = "kwire-admin"
-_FETCH = 1
+_FETCH = int(ApiKey.FETCH)  # a plain number: looked at for every request
 _PARTITIONS_TOLD = 4
 _NODE_PREFIXES = ("broker-", "controller-")  # client ids of nodes: the prefix and their number
 # Where responses have their parts, and what those are named by.

@@ -18,7 +18,7 @@ from collections import deque
 
 from kwire.apis import BY_KEY
 from kwire.apis.context import RequestContext
-from kwire.protocol.api import encode_response, parse_request_header, request_class
+from kwire.protocol.api import ApiKey, encode_response, parse_request_header, request_class
 from kwire.protocol.errors import ErrorCode, MalformedMessage
 
 TYPE_CHECKING = False
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kwire.recent import RecentRequests
     from kwire.replication.core.outbox import Buffer, Outbox
 
-API_VERSIONS = 18
+API_VERSIONS = int(ApiKey.API_VERSIONS)  # a plain number: looked at for every request
 MAX_WAITING_BYTES = 1 << 20
 """Frames that wait in a session for an earlier answer; beyond it (and one frame at least) the connection is closed."""
 

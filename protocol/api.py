@@ -265,7 +265,9 @@ _FAMILIES: dict[str, tuple[ApiKey, ...]] = {
 _FAMILY_OF = {key: family for family, keys in _FAMILIES.items() for key in keys}
 
 _NEVER = 0x8000
-_CONTROLLED_SHUTDOWN = 7  # a plain number: looked at for every request
+_CONTROLLED_SHUTDOWN = int(
+    ApiKey.CONTROLLED_SHUTDOWN
+)  # a plain number: looked at for every request
 
 
 class _FirstFlexible(dict[int, int]):

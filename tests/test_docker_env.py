@@ -7,7 +7,6 @@ import pytest
 from kwire.docker.cluster_node import broker_spec, controller_spec
 from kwire.docker.container import health_address, ready_lines
 from kwire.docker.environment import (
-    CONTROLLER_IDS_FROM,
     DATA_DIR,
     configuration,
     container_settings,
@@ -17,6 +16,7 @@ from kwire.docker.environment import (
     tidy_listeners,
 )
 from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.core.types import CONTROLLER_IDS_FROM
 from kwire.server.errors import SettingsError
 from kwire.server.listeners import parse_listeners
 

@@ -1,4 +1,4 @@
-"""Rules about the source that no linter knows: rooms and their doors, the purity line, settings, dead names."""
+"""Rules about the source that no linter knows: rooms, the purity line, settings, dead names, names for numbers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kwire.protocol.api import ApiKey
 from kwire.replication.config.broker_config import KEYS_READ_AS_TEXT
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -354,3 +355,101 @@ def test_every_name_is_used() -> None:
     assert not dead, "no code uses " + ", ".join(dead)
     stale = others - {name for name, _ in found}
     assert not stale, f"exceptions that are no longer needed: {stale}"
+
+
+# --- names for numbers
+
+# Two constants of one name and value that are not one fact.
+COINCIDENCES = {
+    "TYPE_CHECKING": "each module's own",
+    "_log": "each module's own",
+    "_T": "each module's own",
+    "INT32 INT64": "layouts, made where they are used",
+    "POLL_SECONDS READ_BYTES RETRY_MS STEP_INTERVAL_MS FAILURES_KEPT": "sizes and pauses that may part",
+    "CHANNEL": "who sends there names it",
+    "DATA_DIR": "inside the image, and what is known of it outside",
+    "Buffer": "a type, spelled where no import is worth its time",
+    "FETCH": "plain numbers on fast paths",
+    "MAX_PARTITIONS": "of an option, and of a variable",
+    "keys": "caches",
+}
+
+
+def constants(tree: ast.Module) -> Iterator[tuple[str, ast.expr, int]]:
+    """Name without a leading underscore, value and line of each variable of a module."""
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else ()
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+        for target in targets:
+            if isinstance(target, ast.Name) and node.value is not None:  # type: ignore[union-attr]
+                yield target.id.lstrip("_"), node.value, node.lineno  # type: ignore[union-attr]
+
+
+def test_a_constant_is_defined_once() -> None:
+    """In `replication/core/types.py`, if no other place is its own."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for path, tree in TREES.items():
+        for name, value, line in constants(tree) if "schemas" not in path.parts else ():
+            places.setdefault((name, constant_text(value)), []).append(f"{path}:{line}")
+    allowed = {name.lstrip("_") for names in COINCIDENCES for name in names.split()}
+    twice = {
+        f"{name} = {value}": where
+        for (name, value), where in places.items()
+        if len(where) > 1 and name not in allowed
+    }
+    assert not twice, "\n".join(f"{what}: {', '.join(where)}" for what, where in twice.items())
+
+
+def constant_text(value: ast.expr) -> str:
+    """The value of a number, however it is written; the text of everything else."""
+    text = ast.unparse(value)
+    return str(eval(text)) if re.fullmatch(r"[-0-9xa-fA-F()<*+ ]+", text) else text
+
+
+def is_number(node: ast.expr, *, zero: bool = True) -> bool:
+    """An integer, or several. `zero`: 0 and -1 are numbers too."""
+    if isinstance(node, ast.Tuple | ast.Set | ast.List):
+        return bool(node.elts) and all(is_number(one, zero=zero) for one in node.elts)
+    if isinstance(node, ast.UnaryOp):
+        return zero and is_number(node.operand)
+    return isinstance(node, ast.Constant) and type(node.value) is int and (zero or node.value > 0)
+
+
+def unnamed_numbers(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and text of API keys and error codes that are written as numbers."""
+    coded = re.compile(r"(.*[._])?(error|error_code|api_key|api)$")
+    taking_keys = {"administrate", "encode_request", "encode_response", "parse_response"}
+    taking_keys |= {"request_class", "response_class", "ApiKey", "ErrorCode"}
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            number = any(is_number(side, zero=False) for side in sides)
+            if number and any(coded.match(ast.unparse(side)) for side in sides):
+                yield node.lineno, ast.unparse(node)
+        elif isinstance(node, ast.Call) and node.args and is_number(node.args[0]):
+            if ast.unparse(node.func).rpartition(".")[2] in taking_keys:
+                yield node.lineno, ast.unparse(node)
+        elif isinstance(node, ast.keyword) and node.arg in ("error_code", "api_key"):
+            if is_number(node.value, zero=False):
+                yield node.value.lineno, ast.unparse(node)
+        elif isinstance(node, ast.Assign) and is_number(node.value, zero=False):
+            target = ast.unparse(node.targets[0])
+            yield from (
+                [(node.lineno, target)] if target.endswith((".error_code", ".api_key")) else ()
+            )
+    for name, value, line in constants(TREES[path]):
+        if name in ApiKey.__members__ and is_number(value):
+            yield line, f"{name} = {ast.unparse(value)}"
+
+
+def test_api_keys_and_error_codes_are_named() -> None:
+    """`ApiKey.FETCH`, not 1; 0 as an error code is none, and may stay."""
+    own = {"protocol/api.py", "protocol/errors.py"}  # the tables themselves
+    own.add("kwire/coordinator/group_records.py")  # OFFSET_COMMIT is the type of a record
+    unnamed = [
+        f"{path}:{line} {text}"
+        for path in SOURCES
+        if path.as_posix() not in own and "schemas" not in path.parts
+        for line, text in unnamed_numbers(path)
+    ]
+    assert not unnamed, "\n".join(unnamed)

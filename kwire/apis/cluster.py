@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire.apis.context import RequestContext
+from kwire.apis.metadata import CLUSTER_OPERATIONS
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.schemas.cluster import (
     AlterReplicaLogDirPartitionResult,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from kwire.apis.context import Services
     from kwire.replication.log_dirs.directory import LogDirectory
 
-_CLUSTER_OPERATIONS = 8096  # all bits of AclOperation that a cluster has
 _BROKERS, _CONTROLLERS = 1, 2
 _NO_LAG = -1
 
@@ -70,7 +70,7 @@ def _describe_cluster(
                 )
             )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = _CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
     return response
 
 

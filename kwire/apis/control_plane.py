@@ -33,6 +33,7 @@ from kwire.protocol.schemas.control_plane import (
 )
 from kwire.replication.config.broker_config import ConfigError
 from kwire.replication.controller.channels import read_principal
+from kwire.replication.core.types import SECURITY_PROTOCOLS
 from kwire.replication.replica.local_listener import LocalListener
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
     from kwire.apis.context import RequestContext
     from kwire.protocol.language.schema import Message
-
-_SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 def _reply_once_registered(
@@ -103,8 +102,8 @@ def _name_listeners(request: UpdateMetadataRequest) -> None:
         if not broker.endpoints:
             broker.endpoints = [UpdateMetadataEndpoint(port=broker.v0_port, host=broker.v0_host)]
         for endpoint in broker.endpoints:
-            if 0 <= endpoint.security_protocol < len(_SECURITY_PROTOCOLS):
-                endpoint.listener = _SECURITY_PROTOCOLS[endpoint.security_protocol]
+            if 0 <= endpoint.security_protocol < len(SECURITY_PROTOCOLS):
+                endpoint.listener = SECURITY_PROTOCOLS[endpoint.security_protocol]
 
 
 def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.protocol.schemas.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -27,7 +28,6 @@ from kwire.protocol.schemas.fetch import (
 )
 from kwire.replication.replica.fetch_data import (
     FUTURE_LOCAL_REPLICA_ID,
-    ZERO_UUID,
     FetchParams,
     FetchPartitionData,
 )
@@ -36,9 +36,9 @@ from kwire.replication.replica.fetch_session import CachedPartition
 if TYPE_CHECKING:
     from kwire.apis.context import RequestContext, Services
     from kwire.protocol.schemas.fetch import FetchRequest
+    from kwire.replication.core.types import TopicPartition
     from kwire.replication.replica.fetch_data import FetchPartition
     from kwire.replication.replica.fetch_session import FetchContext, SessionKey
-    from kwire.replication.replica.manager import TopicPartition
 
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.protocol.schemas.metadata import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -27,8 +28,9 @@ from kwire.protocol.schemas.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kwire.replication.core.metadata import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID
+from kwire.replication.core.metadata import INTERNAL_TOPICS
 from kwire.replication.core.topic_names import topic_name_problem
+from kwire.replication.core.types import NO_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

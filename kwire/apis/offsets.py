@@ -40,7 +40,8 @@ if TYPE_CHECKING:
         DescribeProducersRequest,
         PartitionResponse,
     )
-    from kwire.replication.replica.manager import DeleteRecordsResult, TopicPartition
+    from kwire.replication.core.types import TopicPartition
+    from kwire.replication.replica.manager import DeleteRecordsResult
 
 _FIRST_VERSION_OF = {
     EARLIEST_TIMESTAMP: 0,

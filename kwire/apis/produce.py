@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kwire.protocol.schemas.produce import ProduceRequest
     from kwire.protocol.schemas.transactions import InitProducerIdRequest, InitProducerIdResponse
     from kwire.replication.core.outbox import Buffer
-    from kwire.replication.replica.manager import TopicPartition
+    from kwire.replication.core.types import TopicPartition
 
 _NONE = ErrorCode.NONE
 _ZSTD = codec_id("zstd")

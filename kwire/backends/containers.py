@@ -37,8 +37,9 @@ from kwire.backends.outside import SeenFromOutside
 from kwire.backends.requests import RequestHistory
 from kwire.backends.views import require_answering
 from kwire.client.admin import NoBrokerError
-from kwire.launch.spec import CONTROLLER_ID, DOCKER
+from kwire.launch.spec import DOCKER
 from kwire.protocol.errors import KafkaError
+from kwire.replication.core.types import CONTROLLER_ID, CONTROLLER_IDS_FROM
 from kwire.server.temporary import TemporaryDirectory
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-CONTROLLER_IDS_FROM = 100_000  # as kwire.docker.environment has it
 _CONTROL_PORT = 9099  # in each container
 _DATA_DIR = "/var/lib/kafka/data"
 START_SECONDS = 60.0
@@ -58,7 +58,6 @@ _POLL_SECONDS = 0.02
 _PORT_TRIES = 5
 _OWN_KEYS = ("listeners", "advertised.listeners", "node.id", "broker.id", "log.dirs", "log.dir")
 _OWN_PREFIXES = ("listener.", "inter.broker.", "controller.listener.", "controller.quorum.voters")
-_INTERNAL_ERROR = "internal error; please report it"  # as kwire.server.node logs it
 
 
 class Containers(SeenFromOutside):
@@ -410,7 +409,7 @@ class Containers(SeenFromOutside):
         found = []
         for container in self._made:
             text = container.logs(stdout=False).decode(errors="replace")
-            at = text.find(_INTERNAL_ERROR)
+            at = text.find(errors.INTERNAL_ERROR)
             if at >= 0:
                 found.append(text[text.rfind("\n", 0, at) + 1 :][:6000])
         return found

@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kwire.errors import BrokerNotAvailableError, ClusterStateError, NotSupportedError
+from kwire.replication.core.types import NO_LEADER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.backends.base import NodeHandle
-
-NO_LEADER = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,5 +66,5 @@ def error_of(error: Exception, request: str) -> ControlError:
             return ControlError(status, str(error), name)
     if isinstance(error, errors.KwireError):
         return ControlError(500, str(error), name)
-    text = f"internal error; please report it: {request}: {type(error).__name__}: {error}"
+    text = f"{errors.INTERNAL_ERROR}: {request}: {type(error).__name__}: {error}"
     return ControlError(500, text)

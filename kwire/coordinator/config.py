@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kwire.protocol.varint import INT32_MAX
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.config.broker_config import BrokerConfig
@@ -37,7 +39,7 @@ class GroupConfig:
         group_initial_rebalance_delay_ms: int = 0,
         group_min_session_timeout_ms: int = 6_000,
         group_max_session_timeout_ms: int = 1_800_000,
-        group_max_size: int = 2**31 - 1,
+        group_max_size: int = INT32_MAX,
         offset_metadata_max_bytes: int = 4096,
         offsets_commit_timeout_ms: int = 5_000,
         offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000,

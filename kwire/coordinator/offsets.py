@@ -14,6 +14,7 @@ from __future__ import annotations
 from kwire.coordinator.group_records import offset_commit_record, offset_commit_tombstone
 from kwire.coordinator.result import Result
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.varint import INT64_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from kwire.replication.core.clock import Clock
 
 NO_OFFSET = -1
-INT64_MAX = (1 << 63) - 1
 
 
 class OffsetAndMetadata:

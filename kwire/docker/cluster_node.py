@@ -18,11 +18,11 @@ import os
 import signal
 import sys
 
-from kwire.docker.environment import CONTROLLER_IDS_FROM
 from kwire.launch.node_runner import NodeRunner
 from kwire.launch.shape import check_node
 from kwire.launch.signals import stop_on_signals
 from kwire.launch.spec import BROKER, CONTROLLER
+from kwire.replication.core.types import CONTROLLER_IDS_FROM
 from kwire.server import logs
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.log_dirs import split_dirs

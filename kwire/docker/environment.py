@@ -16,6 +16,7 @@ from kwire.launch.configuration import node_id_of
 from kwire.launch.options import FLAG, parse_voter
 from kwire.launch.spec import MAX_CONTROLLERS, NodeSpec
 from kwire.replication.config.broker_config import ConfigError, broker_key, parse_value
+from kwire.replication.core.types import CONTROLLER_IDS_FROM
 from kwire.server.errors import SettingsError
 
 TYPE_CHECKING = False
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 PREFIX = "KAFKA_"
 DATA_DIR = "/var/lib/kafka/data"
 DEFAULT_LISTENERS = "PLAINTEXT://0.0.0.0:9092"
-CONTROLLER_IDS_FROM = 100_000
 """Added to a voter's id: kwire's controller is a node of its own, whose id must not be a broker's."""
 MAX_PARTITIONS = 10_000
 

@@ -14,8 +14,9 @@ from enum import Enum
 from kwire.launch.joining import Joining
 from kwire.launch.spec import BROKER, CONTROLLER, STANDALONE
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
+from kwire.replication.core.types import SECURITY_PROTOCOLS
 from kwire.server.errors import NodeError, SettingsError
-from kwire.server.listeners import SECURITY_PROTOCOLS, format_address, inter_broker_listener
+from kwire.server.listeners import format_address, inter_broker_listener
 from kwire.server.log_dirs import LogDirs, disk_space, load_error, split_dirs
 from kwire.server.logs import event
 from kwire.server.node import Node

@@ -10,6 +10,7 @@ that acts on it. tests/test_spec.py sends every field through all of these.
 from __future__ import annotations
 
 from kwire.launch.options import FLAG, NUMBER, PAIRS, RULES, VOTERS, Spec, option
+from kwire.replication.core.types import CONTROLLER_ID
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ BROKER, CONTROLLER = "broker", "controller"
 STANDALONE = "standalone"
 """The role of a broker that has the controller in it."""
 THREAD, PROCESS, DOCKER = "thread", "process", "docker"
-CONTROLLER_ID = 1000
 MAX_CONTROLLERS = 9
 _MAX_NODE_ID = 2**31 - 1
 _LEVELS = ("debug", "info", "warning", "error")

@@ -6,12 +6,13 @@ As JSON it is `{"to": 2, "delay_ms": 50}` (null: a cut), as text, for a command 
 
 from __future__ import annotations
 
+from kwire.protocol.varint import INT32_MAX
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Self
 
 _DAY_MS = 86_400_000
-_MAX_NODE_ID = (1 << 31) - 1
 
 
 class LinkRule:
@@ -75,7 +76,7 @@ def checked_delay_ms(value: Any) -> int:
 
 def checked_node_id(value: Any) -> int:
     """A node's id. ValueError for what is none."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_NODE_ID:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT32_MAX:
         raise ValueError(f"expected ids of nodes, not {value!r}")
     return value
 

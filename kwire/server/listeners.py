@@ -16,9 +16,9 @@ import socket
 from errno import EADDRINUSE
 
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
+from kwire.replication.core.types import SECURITY_PROTOCOLS
 from kwire.server.errors import NodeError
 
-SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SPOKEN_PROTOCOLS = ("PLAINTEXT",)
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 

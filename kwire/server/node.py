@@ -21,6 +21,7 @@ from collections import deque
 from contextlib import suppress
 from enum import Enum
 
+from kwire.errors import INTERNAL_ERROR
 from kwire.protocol.errors import KafkaError, MalformedMessage
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.outbox import Close, HangUp, Log, Outbox, Reply, Send
@@ -478,9 +479,7 @@ class Node:
         peer = "none"
         if connection is not None:
             peer = format_address(connection.peer_host, connection.peer_port)
-        _log.error(
-            "internal error; please report it", exc_info=error, extra={"fields": {"peer": peer}}
-        )
+        _log.error(INTERNAL_ERROR, exc_info=error, extra={"fields": {"peer": peer}})
         self.broker.step_failed(None if connection is None else connection.id, error)
 
     # -- timers --------------------------------------------------------------------------------------------------

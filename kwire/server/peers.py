@@ -18,6 +18,7 @@ from collections import deque
 
 from kwire.protocol.errors import MalformedMessage
 from kwire.protocol.frame import FrameReader
+from kwire.replication.core.types import HELD_CHANNELS
 from kwire.server.logs import event
 
 TYPE_CHECKING = False
@@ -48,8 +49,6 @@ _log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_SECONDS = 10.0  # socket.connection.setup.timeout.ms
 MAX_RESPONSE_BYTES = 1 << 30
-HELD_CHANNELS = ("forward",)
-"""Channels whose answers may take as long as a client is willing to wait; the core watches their time itself."""
 
 
 class PeerConnection(asyncio.BufferedProtocol):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kwire.core import Core
+from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.records import Record, build_batch, iter_batches
 from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -22,6 +23,7 @@ from kwire.protocol.schemas.offsets import (
 from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.protocol.schemas.transactions import InitProducerIdRequest
 from kwire.replication.core.peers import Peers
+from kwire.replication.core.types import TopicPartition
 from kwire.sim.compaction import PREFIX
 
 if TYPE_CHECKING:
@@ -33,10 +35,16 @@ if TYPE_CHECKING:
     from kwire.replication.core.outbox import Buffer, Outbox
     from kwire.session import Session
 
-TopicPartition = tuple[str, int]
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA, INIT_PRODUCER_ID = 0, 1, 2, 3, 22
-VERSIONS: Final = {PRODUCE: 9, FETCH: 13, LIST_OFFSETS: 7, METADATA: 12, INIT_PRODUCER_ID: 4}
+PRODUCE, FETCH, LIST_OFFSETS = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS
+METADATA, INIT_PRODUCER_ID = ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID
+VERSIONS: Final[dict[int, int]] = {
+    PRODUCE: 9,
+    FETCH: 13,
+    LIST_OFFSETS: 7,
+    METADATA: 12,
+    INIT_PRODUCER_ID: 4,
+}
 _MAX_TRIES = 60
 _FATAL = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

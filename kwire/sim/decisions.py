@@ -14,7 +14,8 @@ from kwire.sim.ghost import GhostPartition, Loss
 if TYPE_CHECKING:
     from kwire.replication.controller.controller import Controller
     from kwire.replication.controller.state import Record
-    from kwire.sim.invariants import Invariants, TopicPartition
+    from kwire.replication.core.types import TopicPartition
+    from kwire.sim.invariants import Invariants
 
 
 class Decisions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kwire.protocol import api
+from kwire.protocol.api import ApiKey
 
 _EPOCHS = ("controller_epoch", "broker_epoch")
 
@@ -13,14 +14,14 @@ _EPOCHS = ("controller_epoch", "broker_epoch")
 _Form = tuple[str, str, str, str]
 _EPOCH = "epoch {p.leader_epoch}/{p.partition_epoch}"
 _REQUESTS: dict[int, _Form] = {
-    0: ("acks {m.acks}", "topic_data", "partition_data", "{t.name}-{p.index}"),
-    1: (
+    ApiKey.PRODUCE: ("acks {m.acks}", "topic_data", "partition_data", "{t.name}-{p.index}"),
+    ApiKey.FETCH: (
         "session {m.session_id}/{m.session_epoch}",
         "topics",
         "partitions",
         "{id}-{p.partition} at {p.fetch_offset} epoch {p.current_leader_epoch} last {p.last_fetched_epoch}",
     ),
-    4: (
+    ApiKey.LEADER_AND_ISR: (
         "type {m.type}",
         "topic_states",
         "partition_states",
@@ -28,19 +29,19 @@ _REQUESTS: dict[int, _Form] = {
         + _EPOCH
         + " ISR {p.isr} of {p.replicas}",
     ),
-    5: (
+    ApiKey.STOP_REPLICA: (
         "",
         "topic_states",
         "partition_states",
         "{t.topic_name}-{p.partition_index} epoch {p.leader_epoch} delete {p.delete_partition}",
     ),
-    6: (
+    ApiKey.UPDATE_METADATA: (
         "type {m.type}",
         "topic_states",
         "partition_states",
         "{t.topic_name}-{p.partition_index} leader {p.leader} epoch {p.leader_epoch}",
     ),
-    56: (
+    ApiKey.ALTER_PARTITION: (
         "",
         "topics",
         "partitions",
@@ -48,19 +49,19 @@ _REQUESTS: dict[int, _Form] = {
     ),
 }
 _RESPONSES: dict[int, _Form] = {
-    0: (
+    ApiKey.PRODUCE: (
         "",
         "responses",
         "partition_responses",
         "{p.index} offset {p.base_offset} error {p.error_code}",
     ),
-    1: (
+    ApiKey.FETCH: (
         "",
         "responses",
         "partitions",
         "{id}-{p.partition_index} hw {p.high_watermark} error {p.error_code}",
     ),
-    56: (
+    ApiKey.ALTER_PARTITION: (
         "",
         "topics",
         "partitions",
@@ -75,11 +76,11 @@ def request_line(frame: bytes) -> str:
     key = header.api_key
     request: Any
     request, _ = api.request_class(key).decode_from(frame, header.body_position, header.api_version)
-    line = f"{api.ApiKey(key).name} #{header.correlation_id}"
+    line = f"{ApiKey(key).name} #{header.correlation_id}"
     for name in _EPOCHS:
         if hasattr(request, name):
             line += f" {name} {getattr(request, name)}"
-    if key == api.ApiKey.UPDATE_METADATA:
+    if key == ApiKey.UPDATE_METADATA:
         line += f" alive {[broker.id for broker in request.live_brokers]}"
     return line + _in_form(request, _REQUESTS.get(key))
 

@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kwire.protocol import api
+from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import KafkaError
 from kwire.replication.core.log_store import PartitionFault
 from kwire.sim.compaction import PREFIX
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.sim.node import Node
     from kwire.sim.simulation import Simulation
-
-_LEADER_AND_ISR = 4
 
 
 class Nemesis:
@@ -366,7 +365,7 @@ class Nemesis:
             ],
         )
         self._simulation.trace(f"reassign {name}-{index} to {target}")
-        self._simulation.administrate(45, 0, request)
+        self._simulation.administrate(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, request)
 
     def _elect(self) -> None:
         from kwire.protocol.schemas.topics import ElectLeadersRequest
@@ -374,7 +373,7 @@ class Nemesis:
         kind = 1 if self._simulation.plan.unclean and self._random.random() < 0.3 else 0
         request = ElectLeadersRequest(election_type=kind, topic_partitions=None, timeout_ms=2000)
         self._simulation.trace(f"elect leaders ({'unclean' if kind else 'preferred'})")
-        self._simulation.administrate(43, 2, request)
+        self._simulation.administrate(ApiKey.ELECT_LEADERS, 2, request)
 
     def _delete_records(self) -> None:
         from kwire.protocol.schemas.topics import (
@@ -415,7 +414,7 @@ class Nemesis:
             timeout_ms=500,
         )
         self._simulation.trace(f"delete records of {name}-{index} up to {offset}")
-        self._simulation.administrate(21, 2, request, leader)
+        self._simulation.administrate(ApiKey.DELETE_RECORDS, 2, request, leader)
 
     def _boundary(self, name: str, index: int, offset: int) -> int:
         """The first offset of the committed batch that holds `offset`."""
@@ -445,7 +444,7 @@ class Nemesis:
             if node.up:
                 self._down(node, "is killed")
         self._simulation.trace(f"delete {found[0]}")
-        self._simulation.administrate(20, 6, request)
+        self._simulation.administrate(ApiKey.DELETE_TOPICS, 6, request)
         if not found[0].startswith("extra"):
             again = self._simulation.plan.topic(self._random, found[0])
             self._simulation.schedule.after(self._outage_us(), self._simulation.create_topic, again)
@@ -475,7 +474,7 @@ class Nemesis:
             ]
         )
         self._simulation.trace(f"{found[0]}: min.insync.replicas={value}")
-        self._simulation.administrate(44, 1, request)
+        self._simulation.administrate(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
 
 
 def _is_harmless(broker: Broker, frame: bytes) -> bool:
@@ -491,7 +490,7 @@ def _is_harmless(broker: Broker, frame: bytes) -> bool:
         or request.broker_epoch < manager.broker_epoch
     ):
         return True
-    if header.api_key != _LEADER_AND_ISR or request.type == 2:
+    if header.api_key != ApiKey.LEADER_AND_ISR or request.type == 2:
         return False
     return all(
         (partition := manager.by_key.get((topic.topic_name, state.partition_index))) is not None

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.protocol.schemas.fetch import FetchRequest, FetchResponse
     from kwire.protocol.schemas.produce import ProduceRequest, ProduceResponse
-    from kwire.sim.clients import Client, TopicPartition
+    from kwire.replication.core.types import TopicPartition
+    from kwire.sim.clients import Client
     from kwire.sim.invariants import Invariants
 
 _GRACE_US = 2 * MS

@@ -17,7 +17,8 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
-from kwire.replication.replica.fetch_data import ZERO_UUID
+from kwire.protocol.language.primitives import ZERO_UUID
+from kwire.replication.core.types import TopicPartition
 from kwire.replication.replica.isr import PendingExpandIsr
 from kwire.sim.ghost import Entry, GhostKey, GhostLog, GhostPartition, Loss, read_entries
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from kwire.replication.replica.isr import IsrState
     from kwire.replication.replica.partition import Partition
     from kwire.sim.schedule import Schedule
-
-TopicPartition = tuple[str, int]
 
 
 class InvariantViolation(Exception):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.outbox import Close as CloseEffect
 from kwire.replication.core.outbox import Log, Outbox, Reply, Send
+from kwire.replication.core.types import HELD_CHANNELS
 from kwire.sim.schedule import MS
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
 
 LISTENER: Final = "PLAINTEXT"
-HELD_CHANNELS: Final = ("forward",)  # as in kwire/server/peers.py
 EPOCH_WALL_MS: Final = 1_700_000_000_000
 
 

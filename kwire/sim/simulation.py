@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kwire.broker import Broker
 from kwire.controller_node import ControllerNode
 from kwire.protocol import api
+from kwire.protocol.api import ApiKey
 from kwire.protocol.schemas.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -21,6 +22,7 @@ from kwire.protocol.schemas.topics import (
 )
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.metadata import Endpoint
+from kwire.replication.core.types import CONTROLLER_ID
 from kwire.replication.member.cluster_member import ClusterSettings
 from kwire.sim.clients import Administrator, Client, Consumer, Producer
 from kwire.sim.convergence import not_without_broken_disks, unconverged, verify_end
@@ -44,13 +46,12 @@ if TYPE_CHECKING:
     from kwire.sim.network import Connection
     from kwire.sim.plan import TopicPlan
 
-CONTROLLER_ID: Final = 1000  # and the next, when there are two
 _FIRST_CLIENT: Final = 2001
 _PORT: Final = 9092
 _CLUSTER_ID: Final = "SimulatedClusterAAAAAA"
-_CONTROL: Final = (4, 5, 6)
+_CONTROL: Final = (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA)
 _STALE_CONTROLLER_EPOCH: Final = b"\0\x0b"
-_CREATE_TOPICS: Final = 19
+_CREATE_TOPICS: Final = ApiKey.CREATE_TOPICS
 _START_BOUND_MS: Final = 20_000
 
 

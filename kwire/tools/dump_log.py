@@ -12,8 +12,8 @@ import sys
 
 from kwire.protocol import records
 from kwire.protocol.errors import KafkaError
+from kwire.protocol.records import LOG_OVERHEAD
 
-_LOG_OVERHEAD = 12
 _BATCH_MAX = 1 << 30
 
 
@@ -40,11 +40,11 @@ def dump_file(path: str, with_records: bool) -> int:
 def _dump_segment(path: str, with_records: bool) -> int:
     position = 0
     with open(path, "rb") as file:
-        while prefix := file.read(_LOG_OVERHEAD + 5):
+        while prefix := file.read(LOG_OVERHEAD + 5):
             if not any(prefix):
                 print(f"{position}: zeros from here on (preallocated)")  # noqa: T201
                 return 0
-            size = int.from_bytes(prefix[8:12], "big", signed=True) + _LOG_OVERHEAD
+            size = int.from_bytes(prefix[8:12], "big", signed=True) + LOG_OVERHEAD
             if len(prefix) < 17 or not 17 <= size <= _BATCH_MAX:
                 return _damaged(position, "not the start of a batch")
             data = prefix + file.read(size - len(prefix))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.broker_config import topic_log_config
 from kwire.replication.controller.state import ControllerState, PartitionState
-from kwire.replication.core.metadata import NO_LEADER
+from kwire.replication.core.types import NO_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

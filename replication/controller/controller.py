@@ -44,7 +44,7 @@ from kwire.replication.controller.state import DeposedError
 from kwire.replication.controller.table import BY_KEY, AskedBy, refusal
 from kwire.replication.controller.topics import TopicControl
 from kwire.replication.core.events import Event, ignore
-from kwire.replication.core.metadata import NO_LEADER
+from kwire.replication.core.types import NO_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

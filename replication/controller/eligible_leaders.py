@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire.replication.core.metadata import NO_LEADER
+from kwire.replication.core.types import NO_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Container

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.controller import election
-from kwire.replication.core.metadata import NO_LEADER
+from kwire.replication.core.types import NO_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.varint import INT64_MAX
+from kwire.replication.core.types import PRODUCER_ID_BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from kwire.replication.controller.context import ControllerContext, LiveBroker
     from kwire.replication.core.log_store import LogStore
 
-BLOCK_SIZE: Final = 1000
-MAX_PRODUCER_ID: Final = (1 << 63) - 1
 FILE_NAME: Final = "producer-id-block"
 
 
@@ -39,14 +39,14 @@ class ProducerIdBlocks:
     def __call__(self) -> tuple[int, int]:
         """(first id, count) of a new block. Raises KAFKA_STORAGE_ERROR, and UNKNOWN_SERVER_ERROR at the end of all."""
         first = self._read() if self._next_id is None else self._next_id
-        if first > MAX_PRODUCER_ID - BLOCK_SIZE:
+        if first > INT64_MAX - PRODUCER_ID_BLOCK:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids are used up")
         try:
-            self._store.write_file(FILE_NAME, b"0\n%d\n" % (first + BLOCK_SIZE))
+            self._store.write_file(FILE_NAME, b"0\n%d\n" % (first + PRODUCER_ID_BLOCK))
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        self._next_id = first + BLOCK_SIZE
-        return first, BLOCK_SIZE
+        self._next_id = first + PRODUCER_ID_BLOCK
+        return first, PRODUCER_ID_BLOCK
 
     def _read(self) -> int:
         try:
@@ -113,5 +113,7 @@ class ProducerIdControl:
             return AllocateProducerIdsResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
         self._heard(broker)
         start = self._context.state.next_producer_id
-        self._changelog.commit([("producer_ids", {"next": start + BLOCK_SIZE})])
-        return AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=BLOCK_SIZE)
+        self._changelog.commit([("producer_ids", {"next": start + PRODUCER_ID_BLOCK})])
+        return AllocateProducerIdsResponse(
+            producer_id_start=start, producer_id_len=PRODUCER_ID_BLOCK
+        )

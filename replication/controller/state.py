@@ -26,7 +26,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
-from kwire.replication.core.metadata import NO_LEADER, TOPIC_RESOURCE
+from kwire.replication.core.metadata import TOPIC_RESOURCE
+from kwire.replication.core.types import NO_LEADER
 
 if TYPE_CHECKING:
     from typing import Any, Protocol

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.replication.config.entries import effective_topic_config
 from kwire.replication.controller import deletion
 from kwire.replication.controller.placement import assign_replicas, check_manual_assignment
@@ -25,7 +26,7 @@ from kwire.replication.controller.state import (
     topic_record,
 )
 from kwire.replication.core.events import Event
-from kwire.replication.core.metadata import TOPIC_RESOURCE, ZERO_UUID
+from kwire.replication.core.metadata import TOPIC_RESOURCE
 from kwire.replication.core.topic_names import topic_name_problem
 
 if TYPE_CHECKING:

@@ -12,4 +12,5 @@ __all__ = [
     "outbox",
     "peers",
     "topic_names",
+    "types",
 ]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kwire.protocol.varint import INT64_MAX
+
 UNLIMITED = -1
 
 
@@ -24,12 +26,12 @@ class LogConfig:
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     delete_retention_ms: int = 24 * 3600 * 1000
     min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = (1 << 63) - 1
+    max_compaction_lag_ms: int = INT64_MAX
     min_cleanable_dirty_ratio: float = 0.5
     max_message_bytes: int = 1048588
     message_downconversion_enable: bool = True
     message_timestamp_type: str = "CreateTime"
-    message_timestamp_before_max_ms: int = (1 << 63) - 1
+    message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = 3600 * 1000
     compression_type: str = "producer"
     compression_gzip_level: int = -1
@@ -38,8 +40,8 @@ class LogConfig:
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
     file_delete_delay_ms: int = 60_000
-    flush_messages: int = (1 << 63) - 1
-    flush_ms: int = (1 << 63) - 1
+    flush_messages: int = INT64_MAX
+    flush_ms: int = INT64_MAX
 
     @property
     def compact(self) -> bool:

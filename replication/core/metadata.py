@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from kwire.protocol.language.primitives import ZERO_UUID
+
 if TYPE_CHECKING:
     from typing import Any
 
@@ -23,9 +25,7 @@ if TYPE_CHECKING:
         UpdateMetadataRequest,
     )
 
-NO_LEADER = -1
 LEADER_DURING_DELETE = -2
-ZERO_UUID = bytes(16)
 
 # org.apache.kafka.common.config.ConfigResource.Type
 TOPIC_RESOURCE = 2
@@ -40,7 +40,7 @@ SHARE_STATE_TOPIC = "__share_group_state"
 INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_STATE_TOPIC})
 
 _NO_CONFIG: Mapping[str, str] = {}
-_FULL = 2
+FULL = 2
 
 
 class Endpoint:
@@ -120,7 +120,7 @@ class MetadataCache:
         self.controller_id = request.controller_id
         self.controller_epoch = request.controller_epoch
         self._set_brokers(request.live_brokers)
-        deleted = self._forget_unlisted(request) if request.type == _FULL else []
+        deleted = self._forget_unlisted(request) if request.type == FULL else []
         for topic_state in request.topic_states:
             name = topic_state.topic_name
             topic_id = topic_state.topic_id

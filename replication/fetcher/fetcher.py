@@ -21,10 +21,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode, KafkaError, error_name
 from kwire.replication.core.events import Event
+from kwire.replication.core.types import TopicPartition
 from kwire.replication.fetcher.link import LeaderLink
-from kwire.replication.fetcher.session import NO_SESSION, FetchSessionAsking
+from kwire.replication.fetcher.session import FetchSessionAsking
 from kwire.replication.fetcher.state import (
     FETCHING,
     OUT_OF_RANGE,
@@ -34,6 +36,7 @@ from kwire.replication.fetcher.state import (
     Phase,
 )
 from kwire.replication.log.truncation import truncation_point
+from kwire.replication.replica.fetch_session import NO_SESSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -46,9 +49,7 @@ if TYPE_CHECKING:
     from kwire.replication.fetcher.manager import ReplicaFetcherManager
     from kwire.replication.replica.partition import Partition
 
-TopicPartition = tuple[str, int]
 
-_FETCH: Final = 1
 DIVERGING_EPOCH_VERSION: Final = 12
 """From this version of Fetch on the leader says in its answer where the follower's log left its own."""
 
@@ -62,6 +63,8 @@ _LEADER_IS_BEHIND: Final = (
     ErrorCode.UNKNOWN_TOPIC_ID,
 )
 _CORRUPT: Final = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+
+_FETCH: Final = int(ApiKey.FETCH)
 
 
 class ReplicaFetcher:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kwire.protocol.api import ApiKey
 from kwire.protocol.schemas.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 Lookup = tuple[tuple[str, int], int, int, int]
 """(partition, error, epoch, offset)"""
 
-LIST_OFFSETS: Final = 2
+LIST_OFFSETS: Final = ApiKey.LIST_OFFSETS
 LIST_OFFSETS_VERSION: Final = 9
-OFFSET_FOR_LEADER_EPOCH: Final = 23
+OFFSET_FOR_LEADER_EPOCH: Final = ApiKey.OFFSET_FOR_LEADER_EPOCH
 OFFSET_FOR_LEADER_EPOCH_VERSION: Final = 4
 
 

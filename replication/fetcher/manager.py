@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from kwire.replication.core.events import Event
+from kwire.replication.core.types import TopicPartition
 from kwire.replication.fetcher.fetcher import DIVERGING_EPOCH_VERSION, ReplicaFetcher
 from kwire.replication.log.truncation import TruncationEvent
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from kwire.replication.replica.manager import ReplicaManager
     from kwire.replication.replica.partition import Partition
 
-TopicPartition = tuple[str, int]
 
 FETCH_VERSION = 17
 _EVENTS_KEPT = 64

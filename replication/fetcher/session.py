@@ -18,19 +18,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kwire.protocol.errors import ErrorCode
+from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from kwire.replication.replica.fetch_data import ZERO_UUID
+from kwire.protocol.varint import INT32_MAX
+from kwire.replication.core.types import TopicPartition
+from kwire.replication.replica.fetch_session import INITIAL_EPOCH, NO_SESSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kwire.protocol.schemas.fetch import FetchResponse, PartitionData
 
-TopicPartition = tuple[str, int]
 
-NO_SESSION: Final = 0
-INITIAL_EPOCH: Final = 0
-_MAX_EPOCH: Final = 0x7FFFFFFF
 _VERSION_WITH_IDS: Final = 13
 _VERSION_WITH_NAMES: Final = 12
 
@@ -197,7 +196,7 @@ class FetchSessionAsking:
         if self.id == NO_SESSION:
             self.epoch = INITIAL_EPOCH
         else:
-            self.epoch = self.epoch + 1 if self.epoch < _MAX_EPOCH else 1
+            self.epoch = self.epoch + 1 if self.epoch < INT32_MAX else 1
         return answered
 
     def begin_anew(self) -> None:

@@ -40,6 +40,7 @@ from kwire.protocol.records import (
     PRODUCER_ID,
     header_of,
 )
+from kwire.protocol.varint import INT32_MAX, INT64_MAX
 from kwire.replication.core.events import ignore
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.log.indexes import OFFSET_INDEX_ENTRY_BYTES, TIME_INDEX_ENTRY_BYTES
@@ -58,8 +59,6 @@ if TYPE_CHECKING:
 
 _STAMP = Struct(">qii")
 """Base offset, length, leader epoch: what stands before the magic, outside the checksum."""
-_INT32_MAX = 0x7FFFFFFF
-_INT64_MAX = 0x7FFFFFFFFFFFFFFF
 
 
 def _single_batch(records: Buffer) -> tuple[memoryview, tuple[int, ...]]:
@@ -145,7 +144,7 @@ class AppendableLog(LocalLog):
             config.compact
             or config.compression_type != "producer"
             or config.message_timestamp_type != "CreateTime"
-            or config.message_timestamp_before_max_ms != _INT64_MAX
+            or config.message_timestamp_before_max_ms != INT64_MAX
         )
 
     # ---- appending as leader
@@ -346,7 +345,7 @@ class AppendableLog(LocalLog):
         # Kafka asks shouldRoll before every append; here that is called when one of its reasons may hold.
         if (
             segment.size + size > config.segment_bytes
-            or last_offset - segment.base_offset > _INT32_MAX
+            or last_offset - segment.base_offset > INT32_MAX
             or first is None
             or max_timestamp - first > config.segment_ms
             or first < 0
@@ -367,7 +366,7 @@ class AppendableLog(LocalLog):
         """
         config = self._config
         if not segment.size:
-            return last_offset - segment.base_offset > _INT32_MAX
+            return last_offset - segment.base_offset > INT32_MAX
         roll_ms = config.segment_ms - segment.jitter_ms(config, self.name)
         index_entries_max = config.segment_index_bytes // OFFSET_INDEX_ENTRY_BYTES
         return (
@@ -375,7 +374,7 @@ class AppendableLog(LocalLog):
             or segment.waited_for_roll_ms(max_timestamp, self.clock.wall_ms) > roll_ms
             or segment.offset_index.count >= index_entries_max
             or segment.time_index.count >= config.segment_index_bytes // TIME_INDEX_ENTRY_BYTES - 1
-            or last_offset - segment.base_offset > _INT32_MAX
+            or last_offset - segment.base_offset > INT32_MAX
         )
 
     def _roll(self, base_offset: int) -> LogSegment:

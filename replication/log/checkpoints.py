@@ -11,11 +11,11 @@ from errno import EIO
 from typing import TYPE_CHECKING
 
 from kwire.replication.core.log_store import LogStore
+from kwire.replication.core.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-TopicPartition = tuple[str, int]
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
@@ -24,7 +24,6 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 PARTITION_METADATA = "partition.metadata"
-ZERO_TOPIC_ID = bytes(16)
 
 
 class CorruptCheckpoint(OSError):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from fastcrc.crc32 import iscsi as crc32c
 
+from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.protocol.records import (
     ATTRIBUTES_POSITION,
     HEADER,
@@ -25,11 +26,11 @@ from kwire.protocol.records import (
     iter_records,
     parse_control_record,
 )
+from kwire.protocol.varint import INT32_MAX
 from kwire.replication.core.events import Event, ignore
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.log.checkpoints import (
     PARTITION_METADATA,
-    ZERO_TOPIC_ID,
     CorruptCheckpoint,
     format_partition_metadata,
     read_topic_id,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 _CHUNK_BYTES = 1 << 20
-_INT32_MAX = 0x7FFFFFFF
 
 
 class LogContext:
@@ -106,7 +106,7 @@ def create_log(
     the partition until then."""
     store, directory = context.store, directory or f"{topic}-{partition}"
     store.make_dir(directory)
-    if topic_id != ZERO_TOPIC_ID:
+    if topic_id != ZERO_UUID:
         write_topic_id(store, directory, topic_id)
     segment = LogSegment.create(store, directory, 0, context.clock.wall_ms)
     return Log(
@@ -192,7 +192,7 @@ class _Loader:
         present = set(names)
         if "leader-epoch-checkpoint" in present:
             self.epochs.load()
-        topic_id = self.topic_id() if PARTITION_METADATA in present else ZERO_TOPIC_ID
+        topic_id = self.topic_id() if PARTITION_METADATA in present else ZERO_UUID
         self.open_segments(names, present)
         if not self.clean:
             self.recover_unflushed()
@@ -236,12 +236,12 @@ class _Loader:
 
     def topic_id(self) -> bytes:
         try:
-            return read_topic_id(self.store, self.directory) or ZERO_TOPIC_ID
+            return read_topic_id(self.store, self.directory) or ZERO_UUID
         except CorruptCheckpoint as error:
             # Written without a flush when the partition was made: a power cut may leave it empty.
             self.log_event(Event.TOPIC_ID_IGNORED, detail=str(error.strerror))
             self.store.delete(f"{self.directory}/{PARTITION_METADATA}")
-            return ZERO_TOPIC_ID
+            return ZERO_UUID
 
     def open_segments(self, names: list[str], present: set[str]) -> None:
         """All segments in order; one whose indexes are missing or damaged gets them rebuilt
@@ -504,7 +504,7 @@ def _why_bad(segment: LogSegment, header: BatchHeader, data: memoryview) -> str:
     relative = header.base_offset - segment.base_offset
     if relative < 0 or header.last_offset_delta < 0:
         return f"offsets {header.base_offset} to {header.last_offset} are out of order"
-    if relative + header.last_offset_delta > _INT32_MAX:
+    if relative + header.last_offset_delta > INT32_MAX:
         return f"offset {header.last_offset} is too far from the segment's base"
     return ""
 

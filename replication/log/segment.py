@@ -20,6 +20,7 @@ from kwire.protocol.records import (
     LENGTH,
     LOG_OVERHEAD,
     MAGIC,
+    NO_TIMESTAMP,
     BatchHeader,
     header_of,
 )
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from kwire.replication.log.producer_state import CompletedTxn, ProducerStateManager
 
 _READ_AHEAD_BYTES = 8192
-NO_TIMESTAMP = -1
 
 
 def file_name(base_offset: int, suffix: str) -> str:

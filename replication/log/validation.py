@@ -27,10 +27,10 @@ from kwire.protocol.records import (
     recompress,
     restamp,
 )
+from kwire.protocol.varint import INT64_MAX
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.log.types import AppendOrigin, UnexpectedAppendOffset
 
-_INT64_MAX = 0x7FFFFFFFFFFFFFFF
 _MESSAGE_SET_MIN_BYTES = 14
 """No message of any magic has a smaller length field (LegacyRecord.RECORD_OVERHEAD_V0)."""
 
@@ -123,7 +123,7 @@ def _must_read_records(header: BatchHeader, target: str, config: LogConfig, wall
         return True
     return config.message_timestamp_type != LOG_APPEND_TIME and (
         header.max_timestamp - wall_ms > config.message_timestamp_after_max_ms
-        or config.message_timestamp_before_max_ms != _INT64_MAX
+        or config.message_timestamp_before_max_ms != INT64_MAX
     )
 
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import BatchHeader, check_crc, iter_batches, iter_records
+from kwire.protocol.varint import INT32_MAX
 from kwire.replication.core.events import Event
 from kwire.replication.log.checkpoints import CLEANER_OFFSETS, format_offsets, read_offsets
 from kwire.replication.log.segment import LogSegment
@@ -36,7 +37,7 @@ from kwire.replication.log_dirs.cleaner_filter import BatchFilter, CleanedTransa
 
 if TYPE_CHECKING:
     from kwire.replication.core.events import EventType
-    from kwire.replication.log.checkpoints import TopicPartition
+    from kwire.replication.core.types import TopicPartition
     from kwire.replication.log.log import Log
     from kwire.replication.log_dirs.manager import LogManager
 
@@ -47,7 +48,6 @@ _CHUNK_BYTES = 256 << 10
 _KEY_BYTES_MAX = 32
 _MAP_ENTRY_BYTES = 150
 """What a key and its offset take in a dict, so that log.cleaner.dedupe.buffer.size is a limit of memory here too."""
-_INT32_MAX = 0x7FFFFFFF
 
 
 class OffsetMap:
@@ -460,7 +460,7 @@ def group_segments(
             and size <= config.segment_bytes
             and offsets <= config.segment_index_bytes
             and times <= config.segment_index_bytes
-            and (not segment.size or last_offset - groups[-1][0].base_offset <= _INT32_MAX)
+            and (not segment.size or last_offset - groups[-1][0].base_offset <= INT32_MAX)
         ):
             groups[-1].append(segment)
         else:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.core.events import Event
 from kwire.replication.core.log_store import PartitionFault
+from kwire.replication.core.types import TopicPartition
 from kwire.replication.log.checkpoints import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     META_PROPERTIES,
     RECOVERY_POINTS,
-    TopicPartition,
     format_offsets,
     read_offsets,
     take_clean_shutdown,

@@ -20,11 +20,12 @@ from errno import EINVAL
 from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.language.primitives import ZERO_UUID
+from kwire.protocol.varint import INT64_MAX
 from kwire.replication.core.events import Event, ignore
 from kwire.replication.core.log_config import LogConfig
+from kwire.replication.core.types import TopicPartition
 from kwire.replication.log.checkpoints import (
-    ZERO_TOPIC_ID,
-    TopicPartition,
     decode_uuid,
     encode_uuid,
     read_meta_properties,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = ["InconsistentLogDirs", "LogDirStore", "LogManager", "parse_directory"]
 
-_INT64_MAX = (1 << 63) - 1
 _ALL_DIRECTORIES = "kwire.log.dirs"
 """In meta.properties of each of several directories: the paths of all. Kafka ignores keys that it does not know."""
 
@@ -290,8 +290,8 @@ class LogManager:
         log = self.get(topic, partition)
         if log is None:
             return self._create((topic, partition), topic_id, config, is_new)
-        if topic_id not in (ZERO_TOPIC_ID, log.topic_id):
-            if log.topic_id != ZERO_TOPIC_ID:
+        if topic_id not in (ZERO_UUID, log.topic_id):
+            if log.topic_id != ZERO_UUID:
                 raise KafkaError(
                     ErrorCode.INCONSISTENT_TOPIC_ID,
                     f"the log of {log.name} belongs to another topic of that name",
@@ -414,7 +414,7 @@ class LogManager:
     def _every(
         self, name: str, interval_ms: int, task: Callable[[], None], first_ms: int | None = None
     ) -> None:
-        if interval_ms >= _INT64_MAX:
+        if interval_ms >= INT64_MAX:
             return
         interval_ms = max(interval_ms, 1)
 

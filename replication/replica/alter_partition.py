@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode, error_name
+from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.protocol.schemas.control_plane import (
     AlterPartitionRequest,
     BrokerState,
@@ -22,7 +23,6 @@ from kwire.protocol.schemas.control_plane import (
     TopicData,
 )
 from kwire.replication.core.events import Event
-from kwire.replication.replica.fetch_data import ZERO_UUID
 from kwire.replication.replica.isr import CommittedIsr, PendingExpandIsr, listed
 
 if TYPE_CHECKING:
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     )
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.peers import Peers
+    from kwire.replication.core.types import TopicPartition
     from kwire.replication.replica.isr import PendingIsr
-    from kwire.replication.replica.manager import ReplicaManager, TopicPartition
+    from kwire.replication.replica.manager import ReplicaManager
     from kwire.replication.replica.partition import Partition
 
 CHANNEL: Final = "controller"

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.protocol.schemas.control_plane import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrResponse,
@@ -22,7 +23,7 @@ from kwire.protocol.schemas.control_plane import (
     UpdateMetadataResponse,
 )
 from kwire.replication.core.events import Event
-from kwire.replication.replica.fetch_data import ZERO_UUID
+from kwire.replication.core.metadata import FULL
 from kwire.replication.replica.partition import Partition
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
         StopReplicaRequest,
         UpdateMetadataRequest,
     )
-    from kwire.replication.replica.manager import ReplicaManager, TopicPartition
+    from kwire.replication.core.types import TopicPartition
+    from kwire.replication.replica.manager import ReplicaManager
 
 UNKNOWN_EPOCH: Final = -1
 EPOCH_DURING_DELETE: Final = -2
-_FULL: Final = 2
 
 
 class _Order:
@@ -66,7 +67,7 @@ def become_leader_or_follower(
         for order in orders:
             order.error = error
         return _leader_and_isr_response(orders, error, version)
-    if request.type == _FULL:
+    if request.type == FULL:
         _drop_strays(manager, orders)
     for order in orders:
         try:

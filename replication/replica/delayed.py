@@ -14,10 +14,11 @@ from kwire.replication.replica.purgatory import DelayedOperation
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from kwire.replication.core.types import TopicPartition
     from kwire.replication.log.log import LogAppendInfo
     from kwire.replication.replica.append_result import DeleteRecordsResult
     from kwire.replication.replica.fetch_data import FetchParams, FetchPartition, FetchPartitionData
-    from kwire.replication.replica.manager import ReplicaManager, TopicPartition
+    from kwire.replication.replica.manager import ReplicaManager
     from kwire.replication.replica.partition import Partition
 
 HIGH_WATERMARK_NEWS_MS: Final = 5

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kwire.protocol.language.primitives import ZERO_UUID
+
 if TYPE_CHECKING:
     from kwire.replication.core.outbox import Buffer
     from kwire.replication.log.log import AbortedTxn
@@ -17,7 +19,6 @@ DEBUGGING_REPLICA_ID: Final = -2
 FUTURE_LOCAL_REPLICA_ID: Final = -3
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
-ZERO_UUID: Final = bytes(16)
 
 
 class FetchParams:

@@ -14,7 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kwire.protocol.errors import ErrorCode, KafkaError
-from kwire.replication.replica.fetch_data import ZERO_UUID, FetchPartition
+from kwire.protocol.language.primitives import ZERO_UUID
+from kwire.protocol.varint import INT32_MAX
+from kwire.replication.replica.fetch_data import FetchPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
-_MAX_EPOCH: Final = 0x7FFFFFFF
 MIN_EVICTION_MS: Final = 120_000
 
 SessionKey = tuple[str | bytes, int]
@@ -252,7 +253,7 @@ class FetchSessionCache:
         if not partitions:
             del self._sessions[session_id]
             return FetchContext(self, partitions, None, full=False)
-        session.epoch = epoch + 1 if epoch < _MAX_EPOCH else 1
+        session.epoch = epoch + 1 if epoch < INT32_MAX else 1
         self._touch(session)
         return FetchContext(self, partitions, session, full=False)
 
@@ -267,9 +268,9 @@ class FetchSessionCache:
             (privileged, len(partitions), 0)
         ):
             return NO_SESSION
-        session_id = self._random.randrange(1, _MAX_EPOCH)
+        session_id = self._random.randrange(1, INT32_MAX)
         while session_id in self._sessions:
-            session_id = self._random.randrange(1, _MAX_EPOCH)
+            session_id = self._random.randrange(1, INT32_MAX)
         self._sessions[session_id] = FetchSession(
             session_id, privileged, uses_topic_ids, partitions, self._clock.now_ms
         )

@@ -17,9 +17,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.replication.config.broker_config import topic_log_config
 from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import INTERNAL_TOPICS
+from kwire.replication.core.types import TopicPartition
 from kwire.replication.log.log import AppendOrigin
 from kwire.replication.replica import control as replica_control
 from kwire.replication.replica.append_result import DeleteRecordsResult, RefusedAppend
@@ -29,7 +31,7 @@ from kwire.replication.replica.delayed import (
     DelayedProduce,
     waits_in_vain,
 )
-from kwire.replication.replica.fetch_data import ZERO_UUID, FetchPartitionData
+from kwire.replication.replica.fetch_data import FetchPartitionData
 from kwire.replication.replica.isr import IsrCounters
 from kwire.replication.replica.partition import Partition
 from kwire.replication.replica.purgatory import Purgatory
@@ -69,8 +71,6 @@ if TYPE_CHECKING:
         def close_idle(self) -> None: ...
         def shut_down(self) -> None: ...
 
-
-TopicPartition = tuple[str, int]
 
 __all__ = ["DeleteRecordsResult", "RefusedAppend", "ReplicaManager"]
 

@@ -16,12 +16,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.varint import INT32_MAX
 from kwire.replication.core.events import Event
 from kwire.replication.log.truncation import append_replicated, take_over_offsets, truncation_point
 from kwire.replication.log_dirs.directory import DELETE_SUFFIX, FILE_NAME_BYTES_MAX, LogDirectory
 
 if TYPE_CHECKING:
-    from kwire.replication.log.checkpoints import TopicPartition
+    from kwire.replication.core.types import TopicPartition
     from kwire.replication.log.log import Log
     from kwire.replication.replica.manager import ReplicaManager
     from kwire.replication.replica.partition import Partition
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 STEP_BYTES: Final = 1 << 20
 _STEP_INTERVAL_MS: Final = 1
 _SUFFIX_BYTES: Final = len(".") + 32 + len("-future")
-_ANY_EPOCH: Final = 0x7FFFFFFF
+_ANY_EPOCH: Final = INT32_MAX
 
 
 class LogDirMoves:

@@ -15,7 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kwire.protocol.errors import ErrorCode, KafkaError
-from kwire.replication.replica.fetch_data import READ_COMMITTED, ZERO_UUID, FetchPartitionData
+from kwire.protocol.language.primitives import ZERO_UUID
+from kwire.replication.core.types import NO_LEADER
+from kwire.replication.replica.fetch_data import READ_COMMITTED, FetchPartitionData
 from kwire.replication.replica.isr import (
     CommittedIsr,
     IsrState,
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from kwire.replication.log.log import AppendOrigin, Log, LogAppendInfo
     from kwire.replication.replica.fetch_data import FetchParams, FetchPartition
 
-NO_LEADER: Final = -1
 _NOT_APPLIED: Final = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
 _OUT_OF_DATE: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from kwire.protocol.schemas.topics import ElectLeadersRequest
 from kwire.replication.controller.state import PartitionState
+from kwire.replication.core.types import CONTROLLER_ID
 from kwire.replication.replica.isr import PendingExpandIsr
 from kwire.replication.replica.partition import Partition
 from kwire.sim.network import Weather
 from kwire.sim.plan import Plan, TopicPlan
 from kwire.sim.schedule import MS
-from kwire.sim.simulation import CONTROLLER_ID, Simulation
+from kwire.sim.simulation import Simulation
 
 
 class Scripted:

@@ -3,28 +3,28 @@ from __future__ import annotations
 import pytest
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.varint import INT64_MAX
 from kwire.replication.controller.producer_ids import (
-    BLOCK_SIZE,
     FILE_NAME,
-    MAX_PRODUCER_ID,
     ProducerIdBlocks,
     ProducerIds,
 )
 from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.types import PRODUCER_ID_BLOCK
 
 
 def test_ids_go_on_over_blocks_and_restarts():
     store = MemoryLogStore()
     ids = ProducerIds(ProducerIdBlocks(store))
-    first_run = [ids.generate() for _ in range(BLOCK_SIZE + 1)]
-    assert first_run == list(range(BLOCK_SIZE + 1))
-    assert ProducerIds(ProducerIdBlocks(store)).generate() == 2 * BLOCK_SIZE
+    first_run = [ids.generate() for _ in range(PRODUCER_ID_BLOCK + 1)]
+    assert first_run == list(range(PRODUCER_ID_BLOCK + 1))
+    assert ProducerIds(ProducerIdBlocks(store)).generate() == 2 * PRODUCER_ID_BLOCK
 
 
 def test_two_brokers_never_share_a_block():
     blocks = ProducerIdBlocks(MemoryLogStore())
     one, other = ProducerIds(blocks), ProducerIds(blocks)
-    assert [one.generate(), other.generate(), one.generate()] == [0, BLOCK_SIZE, 1]
+    assert [one.generate(), other.generate(), one.generate()] == [0, PRODUCER_ID_BLOCK, 1]
 
 
 @pytest.mark.parametrize("content", [b"", b"0", b"1\n5\n", b"0\nx\n", b"0\n-4\n"])
@@ -49,6 +49,6 @@ def test_a_failing_disk_gives_no_id():
 
 def test_the_last_ids_are_not_overrun():
     store = MemoryLogStore()
-    store.write_file(FILE_NAME, b"0\n%d\n" % (MAX_PRODUCER_ID - 5))
+    store.write_file(FILE_NAME, b"0\n%d\n" % (INT64_MAX - 5))
     with pytest.raises(KafkaError):
         ProducerIds(ProducerIdBlocks(store)).generate()

@@ -1,0 +1,22 @@
+"""Types and constants that many rooms use, once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+TopicPartition = tuple[str, int]
+
+NO_LEADER: Final = -1
+"""In the place of a leader's id."""
+PRODUCER_ID_BLOCK: Final = 1000
+"""How many producer ids are given out at once (ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE)."""
+
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""By their numbers on the wire (SecurityProtocol.id)."""
+HELD_CHANNELS: Final = ("forward",)
+"""Channels to other nodes whose answers may take as long as a client waits; the core watches their time."""
+
+CONTROLLER_ID: Final = 1000
+"""Of the first controller of a cluster, where kwire chooses its id. The next ones follow."""
+CONTROLLER_IDS_FROM: Final = 100_000
+"""Of the controller beside a broker in one node (`process.roles=broker,controller`): this and the broker's id."""
