@@ -1,6 +1,6 @@
 """What a handler of kwire/apis gets: the request's context and the broker's parts.
 
-A handler is `handle_<api>(ctx, request)`, returns nothing and runs to completion (docs/architecture.md §3). It answers
+A handler is `handle_<api>(ctx, request)`, returns nothing and runs to completion (docs/architecture.md). It answers
 by `ctx.reply(response)`, exactly once: before it returns, or later, when what it waits for has happened; until then
 the request is parked. Produce with acks=0 has no response: `ctx.end_without_response()` takes the place of the reply.
 `ctx.close(reason)` ends the connection (acks=0 failed, say), after what was replied before.
