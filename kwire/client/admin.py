@@ -77,8 +77,7 @@ class Admin:
     def __init__(
         self, addresses: Callable[[], Sequence[Address]], seconds: float = CONNECTION_SECONDS
     ) -> None:
-        """`addresses`: where to ask, best first; called for each request. `seconds`: for
-        answers."""
+        """`addresses`: where to ask, best first; called for each request. `seconds`: to answer."""
         self._addresses = addresses
         self._seconds = seconds
 

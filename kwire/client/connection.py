@@ -64,8 +64,7 @@ class Connection:
     """One connection to one broker."""
 
     def __init__(self, client_id: str, ranges: Ranges | None = None) -> None:
-        """`ranges`: what the broker serves, if that is known; otherwise it is asked for when it is
-        needed."""
+        """`ranges`: what the broker serves; None: it is asked before the first request."""
         self.ranges = ranges
         self._client_id = client_id
         self._correlation_id = 0

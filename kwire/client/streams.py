@@ -61,10 +61,9 @@ class Client(Admin):
             return await ask(step.address, step.request, version=version, seconds=step.seconds)
         connection = Connection(ADMINISTRATION_CLIENT_ID, self._ranges.pop(step.address, None))
         response = await _carry(connection.ask(step.request), step.address, step.seconds)
+        # After an error they are asked for again: another broker may have come to the address.
         assert connection.ranges is not None
-        self._ranges[step.address] = (
-            connection.ranges
-        )  # not after an error: the broker may be another
+        self._ranges[step.address] = connection.ranges
         return response
 
 
