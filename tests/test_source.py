@@ -1,4 +1,4 @@
-"""Rules about the source that no linter knows: rooms, the purity line, settings, dead names, names for numbers."""
+"""Rules about the source that no linter knows: rooms, purity, settings, names, numbers, sizes, attributes."""
 
 from __future__ import annotations
 
@@ -453,3 +453,72 @@ def test_api_keys_and_error_codes_are_named() -> None:
         for line, text in unnamed_numbers(path)
     ]
     assert not unnamed, "\n".join(unnamed)
+
+
+# --- sizes
+
+FILE_LINES, FUNCTION_LINES = 400, 40
+SIZES = ROOT / "tests" / "source_sizes.txt"
+
+
+def large_ones() -> Iterator[tuple[str, int]]:
+    """Files and functions beyond the limits, "path" or "path:function", and how many lines they have."""
+    for path in SOURCES:
+        if path.parts[:2] == ("protocol", "schemas"):
+            continue  # as many definitions as Kafka's family of messages has
+        lines = len((ROOT / path).read_text().splitlines())
+        if lines > FILE_LINES:
+            yield path.as_posix(), lines
+        for node in ast.walk(TREES[path]):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                if lines > FUNCTION_LINES:
+                    yield f"{path.as_posix()}:{node.name}", lines
+
+
+def test_files_and_functions_are_small_and_large_ones_only_shrink() -> None:
+    """`tests/source_sizes.txt` lists the exceptions with their ceilings: lower or delete a line, never raise it."""
+    ceilings = {}
+    for line in SIZES.read_text().splitlines():
+        ceiling, _, name = line.partition(" ")
+        ceilings[name] = int(ceiling)
+    found: dict[str, int] = {}
+    for name, lines in large_ones():
+        found[name] = max(lines, found.get(name, 0))
+    grown = [
+        f"{name}: {lines} lines, at most {ceilings.get(name, FUNCTION_LINES if ':' in name else FILE_LINES)}"
+        for name, lines in found.items()
+        if lines > ceilings.get(name, 0)
+    ]
+    assert not grown, "\n".join(grown)
+    slack = [name for name, ceiling in ceilings.items() if ceiling > found.get(name, 0) + 50]
+    assert not slack, f"lower or delete the ceilings of {slack}"
+
+
+# --- attributes
+
+# Below the line an own object has its attributes or is in another state: it is not asked whether it has them.
+# Messages of the wire have no common base of fields, so these files may ask one for a field by its literal name.
+ASK_MESSAGES = {
+    "kwire/recent.py": "what requests of all kinds are about",
+    "kwire/sim/describe.py": "traces of requests of all kinds",
+    "replication/controller/controller.py": "timeout_ms and broker_epoch, where a request has them",
+    "replication/controller/refusals.py": "error_message, where a response has it",
+    "replication/member/controller_link.py": "timeout_ms, where a request has it",
+}
+
+
+def test_no_object_is_asked_whether_it_has_an_attribute() -> None:
+    asking = {
+        path.as_posix(): f"{path}:{node.lineno} {ast.unparse(node)}"
+        for path in SOURCES
+        if is_below_the_line(path)
+        for node in ast.walk(TREES[path])
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("getattr", "hasattr")
+        and isinstance(node.args[1], ast.Constant)
+    }
+    wrong = [where for path, where in asking.items() if path not in ASK_MESSAGES]
+    assert not wrong, "\n".join(wrong)
+    assert not ASK_MESSAGES.keys() - asking.keys(), "exceptions that are no longer needed"
