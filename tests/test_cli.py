@@ -148,6 +148,8 @@ def test_json_logs_are_json_in_every_line() -> None:
         (["--nonsense"], ["--nonsense"]),
         (["--port", "70000"], ["--port", "70000"]),
         (["--brokers", "0"], ["--brokers", "x>=1"]),
+        (["-c", "node.id=x"], ["node.id", "x", "INT"]),
+        (["--brokers", "2", "-c", "node.id=x"], ["node.id", "x", "INT"]),
         (["--control-port", "70000"], ["--control-port", "70000"]),
         (["-c", "num.partitions"], ["num.partitions", "key=value"]),
         (["-c", "num.partitions=many"], ["num.partitions", "many", "INT"]),

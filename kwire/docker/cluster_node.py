@@ -19,8 +19,8 @@ import signal
 import sys
 
 from kwire.launch.node_runner import NodeRunner
+from kwire.launch.process import stop_on_signals
 from kwire.launch.shape import check_node
-from kwire.launch.signals import stop_on_signals
 from kwire.launch.spec import BROKER, CONTROLLER
 from kwire.replication.core.types import CONTROLLER_IDS_FROM
 from kwire.server import logs

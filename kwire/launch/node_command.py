@@ -18,8 +18,7 @@ import sys
 
 from kwire.launch.configuration import node_spec, warn_unknown_keys
 from kwire.launch.node_runner import NodeRunner
-from kwire.launch.ready import write_ready_line
-from kwire.launch.signals import stop_on_signals
+from kwire.launch.process import stop_on_signals, write_ready_line
 from kwire.server import logs
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.node import new_event_loop, settle_garbage_collector

@@ -11,7 +11,6 @@ import logging
 import os
 from enum import Enum
 
-from kwire.launch.joining import Joining
 from kwire.launch.spec import BROKER, CONTROLLER, STANDALONE
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.replication.core.types import SECURITY_PROTOCOLS
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.control.node_api import NodeControl
     from kwire.controller_node import ControllerNode
+    from kwire.launch.joining import Joining
     from kwire.launch.spec import NodeSpec
     from kwire.replication.core.metadata import Endpoint
     from kwire.server.file_log_store import FileLogStore
@@ -81,7 +81,7 @@ class NodeRunner:
         """Called when the broker has ended itself, with the reason; nothing of it is left then."""
         self._core: Broker | ControllerNode | None = None
         self._dirs: LogDirs | FileLogStore | None = None
-        self._joining = Joining(spec) if spec.role == BROKER else None
+        self._joining = _joining(spec)
         self._halt_reason: str | None = None
         self._control: NodeControl | None = None
 
@@ -203,8 +203,7 @@ class NodeRunner:
             await asyncio.sleep(_BIND_PAUSE_SECONDS)
 
     def _load(self, cluster_id: str | None) -> Broker | ControllerNode:
-        """The core, started: its data is loaded, and what it sends to other nodes waits in the
-        outbox."""
+        """The core, started: its data is loaded, its requests to other nodes wait in the outbox."""
         from random import Random
 
         random = Random(int.from_bytes(os.urandom(8), "big"))
@@ -367,6 +366,15 @@ def endpoints(node: Node) -> list[Endpoint]:
         )
         for listener in node.listeners
     ]
+
+
+def _joining(spec: NodeSpec) -> Joining | None:
+    """How the node joins a cluster; None for a controller and for a standalone broker."""
+    if spec.role != BROKER:
+        return None
+    from kwire.launch.joining import Joining
+
+    return Joining(spec)
 
 
 def _api_caps(as_version: str | None) -> dict[int, tuple[int, int]] | None:

@@ -95,8 +95,7 @@ class Option:
 
 
 def option(*arguments: Any, **more: Any) -> Any:
-    """A field of a spec: the arguments of Option. (Any, for the field has the type of its
-    value.)"""
+    """A field of a spec, from the arguments of Option. Any: the field has the type of its value."""
     return Option(*arguments, **more)
 
 

@@ -3,7 +3,8 @@ is one node in this process; several brokers are in `up_cluster.py`.
 
 Exit status: 0 after SIGINT or SIGTERM with data flushed, 1 for a failure at run time (`NodeError`),
 2 for a configuration that is refused (`SettingsError`). Each failure is one line; nothing here
-prints a traceback."""
+prints a traceback.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +16,12 @@ import sys
 
 from kwire.launch.configuration import warn_unknown_keys
 from kwire.launch.node_runner import NodeRunner
-from kwire.launch.ready import remove, write_ready_file, write_ready_line
-from kwire.launch.signals import stop_on_signals
+from kwire.launch.process import (
+    remove,
+    stop_on_signals,
+    write_ready_file,
+    write_ready_line,
+)
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.node import new_event_loop, settle_garbage_collector
 
@@ -39,8 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class Surroundings:
-    """What `kwire up` and a container have around the nodes: topics, control API, and those that
-    wait for the start."""
+    """What `kwire up` and a container add to the nodes: topics, the control API, the ready line."""
 
     __slots__ = (
         "announce",
@@ -177,7 +181,7 @@ def made_temporary(path: str) -> TemporaryDirectory:
 
 
 def announce(surroundings: Surroundings, bootstrap: str, control: str | None = None) -> None:
-    """Tells everybody who shall know that brokers are ready. NodeError when somebody cannot be told.
+    """Write the ready file and the ready line, or call `announce`. NodeError when it fails.
 
     `control`: the URL of the control API, if there is one."""
     if surroundings.ready_file is not None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from kwire.control.socket import ControlSocket
 from kwire.launch.configuration import warn_unknown_keys
-from kwire.launch.signals import stop_on_signals
+from kwire.launch.process import stop_on_signals
 from kwire.launch.supervisor import Supervisor
 from kwire.launch.up import announce, made_temporary
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
