@@ -80,7 +80,7 @@ class Network:
     async def apply(self, pairs: list[tuple[int, int]], delay_ms: int | None) -> None:
         """Cut or delay what the first of each pair sends to the second.
 
-        BrokerNotAvailableError when one that sends is paused, and cannot be told: nothing has changed then."""
+        BrokerNotAvailableError when a sender is paused: nothing has changed then."""
         self._require_not_paused(pairs)
         self._rules |= {(sender, to): LinkRule(to, delay_ms) for sender, to in pairs}
         await self._tell_senders(pairs)

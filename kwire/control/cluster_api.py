@@ -1,7 +1,8 @@
-"""The control API of a cluster (`kwire up`): what `kwire.aio.Cluster` can do, as functions of the routes (`routes.py`).
+"""The control API of a cluster (`kwire up`): what `kwire.aio.Cluster` can do.
 
-Each takes the cluster and the values of its route, and returns a JSON object. Not here: faults, the clock, snapshots,
-events, metrics, the page; of the requests those that brokers keep (`--recent-requests`).
+Functions of the routes (`routes.py`): each takes the cluster and the values of its route, and
+returns a JSON object. Not here: faults, the clock, snapshots, events, metrics, the page; of the
+requests those that brokers keep (`--recent-requests`).
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ async def requests(cluster: Cluster) -> dict[str, Any]:
     return as_objects(await cluster.inside.requests.by_broker())
 
 
-async def forget_requests(cluster: Cluster) -> dict[str, Any]:
+async def forget(cluster: Cluster) -> dict[str, Any]:
     await cluster.inside.requests.forget()
     return {}
 

@@ -1,6 +1,7 @@
-"""The one error of the control API, on both of its sides: `{"error": NAME, "message": TEXT}` and an HTTP status.
+"""The one error of the control API, on both of its sides.
 
-NAME is Kafka's name of the error, or null where Kafka has none. `docs/control.md` says what the statuses mean.
+An HTTP status and `{"error": NAME, "message": TEXT}`. NAME is Kafka's name of the error, or null
+where Kafka has none. `docs/control.md` says what the statuses mean.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class ControlError(Exception):
 
 
 def error_of(error: Exception, request: str) -> ControlError:
-    """Whatever a function of the API has raised, as what its caller gets. `request`: its method and path."""
+    """The answer to a request whose function raised `error`. `request`: its method and path."""
     from kwire.protocol.errors import KafkaError
 
     if isinstance(error, ControlError):

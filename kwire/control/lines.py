@@ -1,6 +1,7 @@
-"""The control API of a supervised node process, over its stdin and stdout: a line a request, a line an answer.
+"""The control API of a supervised node process, over its stdin and stdout.
 
-A request is {"method": …, "path": …, "body": {…}}, an answer {"status": …, "body": {…}}; both are JSON.
+A line is a request, {"method": …, "path": …, "body": {…}}, or its answer, {"status": …, "body":
+{…}}; both are JSON.
 """
 
 from __future__ import annotations

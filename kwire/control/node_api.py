@@ -1,9 +1,10 @@
-"""The control API of the nodes in one process: of a container over HTTP, of a supervised node over its stdin.
+"""The control API of the nodes in one process.
 
-Functions of the routes (`routes.py`), each answered at once, in a step of its own, with a JSON object: about all nodes
-in here (they take a NodeControl), about the broker, or about the controller (they take its core). A cluster under its
-supervisor asks its nodes the same way in process and over stdin (`kwire.launch.handles`), so that a test sees what a
-broker has that is cut off; `kwire.backends.containers` asks over HTTP (KWIRE_CONTROL_PORT).
+Functions of the routes (`routes.py`), each answered at once with a JSON object: about all nodes in
+here (they take a NodeControl), or as a step of the broker or of the controller (they take its
+core). `kwire.backends.containers` asks a container over HTTP (KWIRE_CONTROL_PORT). A supervisor asks
+its nodes in process or over stdin (`kwire.launch.handles`), never over the network between nodes:
+a test sees what a broker has that is cut off.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 
 NETWORK_FILE = "/tmp/kwire-network"
-"""Where a container keeps its rules: when it starts again it has the cuts and delays that it had."""
+"""Where a container keeps its rules, so that they hold after a restart, too."""
 _FAILURE_CHARACTERS = 6000
 _FAILURES_TOLD = 5
 
@@ -64,14 +65,14 @@ class NodeControl:
         rules: list[LinkRule] | None,
         rules_file: str | None = None,
     ) -> None:
-        """`nodes()`: those that are loaded. `rules`: those that hold, kept up to date in the list and in `rules_file`;
-        None where there are no other nodes."""
+        """`nodes()`: those that are loaded. `rules`: those that hold, kept up to date in the list
+        and in `rules_file`; None where there are no other nodes."""
         self.nodes = nodes
         self.rules = rules
         self._rules_file = rules_file
 
     def perform(self, is_controller: bool, action: Callable[[Any], Any]) -> Any:
-        """`action(core)` as a step of the broker, or of the controller. ControlError where there is none."""
+        """`action(core)` as a step of the broker, or of the controller. ControlError: none here."""
         for node in self.nodes():
             if node.is_controller == is_controller:
                 return _step(node, action)
@@ -167,7 +168,7 @@ def requests(control: NodeControl) -> dict[str, Any]:
     return as_objects({node.node_id: _step(node, listed) for node in brokers})
 
 
-def forget_requests(control: NodeControl) -> dict[str, Any]:
+def forget(control: NodeControl) -> dict[str, Any]:
     for node in control.nodes():
         if not node.is_controller:
             recent = node.core.sessions.recent
@@ -317,7 +318,7 @@ def live_brokers(core: ControllerNode) -> dict[str, Any]:
 
 
 def fence_brokers(core: ControllerNode, broker_ids: Ids) -> dict[str, Any]:
-    """Fence brokers that are not started in this run, without waiting for the leases of their last run."""
+    """Fence brokers not started in this run, without waiting for the leases of their last one."""
     controller = core.controller
     for broker_id in sorted(_as_set(broker_ids)):
         broker = controller.brokers.get(broker_id)

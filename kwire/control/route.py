@@ -1,7 +1,8 @@
-"""How a route of the control API is written, and how a request finds its own. `routes.py` has the table.
+"""A route of the control API: how it is written, and how a request finds it.
 
-A path's items are texts, or in braces parameters: `{topic}`, `{id:int}`, `{verb:kill|start}` (one of these words). A
-body's fields are named with their kind, with a ? when they may be left out: `"unclean:bool?"`.
+A path's items are texts or, in braces, parameters: `{topic}`, `{id:int}`, `{verb:kill|start}` (one
+of these words). A field of the body is named with its kind, and a ? when it may be left out:
+`"unclean:bool?"`. `routes.py` has the table.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ _MAX_NUMBER_DIGITS = 1000
 
 
 class Route:
-    """A row of the table: a request, and the functions that answer it, with the values of path and body in order.
+    """A row of the table: a request, and the functions that answer it.
 
-    Of a cluster (`kwire up`): `cluster(aio.Cluster, …)`, a coroutine function. Of the nodes in a process: `nodes(
-    NodeControl, …)`, or as one step of the broker or the controller in there: `broker(Broker, …)`, `controller(
-    ControllerNode, …)`."""
+    For a cluster (`kwire up`): `cluster(aio.Cluster, …)`, a coroutine function. For the nodes in a
+    process: `nodes(NodeControl, …)`, or, as one step of the broker or the controller in there,
+    `broker(Broker, …)` and `controller(ControllerNode, …)`. … are the values of path and body."""
 
     __slots__ = ("_items", "broker", "cluster", "controller", "fields", "method", "nodes", "path")
 
@@ -46,7 +47,7 @@ class Route:
         self.controller = controller
 
     def matches(self, items: Sequence[str]) -> bool:
-        """Whether a path of these items is the route's. What must be a number is not looked at yet."""
+        """Whether a path of these items is the route's; numbers in it are not checked yet."""
         if len(items) != len(self._items):
             return False
         for (name, kind), item in zip(self._items, items, strict=True):
@@ -58,7 +59,7 @@ class Route:
         return True
 
     def values(self, items: Sequence[str], body: dict[str, Any]) -> list[Any]:
-        """The values of path and body, checked; None for fields that were left out. ControlError (400)."""
+        """The values of path and body, checked; None for fields left out. ControlError (400)."""
         found: list[Any] = [
             _number(item) if kind == "int" else item
             for (_, kind), item in zip(self._items, items, strict=True)

@@ -1,13 +1,15 @@
 """The table of the control API: every request, and the functions that answer it.
 
-A new verb is a row here and a function in `cluster_api.py`, `node_api.py` or both; the recipe is in CONTRIBUTING.md.
-HTTP (`http.py`), the stdin of a node process (`lines.py`) and a supervisor in the same process (`kwire.launch.handles`)
-all come here. `docs/control.md` lists what users may call: tests/server/test_routes.py compares.
+A new verb is a row here and a function in `cluster_api.py`, `node_api.py` or both; the recipe is in
+CONTRIBUTING.md. HTTP (`http.py`), the stdin of a node process (`lines.py`) and a supervisor in the
+same process (`kwire.launch.handles`) all use it. `docs/control.md` lists what users may call:
+tests/server/test_routes.py compares.
 """
 
 from __future__ import annotations
 
-from kwire.control import cluster_api, node_api
+from kwire.control import cluster_api as of_cluster
+from kwire.control import node_api as of_nodes
 from kwire.control.errors import error_of
 from kwire.control.route import Route, find_route
 
@@ -25,32 +27,33 @@ if TYPE_CHECKING:
 _VERBS = "{verb:kill|stop|start|pause|resume}"
 _PARTITION = "/v1/topics/{topic}/partitions/{n:int}"
 _ELECTION = ("topic:text", "partition:int", "leader:int?", "unclean:bool?")
-_DELAY = ("a:ids", "b:ids", "milliseconds:number")
-_C, _N = cluster_api, node_api
+_PAIR = ("a:ids", "b:ids")
+_DELAY = (*_PAIR, "milliseconds:number")
+_ANY_PAIR = ("a:ids?", "b:ids?")
 
 ROUTES = (
-    Route("GET", "/healthz", cluster=_C.health, nodes=_N.health),
-    Route("GET", "/v1/cluster", cluster=_C.describe, nodes=_N.describe),
-    Route("POST", f"/v1/brokers/{{id:int}}/{_VERBS}", cluster=_C.change_broker),
-    Route("POST", f"/v1/controllers/{{id:int}}/{_VERBS}", cluster=_C.change_controller),
-    Route("GET", "/v1/topics", cluster=_C.topics, controller=_N.topics),
-    Route("GET", _PARTITION, cluster=_C.partition, controller=_N.partition),
-    Route("GET", f"{_PARTITION}/replica", broker=_N.replica),
-    Route("POST", "/v1/elections", *_ELECTION, cluster=_C.elect, controller=_N.elect),
-    Route("PUT", "/v1/network", "rules:list?", "commands:list?", nodes=_N.set_network),
-    Route("POST", "/v1/network/cuts", "a:ids", "b:ids", cluster=_C.cut, nodes=_N.cut),
-    Route("POST", "/v1/network/delays", *_DELAY, cluster=_C.delay, nodes=_N.delay),
-    Route("DELETE", "/v1/network/cuts", "a:ids?", "b:ids?", cluster=_C.heal, nodes=_N.heal),
-    Route("DELETE", "/v1/network/delays", "a:ids?", "b:ids?", cluster=_C.heal, nodes=_N.heal),
-    Route("POST", "/v1/reset", cluster=_C.reset),
-    Route("GET", "/v1/requests", cluster=_C.requests, nodes=_N.requests),
-    Route("DELETE", "/v1/requests", cluster=_C.forget_requests, nodes=_N.forget_requests),
-    Route("GET", "/v1/status", nodes=_N.status),
-    Route("GET", "/v1/failures", nodes=_N.failures),
-    Route("POST", "/v1/failures", "text:text", broker=_N.fail),
-    Route("GET", "/v1/brokers", controller=_N.live_brokers),
-    Route("GET", "/v1/brokers/configured", controller=_N.configured_brokers),
-    Route("POST", "/v1/brokers/fence", "brokers:ids", controller=_N.fence_brokers),
+    Route("GET", "/healthz", cluster=of_cluster.health, nodes=of_nodes.health),
+    Route("GET", "/v1/cluster", cluster=of_cluster.describe, nodes=of_nodes.describe),
+    Route("POST", f"/v1/brokers/{{id:int}}/{_VERBS}", cluster=of_cluster.change_broker),
+    Route("POST", f"/v1/controllers/{{id:int}}/{_VERBS}", cluster=of_cluster.change_controller),
+    Route("GET", "/v1/topics", cluster=of_cluster.topics, controller=of_nodes.topics),
+    Route("GET", _PARTITION, cluster=of_cluster.partition, controller=of_nodes.partition),
+    Route("GET", f"{_PARTITION}/replica", broker=of_nodes.replica),
+    Route("POST", "/v1/elections", *_ELECTION, cluster=of_cluster.elect, controller=of_nodes.elect),
+    Route("PUT", "/v1/network", "rules:list?", "commands:list?", nodes=of_nodes.set_network),
+    Route("POST", "/v1/network/cuts", *_PAIR, cluster=of_cluster.cut, nodes=of_nodes.cut),
+    Route("POST", "/v1/network/delays", *_DELAY, cluster=of_cluster.delay, nodes=of_nodes.delay),
+    Route("DELETE", "/v1/network/cuts", *_ANY_PAIR, cluster=of_cluster.heal, nodes=of_nodes.heal),
+    Route("DELETE", "/v1/network/delays", *_ANY_PAIR, cluster=of_cluster.heal, nodes=of_nodes.heal),
+    Route("POST", "/v1/reset", cluster=of_cluster.reset),
+    Route("GET", "/v1/requests", cluster=of_cluster.requests, nodes=of_nodes.requests),
+    Route("DELETE", "/v1/requests", cluster=of_cluster.forget, nodes=of_nodes.forget),
+    Route("GET", "/v1/status", nodes=of_nodes.status),
+    Route("GET", "/v1/failures", nodes=of_nodes.failures),
+    Route("POST", "/v1/failures", "text:text", broker=of_nodes.fail),
+    Route("GET", "/v1/brokers", controller=of_nodes.live_brokers),
+    Route("GET", "/v1/brokers/configured", controller=of_nodes.configured_brokers),
+    Route("POST", "/v1/brokers/fence", "brokers:ids", controller=of_nodes.fence_brokers),
 )
 OF_CLUSTER = tuple(route for route in ROUTES if route.cluster)
 OF_NODES = tuple(route for route in ROUTES if route.nodes or route.broker or route.controller)

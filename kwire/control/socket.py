@@ -75,7 +75,7 @@ class ControlSocket:
 
 
 async def serve_nodes(port: int, control: NodeControl) -> ControlSocket:
-    """The API of the nodes in this container, on all its addresses. NodeError for a port that is taken."""
+    """Serve the API of the nodes in this container, on all its addresses. NodeError: port taken."""
 
     def make_handler() -> Handler:
         from kwire.control.routes import node_handler

@@ -1,7 +1,8 @@
-"""What holds for the link from one node to another, for tests: a cut, or a delay. Clients are not concerned.
+"""What holds for the link from one node to another, for tests: a cut, or a delay.
 
-The one value for that, from `Cluster.network` down to a node's connections (`peers.py`); all bounds are checked here.
-As JSON it is `{"to": 2, "delay_ms": 50}` (null: a cut), as text, for a command line, "delay 2 50" or "cut 2".
+The one value for that, from `Cluster.network` down to a node's connections (`peers.py`); all bounds
+are checked here. As JSON it is `{"to": 2, "delay_ms": 50}` (null: a cut), as text, for a command
+line, "delay 2 50" or "cut 2". Links between clients and brokers have no rules.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _DAY_MS = 86_400_000
 
 
 class LinkRule:
-    """What a node sends to node `to` is delayed by `delay_ms`, and so are the answers; None: nothing gets there.
+    """A cut (`delay_ms` None), or a delay of the requests to node `to` and of their answers.
 
     A value: two with the same fields are equal. ValueError for fields out of bounds."""
 
@@ -82,7 +83,7 @@ def checked_node_id(value: Any) -> int:
 
 
 def rules_from_json(values: object) -> list[LinkRule]:
-    """Rules from a JSON list, one for each node: of several for the same node the last one holds. ValueError."""
+    """Rules from a JSON list; of several for the same node the last one holds. ValueError."""
     given = values if isinstance(values, list) else [values]
     rules = map(LinkRule.from_json, given)
     return list({rule.to: rule for rule in rules}.values())

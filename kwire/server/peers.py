@@ -261,8 +261,8 @@ class PeerConnections:
     def set_rules(self, rules: Iterable[LinkRule]) -> None:
         """Replace all rules for what this node sends.
 
-        With a cut connections end, and new ones fail at once. With a delay each request and each answer takes that
-        much longer."""
+        With a cut connections end, and new ones fail at once. With a delay each request and each
+        answer takes that much longer."""
         was_cut, self._cut, self._delays = self._cut, set(), {}
         for rule in rules:
             if rule.delay_ms is None:

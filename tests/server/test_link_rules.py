@@ -42,7 +42,7 @@ def test_a_delay_is_from_0_to_a_day(delay_ms: Any) -> None:
 
 
 def test_a_delay_is_rounded_to_milliseconds() -> None:
-    assert LinkRule(1, 4.7).delay_ms == 5  # type: ignore[arg-type]  # as callers in Python may give it
+    assert LinkRule(1, 4.7).delay_ms == 5  # type: ignore[arg-type]  # callers' numbers
     assert LinkRule(1, DAY_MS - 0.1).delay_ms == DAY_MS - 1  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""The table of the control API: rows against their functions, the documentation, and requests that fit none."""
+"""The table of the control API: its rows, the documentation, and requests that fit none."""
 
 from __future__ import annotations
 
@@ -85,8 +85,9 @@ def test_kwire_ctl_has_the_verbs_of_the_table() -> None:
     assert set(kinds.choices) == {"status", "broker", "controller"}  # type: ignore[attr-defined]
     for kind in ("broker", "controller"):
         path = next(r.path for r in OF_CLUSTER if r.path.startswith(f"/v1/{kind}s/{{id"))
-        assert set(re.findall(r"\w+", path.partition("verb:")[2])) == set(verbs.choices)  # type: ignore[attr-defined]
-        for verb in verbs.choices:  # type: ignore[attr-defined]
+        choices = set(verbs.choices)  # type: ignore[attr-defined]  # of a Choice
+        assert set(re.findall(r"\w+", path.partition("verb:")[2])) == choices
+        for verb in choices:
             find_route(OF_CLUSTER, "POST", f"/v1/{kind}s/1/{verb}")
 
 
@@ -99,7 +100,7 @@ TABLE = (
 )
 
 
-@pytest.mark.parametrize("topic", ["orders", "", "a/b", "a%2Fb", "ü", ".", "..", "a b", "x|y", "?"])
+@pytest.mark.parametrize("topic", ["orders", "", "a/b", "a%2Fb", "ü", ".", "..", "a b", "|", "?"])
 @pytest.mark.parametrize("index", [0, -1, 10**30])
 def test_whatever_a_topic_is_called_it_is_one_item_of_a_path(topic: str, index: int) -> None:
     path = partition_path(topic, index)
@@ -258,7 +259,7 @@ def shape(value: Any) -> Any:
 
 @pytest.mark.timeout(60)
 def test_a_node_answers_the_same_in_process_and_over_stdin() -> None:
-    """Whatever a function returns, it is JSON already: dicts with texts as keys, lists, no tuples."""
+    """What a function returns is JSON already: dicts with texts as keys, lists, no tuples."""
 
     async def answers(isolation: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
