@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from kwire import errors
 from kwire.backends.launched import Launched
@@ -41,6 +40,7 @@ from kwire.client.admin import PREFERRED, REQUEST_SECONDS, UNCLEAN
 from kwire.launch.spec import DOCKER, ClusterSpec, NodeSpec
 from kwire.replication.core.types import NO_LEADER
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -152,7 +152,7 @@ class Cluster:
         self._backend: Backend = backend
         self._inside: StartedBackend | None = backend
 
-    # -- start and stop ------------------------------------------------------------------------------------------
+    # --- start and stop
 
     @classmethod
     async def connect(cls, bootstrap_servers: str) -> Self:
@@ -231,7 +231,7 @@ class Cluster:
         """Tracebacks of errors of kwire's own, so far; `stop` raises InternalError when there are any."""
         return [] if self.external else await self.inside.failures()
 
-    # -- the cluster ---------------------------------------------------------------------------------------------
+    # --- the cluster
 
     @property
     def bootstrap_servers(self) -> str:
@@ -330,7 +330,7 @@ class Cluster:
             with translated():
                 await admin.run(admin.delete_topics(names, REQUEST_SECONDS))
 
-    # -- partitions ----------------------------------------------------------------------------------------------
+    # --- partitions
 
     async def partition(self, topic: str, partition: int) -> Partition:
         """A partition as it is now. UnknownTopicOrPartitionError."""
@@ -433,7 +433,7 @@ class Cluster:
                 with suppress(errors.KwireError):
                     yield await self.partition(topic, index)
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # --- inside
 
     @property
     def inside(self) -> StartedBackend:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import inspect
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from kwire import aio, errors
 from kwire.backends.loop_thread import LoopThread, acquire, release
 from kwire.backends.views import BrokerState, ControllerState, NodeState
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ class _Node(NodeState):
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._cluster._run(work)
 
-    # --- generated from kwire/aio.py by tools/sync_cluster.py ---
+    # --- generated from kwire/aio.py by tools/sync_cluster.py
 
     def kill(self) -> None:
         """Ends it as `kill -9` does: nothing is flushed, nobody is told. Others notice when they do: `wait_for`."""
@@ -69,7 +69,7 @@ class _Node(NodeState):
         """Undoes `pause`."""
         self._run(self._inner.resume())
 
-    # --- end of what is generated ---
+    # --- end of what is generated
 
 
 class Broker(BrokerState, _Node):
@@ -113,7 +113,7 @@ class Network:
 class Cluster:
     """A cluster: `with Cluster(brokers=3) as cluster`, or `start()` … `stop()`."""
 
-    # --- generated from kwire/aio.py by tools/sync_cluster.py ---
+    # --- generated from kwire/aio.py by tools/sync_cluster.py
 
     def __init__(
         self,
@@ -241,9 +241,9 @@ class Cluster:
         """Brokers and partitions as text, for people: leaders, ISR, offsets; the last requests, if they are kept."""
         return self._run(self._inner.describe())
 
-    # --- end of what is generated ---
+    # --- end of what is generated
 
-    # --- by hand ---
+    # --- by hand
 
     def _wrap(self, inner: aio.Cluster) -> None:
         self._inner = inner

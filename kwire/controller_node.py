@@ -130,7 +130,7 @@ class ControllerNode(Core):
             self._log_standby()
         self._look_later()
 
-    # -- several controllers -------------------------------------------------------------------------------------
+    # --- several controllers
 
     def _take_over(self) -> None:
         """This one is the controller from now on. DeposedError when another was faster; OSError, JournalError."""
@@ -217,7 +217,7 @@ class ControllerNode(Core):
     def _log_standby(self) -> None:
         self.outbox.log(Event.CONTROLLER_STANDBY, controller_id=self.config.node_id)
 
-    # -- the directory -------------------------------------------------------------------------------------------
+    # --- the directory
 
     def _check_identity(self) -> str:
         """The cluster's id: given, stored, or new; written into meta.properties."""

@@ -7,10 +7,10 @@ its name until a fixture is used. `-p no:kwire` leaves it out.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from pathlib import Path
@@ -84,7 +84,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         )
 
 
-# -- fixtures ----------------------------------------------------------------------------------------------------------
+# --- fixtures
 
 
 @pytest.fixture(scope="session")
@@ -252,7 +252,7 @@ def _marker_options(item: pytest.Item) -> dict[str, object]:
     return {"brokers": None, **marker.kwargs}
 
 
-# -- report ------------------------------------------------------------------------------------------------------------
+# --- report
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -18,10 +18,10 @@ import sys
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kwire.errors import KwireError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -117,7 +117,7 @@ class Spark:
         return {**self.options, **target, **options}
 
 
-# -- the session -------------------------------------------------------------------------------------------------------
+# --- the session
 
 
 @contextmanager
@@ -222,7 +222,7 @@ def _environment(config: Mapping[str, str]) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-# -- what must be there ------------------------------------------------------------------------------------------------
+# --- what must be there
 
 
 def _pyspark_version() -> str:
@@ -313,7 +313,7 @@ def _require_connector(session: SparkSession, version: str) -> None:
         return
 
 
-# -- between tests -----------------------------------------------------------------------------------------------------
+# --- between tests
 
 
 def _config(session: SparkSession) -> dict[str, str]:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from enum import IntEnum
 from struct import Struct as Layout
 from struct import error as struct_error
-from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import MalformedMessage
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.protocol.language.primitives import Buffer
     from kwire.protocol.language.schema import Message

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from kwire.protocol.errors import KafkaError, MalformedMessage
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 

@@ -10,10 +10,10 @@ MalformedMessage may come out of a decoder, and what was decoded can be encoded 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import MalformedMessage
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.protocol.language.schema import Message
 

@@ -82,7 +82,7 @@ class Message(NamedTuple):
         return self.offset
 
 
-# ---------------------------------------------------------------- reading
+# --- reading
 
 
 def iter_entries(buffer: Buffer) -> Iterator[BatchHeader | Message]:
@@ -216,7 +216,7 @@ def _as_record(message: Message, offset: int, timestamp: int) -> Record:
     )
 
 
-# ---------------------------------------------------------------- writing
+# --- writing
 
 
 def build_message_set(
@@ -286,7 +286,7 @@ def _append_message(
     _UINT32.pack_into(out, start + 12, crc32(memoryview(out)[start + 16 :]))
 
 
-# ---------------------------------------------------------------- conversion
+# --- conversion
 
 
 def upconvert(message_set: Buffer, *, compression: str | None = None) -> bytes:

@@ -189,7 +189,7 @@ def increment_sequence(sequence: int, increment: int) -> int:
 _new_header = tuple.__new__  # BatchHeader's own __new__ takes twice as long
 
 
-# ---------------------------------------------------------------- reading
+# --- reading
 
 
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
@@ -378,7 +378,7 @@ def _wrap_int64(value: int) -> int:
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-# ---------------------------------------------------------------- writing
+# --- writing
 
 
 def build_batch(
@@ -577,7 +577,7 @@ def recompress(
     return _assemble(header._replace(attributes=attributes), section)
 
 
-# ---------------------------------------------------------------- control records
+# --- control records
 
 
 def control_record(

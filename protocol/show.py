@@ -12,8 +12,8 @@ from __future__ import annotations
 import linecache
 import sys
 from types import BuiltinMethodType
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FunctionType

@@ -522,3 +522,28 @@ def test_no_object_is_asked_whether_it_has_an_attribute() -> None:
     wrong = [where for path, where in asking.items() if path not in ASK_MESSAGES]
     assert not wrong, "\n".join(wrong)
     assert not ASK_MESSAGES.keys() - asking.keys(), "exceptions that are no longer needed"
+
+
+# --- one way to write it
+
+SECTION = re.compile(r" *# ?(-{2,}|={2,}|\*{2,})")
+ONE_SECTION = re.compile(r" *# --- \S[^-]*(-[^-]+)*$")
+
+
+def test_sections_and_imports_for_types_are_written_in_one_way() -> None:
+    """`# --- words`, without fill. `TYPE_CHECKING = False`: a start imports a hundred modules, 4 µs each."""
+    wrong = []
+    for path in SOURCES:
+        lines = (ROOT / path).read_text().splitlines()
+        wrong += [
+            f"{path}:{number} {line.strip()[:40]}"
+            for number, line in enumerate(lines, 1)
+            if SECTION.match(line) and not ONE_SECTION.match(line)
+        ]
+        wrong += [
+            f"{path}:{node.lineno} imports TYPE_CHECKING"
+            for node in ast.walk(TREES[path])
+            if isinstance(node, ast.ImportFrom)
+            and any(alias.name == "TYPE_CHECKING" for alias in node.names)
+        ]
+    assert not wrong, "\n".join(wrong)

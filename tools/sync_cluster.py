@@ -17,8 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ASYNC, SYNC = ROOT / "kwire" / "aio.py", ROOT / "kwire" / "cluster.py"
-BEGIN = "    # --- generated from kwire/aio.py by tools/sync_cluster.py ---"
-END = "    # --- end of what is generated ---"
+BEGIN = "    # --- generated from kwire/aio.py by tools/sync_cluster.py"
+END = "    # --- end of what is generated"
 
 ASYNC_ONLY = {"of", "inside", "node"}
 """What is on the event loop's side alone: a supervisor that runs there, and what nodes are started

@@ -14,12 +14,13 @@ its family, one line here.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kwire.protocol.api import ApiKey
 from kwire.replication.controller.table import TABLE as CONTROLLER_TABLE
 from kwire.replication.controller.table import AskedBy
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

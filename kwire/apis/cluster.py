@@ -7,8 +7,6 @@ error, v4 volume sizes (KIP-827). AlterReplicaLogDirs 0-2: all alike.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.apis.context import RequestContext
 from kwire.apis.metadata import CLUSTER_OPERATIONS
 from kwire.protocol.errors import ErrorCode
@@ -27,6 +25,7 @@ from kwire.protocol.schemas.cluster import (
     DescribeLogDirsTopic,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.apis.context import Services
     from kwire.replication.log_dirs.directory import LogDirectory

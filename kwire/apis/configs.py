@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from kwire.apis.forwarding import ask_controller
 from kwire.protocol.errors import ErrorCode, KafkaError
@@ -56,6 +55,7 @@ from kwire.replication.core.metadata import (
 )
 from kwire.replication.core.topic_names import topic_name_problem
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -70,7 +70,7 @@ _UNKNOWN_TYPE = (
 )
 
 
-# --- describe -----------------------------------------------------------------------------------------------------
+# --- describe
 
 
 def handle_describe_configs(ctx: RequestContext, request: DescribeConfigsRequest) -> None:
@@ -177,7 +177,7 @@ def _shown(
     return result
 
 
-# --- alter --------------------------------------------------------------------------------------------------------
+# --- alter
 
 
 def handle_incremental_alter_configs(
@@ -353,7 +353,7 @@ def _alter_loggers(
         services.metadata.set_config(BROKER_LOGGER_RESOURCE, name, levels)
 
 
-# --- list ---------------------------------------------------------------------------------------------------------
+# --- list
 
 
 def handle_list_config_resources(ctx: RequestContext, request: ListConfigResourcesRequest) -> None:

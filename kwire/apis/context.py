@@ -12,11 +12,12 @@ ends the connection; a refusal is an error code in the response.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.core.events import Event, ignore
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random

@@ -13,8 +13,6 @@ any. Old versions of UpdateMetadata are brought into the newest shape.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol import api
 from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from kwire.protocol.schemas.configs import (
@@ -36,6 +34,7 @@ from kwire.replication.controller.channels import read_principal
 from kwire.replication.core.types import SECURITY_PROTOCOLS
 from kwire.replication.replica.local_listener import LocalListener
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

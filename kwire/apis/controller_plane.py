@@ -9,8 +9,6 @@ controller. A request that only a broker can answer is not served.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.apis import BY_KEY as BROKER_APIS
 from kwire.apis import Api
 from kwire.protocol import api
@@ -20,6 +18,7 @@ from kwire.protocol.schemas.control_plane import EnvelopeRequest, EnvelopeRespon
 from kwire.replication.controller.table import BY_KEY as CONTROLLER_APIS
 from kwire.replication.controller.table import AskedBy
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

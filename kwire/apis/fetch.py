@@ -13,8 +13,6 @@ an unknown partition is answered at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.protocol.schemas.fetch import (
@@ -33,6 +31,7 @@ from kwire.replication.replica.fetch_data import (
 )
 from kwire.replication.replica.fetch_session import CachedPartition
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.apis.context import RequestContext, Services
     from kwire.protocol.schemas.fetch import FetchRequest

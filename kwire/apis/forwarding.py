@@ -7,11 +7,10 @@ read, is answered with the API's own error response (`replication/controller/ref
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.controller.table import refusal
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

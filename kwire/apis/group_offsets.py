@@ -7,7 +7,7 @@ refuses them, kwire keeps such offsets with the others, under a group without me
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.schemas.offsets import (
@@ -31,6 +31,7 @@ from kwire.protocol.schemas.offsets import (
     OffsetFetchResponseTopics,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -46,7 +47,7 @@ TOP_LEVEL_ERROR_VERSION: Final = 2
 PartitionErrors = dict[tuple[str, int], int]
 
 
-# ---- OffsetCommit
+# --- OffsetCommit
 
 
 def handle_offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> None:
@@ -122,7 +123,7 @@ def _commit_response(
     )
 
 
-# ---- OffsetFetch
+# --- OffsetFetch
 
 
 def handle_offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> None:
@@ -267,7 +268,7 @@ def _old_partition(
     )
 
 
-# ---- OffsetDelete
+# --- OffsetDelete
 
 
 def handle_offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> None:

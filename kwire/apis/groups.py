@@ -7,7 +7,7 @@ Left out: transaction coordinators. FindCoordinator refuses to look for one with
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.apis.context import refuse_transactions
 from kwire.coordinator.config import OFFSETS_TOPIC
@@ -33,6 +33,7 @@ from kwire.protocol.schemas.groups import (
     SyncGroupResponse,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.apis.context import RequestContext
     from kwire.replication.core.metadata import Endpoint
@@ -51,7 +52,7 @@ GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
 """READ, DELETE and DESCRIBE: all operations on a group, as a broker without an authorizer reports them."""
 
 
-# ---- FindCoordinator
+# --- FindCoordinator
 
 
 def handle_find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> None:
@@ -129,7 +130,7 @@ def _group_coordinator(ctx: RequestContext, group_id: str) -> tuple[int, Endpoin
     return state.leader, metadata.endpoint(state.leader, ctx.session.listener_name)
 
 
-# ---- membership
+# --- membership
 
 
 def handle_join_group(ctx: RequestContext, request: JoinGroupRequest) -> None:
@@ -177,7 +178,7 @@ def handle_leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> None:
     coordinator.leave_group(request, left)
 
 
-# ---- groups
+# --- groups
 
 
 def handle_describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> None:

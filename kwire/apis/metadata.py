@@ -12,8 +12,6 @@ everything is allowed, so "authorized operations" are all operations of the reso
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.protocol.schemas.metadata import (
@@ -32,6 +30,7 @@ from kwire.replication.core.metadata import INTERNAL_TOPICS
 from kwire.replication.core.topic_names import topic_name_problem
 from kwire.replication.core.types import NO_LEADER
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

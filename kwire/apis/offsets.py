@@ -10,8 +10,6 @@ Answers to the handlers of the same names in KafkaApis and to ReplicaManager.fet
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.replica.fetch_data import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID
 from kwire.replication.replica.lookup import (
@@ -25,6 +23,7 @@ from kwire.replication.replica.lookup import (
     segment_offsets,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.apis.context import RequestContext
     from kwire.protocol.schemas.offsets import (

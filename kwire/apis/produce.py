@@ -15,8 +15,6 @@ bytes do not fail the others; a partition that stands twice in a request is appe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.apis.context import ADMIN_CLIENT_ID, refuse_transactions
 from kwire.protocol.compression import codec_id
 from kwire.protocol.errors import ErrorCode, KafkaError
@@ -38,6 +36,7 @@ from kwire.replication.core.metadata import INTERNAL_TOPICS
 from kwire.replication.log.log import LogAppendInfo
 from kwire.replication.replica.manager import RefusedAppend
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.apis.context import RequestContext
     from kwire.protocol.schemas.produce import ProduceRequest

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire import errors
 from kwire.control.client import call
 from kwire.control.errors import ControlError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

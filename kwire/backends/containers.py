@@ -17,7 +17,6 @@ import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
 
 from kwire import errors
 from kwire.backends.container import ENDED, ContainerHandle
@@ -42,6 +41,7 @@ from kwire.protocol.errors import KafkaError
 from kwire.replication.core.types import CONTROLLER_ID, CONTROLLER_IDS_FROM
 from kwire.server.temporary import TemporaryDirectory
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
@@ -165,7 +165,7 @@ class Containers(SeenFromOutside):
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, lambda: explained(work, self.image))
 
-    # -- start and stop ------------------------------------------------------------------------------------------
+    # --- start and stop
 
     async def start(self) -> None:
         """Returns when every broker is a member. StartError: nothing is left in the engine."""
@@ -393,7 +393,7 @@ class Containers(SeenFromOutside):
                 found,
             )
 
-    # -- errors of kwire's own -------------------------------------------------------------------------------------
+    # --- errors of kwire's own
 
     async def keep_failures(self, node_id: int) -> None:
         """Its last requests, before it ends; its log outlives its process."""
@@ -414,7 +414,7 @@ class Containers(SeenFromOutside):
                 found.append(text[text.rfind("\n", 0, at) + 1 :][:6000])
         return found
 
-    # -- questions -------------------------------------------------------------------------------------------------
+    # --- questions
 
     async def restore(self) -> None:
         """After all brokers were started: all are known again, none has dynamic configurations; no request is kept."""

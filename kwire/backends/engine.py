@@ -8,11 +8,11 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from kwire import errors
 from kwire.server.temporary import is_held
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar

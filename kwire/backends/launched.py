@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from kwire import errors
 from kwire.backends.options import NodeLauncher, translated
@@ -20,6 +19,7 @@ from kwire.client.streams import Client
 from kwire.control.route import partition_path
 from kwire.server.errors import NodeError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -112,7 +112,7 @@ class Launched:
             )
         return self._supervisor
 
-    # -- start and stop ------------------------------------------------------------------------------------------
+    # --- start and stop
 
     async def start(self) -> None:
         """StartError, ConfigurationError: nothing runs."""
@@ -156,7 +156,7 @@ class Launched:
             self.launcher.clean_up()
         self._raise_failures()
 
-    # -- errors of kwire's own -------------------------------------------------------------------------------------
+    # --- errors of kwire's own
 
     async def keep_failures(self, node_id: int) -> None:
         """Takes what a node met, before it ends, so that `stop` can tell."""
@@ -192,7 +192,7 @@ class Launched:
                 failures,
             )
 
-    # -- questions -------------------------------------------------------------------------------------------------
+    # --- questions
 
     async def topics(self) -> dict[str, int]:
         """Every topic and how many partitions it has."""

@@ -15,11 +15,11 @@ import atexit
 import os
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from kwire.errors import ClusterStateError
 from kwire.server.node import new_event_loop
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any, TypeVar

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire import errors
 from kwire.backends.options import translated
 from kwire.server.link_rules import LinkRule, checked_delay_ms
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
     from types import TracebackType

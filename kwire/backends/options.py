@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kwire import errors
 from kwire.client.admin import NoBrokerError
@@ -16,6 +15,7 @@ from kwire.server.errors import NodeError, SettingsError
 from kwire.server.log_dirs import join_dirs, split_dirs
 from kwire.server.temporary import TemporaryDirectory
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping

@@ -7,7 +7,6 @@ knows, nobody tells from outside.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from kwire import errors
 from kwire.backends.options import translated
@@ -26,6 +25,7 @@ from kwire.client.connection import parse_address
 from kwire.client.streams import Client
 from kwire.protocol.errors import KafkaError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

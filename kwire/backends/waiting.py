@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
-from typing import TYPE_CHECKING
 
 from kwire.errors import ClusterStateError, ConfigurationError, WaitTimeoutError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -135,7 +135,7 @@ class Admin:
             return {brokers[0].node_id: addresses[0]}
         return {broker.node_id: (broker.host, broker.port) for broker in brokers}
 
-    # --- topics ---
+    # --- topics
 
     def create_topic(
         self,
@@ -196,7 +196,7 @@ class Admin:
             for result in (yield from self.ask_at(address, request)).responses:
                 check(result.error_code, result.error_message)
 
-    # --- partitions ---
+    # --- partitions
 
     def leaders(
         self, topic: str, seconds: float, *, create: bool = False
@@ -278,7 +278,7 @@ class Admin:
             for result in of_topic.partitions:
                 check(result.error_code, result.error_message)
 
-    # --- groups ---
+    # --- groups
 
     def coordinator(self, group: str, seconds: float) -> Steps[Address]:
         """Where a group's coordinator is; return when there is one."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kwire.control.errors import ControlError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -8,11 +8,11 @@ requests those that brokers keep (`--recent-requests`).
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from kwire import errors
 from kwire.control.errors import ControlError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from kwire.control.client import call
 from kwire.control.errors import ControlError
 from kwire.server.errors import NodeError, SettingsError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -14,13 +14,13 @@ import asyncio
 import json
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import h11
 
 from kwire.control.errors import ControlError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -7,10 +7,10 @@ A line is a request, {"method": …, "path": …, "body": {…}}, or its answer,
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from kwire.control.errors import ControlError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import traceback
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kwire.control.errors import ControlError
 from kwire.control.status import snapshot_of_broker, snapshot_of_controller
 from kwire.protocol.errors import ErrorCode, KafkaError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, Protocol

@@ -7,8 +7,8 @@ have Kafka's names. `snapshot` runs in the node (GET /v1/status of `node_api.py`
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -167,7 +167,7 @@ class ClassicGroup:
         self.writing_generation = -1  # whose assignment is on its way into the log
         self._supported: dict[str, int] = {}
 
-    # ---- state
+    # --- state
 
     def transition_to(self, state: str) -> None:
         assert self.state in VALID_PREVIOUS_STATES[state], f"{self.state} -> {state}"
@@ -191,7 +191,7 @@ class ClassicGroup:
         self.transition_to(COMPLETING_REBALANCE if self.members else EMPTY)
         self.pending_sync_members.clear()
 
-    # ---- members
+    # --- members
 
     def add(
         self, member: ClassicGroupMember, awaiting_join: Deferred[JoinGroupResponse] | None = None
@@ -291,7 +291,7 @@ class ClassicGroup:
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
-    # ---- parked requests
+    # --- parked requests
 
     def complete_join(self, member: ClassicGroupMember, response: JoinGroupResponse) -> bool:
         """Answers the member's parked JoinGroup, if there is one."""
@@ -312,7 +312,7 @@ class ClassicGroup:
         waiting.complete(response)
         return True
 
-    # ---- protocols
+    # --- protocols
 
     def supports_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
         """May somebody with these protocols join: same type, and at least one that all members know."""
@@ -368,7 +368,7 @@ class ClassicGroup:
             return None
         return topics
 
-    # ---- checks
+    # --- checks
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> None:
         """UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID when another member id now holds the instance id."""
@@ -417,7 +417,7 @@ class ClassicGroup:
         if self.state != EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
 
-    # ---- expiry of offsets
+    # --- expiry of offsets
 
     def expiry_base_timestamp_ms(self, offset: OffsetAndMetadata) -> int | None:
         """When the retention of `offset` starts to run; None: offsets of this group do not expire now (KIP-211)."""

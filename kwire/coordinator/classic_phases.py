@@ -53,7 +53,7 @@ class ClassicPhases:
             group = self.groups[group_id] = ClassicGroup(group_id, self._clock)
         return group
 
-    # ---- phases
+    # --- phases
 
     def prepare_or_complete(self, group: ClassicGroup) -> Result[None]:
         """Starts a rebalance where the state allows one, else sees whether the running one can end."""
@@ -179,7 +179,7 @@ class ClassicPhases:
                 # A session that expired while the sync was parked was let pass; it runs anew from here.
                 self.schedule_heartbeat(group, member.member_id, member.session_timeout_ms)
 
-    # ---- sessions
+    # --- sessions
 
     def keep_session(self, group: ClassicGroup, member_id: str) -> None:
         """The member has shown that it lives."""

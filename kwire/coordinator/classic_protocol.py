@@ -43,7 +43,7 @@ class ClassicProtocol(ClassicPhases):
 
     __slots__ = ()
 
-    # ---- JoinGroup
+    # --- JoinGroup
 
     def join(
         self,
@@ -244,7 +244,7 @@ class ClassicProtocol(ClassicPhases):
         record = group_metadata_record(group, assignment)
         return Result([record], None, on_append=appended, replay=False)
 
-    # ---- SyncGroup
+    # --- SyncGroup
 
     def sync(self, request: SyncGroupRequest, answer: Deferred[SyncGroupResponse]) -> Result[None]:
         """Parks the member until the leader's assignment is committed; in a stable group answers at once."""
@@ -320,7 +320,7 @@ class ClassicProtocol(ClassicPhases):
         record = group_metadata_record(group, assignment)
         return Result([record], None, on_append=appended, replay=False)
 
-    # ---- Heartbeat
+    # --- Heartbeat
 
     def heartbeat(self, request: HeartbeatRequest) -> Result[HeartbeatResponse]:
         """Keeps the session; tells of a rebalance. Raises the error of the whole request."""
@@ -340,7 +340,7 @@ class ClassicProtocol(ClassicPhases):
         error = ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE
         return Result((), HeartbeatResponse(error_code=int(error)))
 
-    # ---- LeaveGroup
+    # --- LeaveGroup
 
     def leave(self, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
         """Takes members out, each with its own error, then rebalances once (KIP-345 batches). `members` is filled."""
@@ -395,7 +395,7 @@ class ClassicProtocol(ClassicPhases):
             self.fail_parked_join(group, member)
         group.remove(member_id)
 
-    # ---- the shard's life
+    # --- the shard's life
 
     def on_loaded(self) -> list[Result[None]]:
         """The log is replayed: sessions start to run, groups above the size limit rebalance."""

@@ -7,13 +7,14 @@ group id; commits and fetches of offsets, describe and delete accept it, as Kafk
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from kwire.coordinator.config import OFFSETS_TOPIC, GroupConfig
 from kwire.coordinator.result import nothing
 from kwire.coordinator.runtime import CoordinatorRuntime
 from kwire.protocol.errors import ErrorCode, KafkaError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from random import Random
@@ -99,7 +100,7 @@ class GroupCoordinator:
         count = self._metadata.partition_count(OFFSETS_TOPIC)
         return partition_for(group_id, count or self.config.offsets_topic_num_partitions)
 
-    # ---- membership
+    # --- membership
 
     def join_group(
         self,
@@ -180,7 +181,7 @@ class GroupCoordinator:
 
         self._write(request.group_id, lambda shard: shard.leave_group(request), reply, failed)
 
-    # ---- offsets
+    # --- offsets
 
     def commit_offsets(
         self,
@@ -247,7 +248,7 @@ class GroupCoordinator:
             lambda error: OffsetDeleteResponse(error_code=int(error)),
         )
 
-    # ---- groups
+    # --- groups
 
     def list_groups(
         self, states_filter: Iterable[str], types_filter: Iterable[str]

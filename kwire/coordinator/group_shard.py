@@ -69,7 +69,7 @@ class GroupShard:
         self.classic = ClassicProtocol(config, clock, timer, random)
         self.offsets = OffsetManager(config, clock, self.classic.find_group)
 
-    # ---- membership
+    # --- membership
 
     def join_group(
         self,
@@ -90,7 +90,7 @@ class GroupShard:
     def leave_group(self, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
         return self.classic.leave(request)
 
-    # ---- offsets
+    # --- offsets
 
     def commit_offsets(
         self, request: OffsetCommitRequest, api_version: int
@@ -127,7 +127,7 @@ class GroupShard:
         group.validate_offset_delete()
         return self.offsets.delete(group, request)
 
-    # ---- groups
+    # --- groups
 
     def delete_groups(self, group_ids: Iterable[str]) -> Result[list[DeletableGroupResult]]:
         """Empty groups go with all their offsets."""
@@ -195,7 +195,7 @@ class GroupShard:
             ],
         )
 
-    # ---- housekeeping
+    # --- housekeeping
 
     def on_partitions_deleted(self, deleted: Iterable[tuple[str, int]]) -> Result[None]:
         """Topics are gone: so are the offsets committed for them."""
@@ -216,7 +216,7 @@ class GroupShard:
         interval_ms = self._config.offsets_retention_check_interval_ms
         self._timer.schedule(("expire-group-metadata",), interval_ms, self.cleanup)
 
-    # ---- hard state
+    # --- hard state
 
     def replay(self, offset: int, producer_id: int, record: CoordinatorRecord) -> None:
         """A record of the log at `offset`, or one just appended there."""

@@ -168,7 +168,7 @@ class OffsetManager:
         self._pending: dict[int, dict[str, TopicOffsets]] = {}  # producer id → group → offsets
         self._open_transactions: dict[str, dict[int, None]] = {}  # group → producer ids
 
-    # ---- requests
+    # --- requests
 
     def commit(self, request: OffsetCommitRequest) -> Result[OffsetCommitResponse]:
         """One record a partition. Whose commit it may be was checked before."""
@@ -310,7 +310,7 @@ class OffsetManager:
                 records.append(offset_commit_tombstone(group_id, topic, index))
         return all_expired and group_id not in self._open_transactions
 
-    # ---- hard state
+    # --- hard state
 
     def replay(
         self,

@@ -11,11 +11,12 @@ that gave them is over, so a client's next request never meets a group half chan
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from kwire.coordinator.result import Deferred, Result
 from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
@@ -91,7 +92,7 @@ class ShardContext:
         self.unreadable_records = 0
         self.shard = GroupShard(runtime.config, runtime.clock, self, runtime.random)
 
-    # ---- timers
+    # --- timers
 
     def schedule(
         self, key: tuple[str, ...], delay_ms: int, operation: Callable[[], Result[None]]
@@ -113,7 +114,7 @@ class ShardContext:
     def _timer_id(self, key: tuple[str, ...]) -> tuple[object, ...]:
         return ("group-coordinator", self.partition.index, key)
 
-    # ---- appends
+    # --- appends
 
     def append(self, result: Result[Any], done: Callable[[ErrorCode], None]) -> None:
         """Appends and replays the result's records; `done` hears NONE when they are committed, or the error."""
@@ -199,7 +200,7 @@ class ShardContext:
         else:
             append.finish(append.outcome)
 
-    # ---- load and unload
+    # --- load and unload
 
     def load(self) -> None:
         """Replays the whole log, then lets the shard start its timers."""

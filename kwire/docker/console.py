@@ -52,7 +52,7 @@ def _on(properties: Mapping[str, str], key: str, default: str = "false") -> bool
     return properties.get(key, default).strip().lower() == "true"
 
 
-# -- the producer ----------------------------------------------------------------------------------------------------
+# --- the producer
 
 
 class LineReader:
@@ -161,7 +161,7 @@ def _send(
         check(answer.error_code, answer.error_message)
 
 
-# -- the consumer ----------------------------------------------------------------------------------------------------
+# --- the consumer
 
 
 class Formatter:

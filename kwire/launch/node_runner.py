@@ -129,7 +129,7 @@ class NodeRunner:
         """The address that clients are given."""
         return self.node.bootstrap_servers
 
-    # -- start ---------------------------------------------------------------------------------------------------
+    # --- start
 
     async def start(self, *, wait_seconds: float | None = None) -> None:
         """Binds, loads and serves. A broker of a cluster: returns when the controller has told it
@@ -322,7 +322,7 @@ class NodeRunner:
         """Replace all rules for what this node sends to others, for tests."""
         self.node.peer_connections().set_rules(rules)
 
-    # -- the end -------------------------------------------------------------------------------------------------
+    # --- the end
 
     async def stop(self, *, controlled: bool = True) -> None:
         """A clean stop; `controlled`: leaderships are moved away before. NodeError when logs cannot be closed."""

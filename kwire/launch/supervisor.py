@@ -92,7 +92,7 @@ class Supervisor:
         """The addresses of all brokers, as clients are told them."""
         return ",".join(handle.advertised for handle in self.brokers.values())
 
-    # -- the whole cluster ---------------------------------------------------------------------------------------
+    # --- the whole cluster
 
     async def start(self) -> None:
         """Starts everything; returns when every broker knows of every other. NodeError, SettingsError: nothing runs."""

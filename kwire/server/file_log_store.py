@@ -27,13 +27,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from errno import EAGAIN, ENOENT, ENOTEMPTY
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from kwire.replication.core.log_store import check_path
 from kwire.replication.core.outbox import Buffer
 from kwire.replication.log.checkpoints import CLEAN_SHUTDOWN
 from kwire.server.new_names import NewNames, make_directories
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 

@@ -99,7 +99,7 @@ class Node:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Event | None = None
 
-    # -- start and stop ------------------------------------------------------------------------------------------
+    # --- start and stop
 
     def bind(self) -> None:
         """Takes the ports, so that a port in use is found before anything is touched. NodeError when one is."""
@@ -245,7 +245,7 @@ class Node:
         for bound in self._sockets:
             bound.close()
 
-    # -- connections ---------------------------------------------------------------------------------------------
+    # --- connections
 
     def _new_connection(self, listener: Listener) -> Connection:
         self._last_connection_id += 1
@@ -317,7 +317,7 @@ class Node:
             **fields,
         )
 
-    # -- steps ---------------------------------------------------------------------------------------------------
+    # --- steps
 
     def _set_clock(self) -> None:
         clock = self.clock
@@ -432,7 +432,7 @@ class Node:
         elif isinstance(effect, HangUp):
             self.peer_connections().hang_up(effect.node, effect.channel)
 
-    # -- other nodes ---------------------------------------------------------------------------------------------
+    # --- other nodes
 
     def peer_connections(self) -> PeerConnections:
         """The connections to other nodes."""
@@ -482,7 +482,7 @@ class Node:
         _log.error(INTERNAL_ERROR, exc_info=error, extra={"fields": {"peer": peer}})
         self.broker.step_failed(None if connection is None else connection.id, error)
 
-    # -- timers --------------------------------------------------------------------------------------------------
+    # --- timers
 
     def _arm_timer(self, due_ms: int) -> None:
         if self.state is not SERVING:

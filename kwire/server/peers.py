@@ -67,7 +67,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._connecting: asyncio.Task[None] | None = None
         self.closed = False
 
-    # -- towards the other node ----------------------------------------------------------------------------------
+    # --- towards the other node
 
     def connect(self, address: tuple[str, int] | None) -> None:
         loop = self._peers.host.loop
@@ -104,7 +104,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         else:
             self._transport.writelines(parts)
 
-    # -- what comes back -----------------------------------------------------------------------------------------
+    # --- what comes back
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.get_buffer()
@@ -150,7 +150,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.close(str(exc) if exc else "closed by the other side")
 
-    # -- time and the end ----------------------------------------------------------------------------------------
+    # --- time and the end
 
     def _watch(self) -> None:
         if self._timer is None and self.channel not in HELD_CHANNELS:
@@ -256,7 +256,7 @@ class PeerConnections:
         for connection in list(self._open.values()):
             connection.close("the node stops", silently=True)
 
-    # -- the network, for tests ----------------------------------------------------------------------------------
+    # --- the network, for tests
 
     def set_rules(self, rules: Iterable[LinkRule]) -> None:
         """Replace all rules for what this node sends.

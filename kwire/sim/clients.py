@@ -7,7 +7,7 @@ in flight a partition, retries with the same sequence numbers, new metadata afte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kwire.core import Core
 from kwire.protocol.api import ApiKey
@@ -26,6 +26,7 @@ from kwire.replication.core.peers import Peers
 from kwire.replication.core.types import TopicPartition
 from kwire.sim.compaction import PREFIX
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
@@ -94,7 +95,7 @@ class Client(Core):
     def tick(self) -> None:
         self.timers.fire(self.clock.now_ms)
 
-    # -- helpers -------------------------------------------------------------------------------------------------
+    # --- helpers
 
     def ask(
         self,

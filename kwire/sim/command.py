@@ -5,12 +5,11 @@ Seeds run one after the other. The exit status is 1 when one failed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.sim.invariants import InvariantViolation
 from kwire.sim.plan import Plan
 from kwire.sim.simulation import Simulation
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 

@@ -10,11 +10,10 @@ replica may have removed a value for the sake of a later one that is cut off now
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol.records import iter_batches, iter_records
 from kwire.replication.core.log_store import MemoryLogStore
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.controller.state import PartitionState
     from kwire.replication.log.log import Log

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.sim.clients import Client
 from kwire.sim.compaction import PREFIX, verify_compacted
 from kwire.sim.ghost import read_entries
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.controller.state import PartitionState
     from kwire.sim.ghost import GhostPartition

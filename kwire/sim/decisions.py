@@ -6,11 +6,10 @@ committed data may be missing, because the leader came from outside the ISR or b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.replication.controller.state import PartitionState
 from kwire.sim.ghost import GhostPartition, Loss
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.controller.controller import Controller
     from kwire.replication.controller.state import Record

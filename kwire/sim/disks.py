@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.replication.core.log_store import MemoryLogStore
 from kwire.replication.log_dirs.directory import LogDirStore
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random

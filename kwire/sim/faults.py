@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from errno import EIO
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kwire.protocol import api
 from kwire.protocol.api import ApiKey
@@ -18,6 +18,7 @@ from kwire.sim.compaction import PREFIX
 from kwire.sim.plan import LEADER_CHANGES
 from kwire.sim.schedule import MS
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -101,7 +102,7 @@ class Nemesis:
             self._simulation.stores[node.node_id].mend()
             node.start()
 
-    # -- nodes -----------------------------------------------------------------------------------------------------
+    # --- nodes
 
     def _down(self, node: Node, how: str) -> None:
         self._simulation.trace(f"{node} {how}")
@@ -154,7 +155,7 @@ class Nemesis:
             self._simulation.trace(f"{node} pauses")
             node.pause(self._simulation.schedule.now_us + self._outage_us())
 
-    # -- controllers -----------------------------------------------------------------------------------------------
+    # --- controllers
 
     def _some_controller(self) -> Node | None:
         """A controller that is up, oftener than not the one in office."""
@@ -200,7 +201,7 @@ class Nemesis:
                 self._down(node, "loses power")
         self._lose_tails(nodes[0])
 
-    # -- disks -----------------------------------------------------------------------------------------------------
+    # --- disks
 
     def _disk(self) -> None:
         """One operation of a broker's fails, for one partition or for the whole log directory, or everything in a
@@ -249,7 +250,7 @@ class Nemesis:
         if self._active and node.up and node.incarnation == incarnation:
             self._down(node, "is killed, its disk to be repaired")
 
-    # -- links -----------------------------------------------------------------------------------------------------
+    # --- links
 
     def _two(self) -> tuple[int, int]:
         simulation = self._simulation
@@ -302,7 +303,7 @@ class Nemesis:
             self._simulation.trace(f"reset {connections[number]}")
             self._simulation.network.reset(connections[number])
 
-    # -- old orders ------------------------------------------------------------------------------------------------
+    # --- old orders
 
     def _replay(self) -> None:
         """A broker hears an old order again, by another connection."""
@@ -329,7 +330,7 @@ class Nemesis:
                 "I15", f"{node} obeyed an old order: {before} became {after}"
             )
 
-    # -- administration ----------------------------------------------------------------------------------------------
+    # --- administration
 
     def _some_topic(self) -> tuple[str, int, list[int]] | None:
         """A topic, one of its partitions and that one's replicas, as the controller has it."""

@@ -8,11 +8,11 @@ outlives the broker's process, as the disk does.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
 
 from kwire.protocol.records import iter_batches
 from kwire.sim.compaction import PREFIX, Compacted
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.controller.state import PartitionState
     from kwire.replication.log.log import Log

@@ -6,7 +6,7 @@ I24's set of acknowledged batches, I31 (reads without gaps, of what was written)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kwire.protocol import api
 from kwire.protocol.records import iter_batches
@@ -14,6 +14,7 @@ from kwire.sim.clients import FETCH, PRODUCE
 from kwire.sim.ghost import Acked, Entry
 from kwire.sim.schedule import MS
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.protocol.schemas.fetch import FetchRequest, FetchResponse
@@ -170,7 +171,7 @@ class Histories:
             ):
                 invariants.violated("I18", f"{ghost.name}: {node_id} serves {entry}, not committed")
 
-    # -- what applications see -------------------------------------------------------------------------------------
+    # --- what applications see
 
     def delivered_to(
         self, topic_id: bytes, key: TopicPartition, position: int, records: bytes

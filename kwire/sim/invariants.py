@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.replication.core.types import TopicPartition
 from kwire.replication.replica.isr import PendingExpandIsr
 from kwire.sim.ghost import Entry, GhostKey, GhostLog, GhostPartition, Loss, read_entries
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.replication.controller.state import PartitionState
@@ -91,7 +92,7 @@ class Invariants:
             ghost.leaving = topic_id in self.gone
         return ghost
 
-    # -- a broker's step -----------------------------------------------------------------------------------------
+    # --- a broker's step
 
     def broker_stepped(self, node_id: int, broker: Broker) -> None:
         """Compares each partition with what it was; checks what changed."""
@@ -454,7 +455,7 @@ class Invariants:
             committed.append(entry)
             ghost.committing_epoch = max(ghost.committing_epoch, new.leader_epoch)
 
-    # -- disks -----------------------------------------------------------------------------------------------------
+    # --- disks
 
     def broker_started(self, node_id: int, broker: Broker, *, power_cut: bool) -> None:
         """What a restart found on its disk, held against what was there. A process that was killed loses nothing."""

@@ -13,10 +13,11 @@ closed, nor to another incarnation of a node than the one that made the connecti
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.sim.schedule import MS, Schedule
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from random import Random
     from typing import Protocol
@@ -134,7 +135,7 @@ class Network:
         self._slow: dict[tuple[int, int], int] = {}
         self._stalled: dict[Pipe, None] = {}
 
-    # -- what nodes do -------------------------------------------------------------------------------------------
+    # --- what nodes do
 
     def connect(self, asker: Endpoint, server: Endpoint | None, channel: str) -> Connection | None:
         """Begins a connection; None when none can be made: the asker learns that later (`refusal_us`)."""
@@ -189,7 +190,7 @@ class Network:
                 self._push(connection.answers, _END, b"", notice_us)
             self._forget(connection)
 
-    # -- faults --------------------------------------------------------------------------------------------------
+    # --- faults
 
     def reset(self, connection: Connection) -> None:
         """The connection breaks: both sides learn it in their own time."""
@@ -222,7 +223,7 @@ class Network:
         for source, target in sorted(self._cut | set(self._slow)):
             self.heal(source, target)
 
-    # -- delivery ------------------------------------------------------------------------------------------------
+    # --- delivery
 
     def _delay(self, pipe: Pipe) -> int:
         weather, random = self.weather, self._random

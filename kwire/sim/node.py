@@ -10,7 +10,7 @@ anything else runs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.outbox import Close as CloseEffect
@@ -18,6 +18,7 @@ from kwire.replication.core.outbox import Log, Outbox, Reply, Send
 from kwire.replication.core.types import HELD_CHANNELS
 from kwire.sim.schedule import MS
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
@@ -87,7 +88,7 @@ class Node:
     def __repr__(self) -> str:
         return self.name
 
-    # -- life ----------------------------------------------------------------------------------------------------
+    # --- life
 
     def start(self) -> None:
         """A new incarnation over whatever its disk holds."""
@@ -157,7 +158,7 @@ class Node:
         if self.world.tracing:
             self.world.trace(f"    {self}: {effect.event} {effect.text}")
 
-    # -- timers --------------------------------------------------------------------------------------------------
+    # --- timers
 
     def _schedule_tick(self) -> None:
         assert self.core is not None
@@ -184,7 +185,7 @@ class Node:
         else:
             self._schedule_tick()
 
-    # -- as a server -----------------------------------------------------------------------------------------------
+    # --- as a server
 
     def accepted(self, connection: Connection) -> None:
         assert self.core is not None
@@ -206,7 +207,7 @@ class Node:
         if self._served.pop(connection.id, None) is not None:
             self.step(self.core.connection_closed, connection.id)
 
-    # -- as a client of other nodes --------------------------------------------------------------------------------
+    # --- as a client of other nodes
 
     def _send(self, effect: Send) -> None:
         world = self.world

@@ -7,12 +7,12 @@ seeds are a thousand different kinds of bad days.
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
 
 from kwire.sim.compaction import PREFIX
 from kwire.sim.network import Weather
 from kwire.sim.schedule import MS
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

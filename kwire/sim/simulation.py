@@ -8,7 +8,7 @@ InvariantViolation, or with the exception that a core raised.
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kwire.broker import Broker
 from kwire.controller_node import ControllerNode
@@ -36,6 +36,7 @@ from kwire.sim.node import EPOCH_WALL_MS, LISTENER, Node
 from kwire.sim.plan import Plan
 from kwire.sim.schedule import MS, Schedule
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -99,7 +100,7 @@ class Simulation:
             self._add_node(node_id, skews.randint(0, plan.skew_ms) if plan.skew_ms else 0)
         self.nemesis = Nemesis(self, Random(f"{seed}/faults"))
 
-    # -- composition ---------------------------------------------------------------------------------------------
+    # --- composition
 
     def _add_node(self, node_id: int, skew_ms: int) -> None:
         is_controller = node_id in self.controller_ids
@@ -199,7 +200,7 @@ class Simulation:
         node.start()
         return node
 
-    # -- what nodes tell their world -------------------------------------------------------------------------------
+    # --- what nodes tell their world
 
     def node_at(self, host: str, port: int) -> Node | None:
         """By the names that nodes advertise."""
@@ -268,7 +269,7 @@ class Simulation:
         if self._trace is not None:
             self._trace(f"{self.schedule.now_us / 1e6:10.6f} {line}")
 
-    # -- the run -----------------------------------------------------------------------------------------------------
+    # --- the run
 
     def run(self) -> None:
         """Start, trouble, convergence."""

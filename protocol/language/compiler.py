@@ -56,12 +56,13 @@ MalformedMessage. Encoding has one `try` too: whatever Python raises for a null 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kwire.protocol.language.decode_writer import compile_decoder
 from kwire.protocol.language.encode_writer import compile_encoder
 from kwire.protocol.language.source_writer import define
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.protocol.language.schema import StructType
 

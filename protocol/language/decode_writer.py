@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kwire.protocol.language import wire
 from kwire.protocol.language.primitives import ArrayKind, Kind, covers, parse_versions
 from kwire.protocol.language.source_writer import SMALL, Writer, layout, small_array
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.protocol.language.schema import Field, Message, StructType
 

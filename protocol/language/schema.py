@@ -26,7 +26,7 @@ carries its message's name in front, and `kafka_name` keeps the original.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, dataclass_transform
+from typing import Any, ClassVar, NoReturn, Self, dataclass_transform
 
 from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from kwire.protocol.language.primitives import (
@@ -51,6 +51,7 @@ from kwire.protocol.language.primitives import (
     parse_versions,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import linecache
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kwire.protocol.errors import MalformedMessage
 from kwire.protocol.language.primitives import covers, parse_versions
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.protocol.language.schema import Field, Message
 

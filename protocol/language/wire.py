@@ -6,11 +6,12 @@ places: tags must ascend when read, and a known tagged field must fill its size 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from kwire.protocol.language.primitives import ArrayKind, Buffer, Kind, covers, parse_versions
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.protocol.language.schema import Field, Struct
 

@@ -15,12 +15,12 @@ Left out: validators that span several keys, but for those of log retention and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.table import BROKER_KEYS, TOPIC_KEYS, Row
 from kwire.replication.core.log_config import LogConfig
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

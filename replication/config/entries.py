@@ -8,11 +8,11 @@ Left out: listener-prefixed synonyms ("listener.name.x.…"): such keys are show
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from kwire.replication.config.broker_config import TOPIC_SYNONYMS, broker_key
 from kwire.replication.config.table import BROKER_KEYS, GROUP_KEYS, INTERNAL_KEYS, TOPIC_KEYS
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.config.broker_config import BrokerConfig
     from kwire.replication.config.table import Row

@@ -10,8 +10,6 @@ same); no unchanged state is repeated after a failure.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol.schemas.control_plane import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -27,6 +25,7 @@ from kwire.protocol.schemas.control_plane import (
 )
 from kwire.replication.core.metadata import BROKER_RESOURCE, LEADER_DURING_DELETE
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any, Protocol
@@ -202,7 +201,7 @@ class RequestBatch:
                 )
                 self._orders.send(broker_id, request)
 
-    # --- a broker's start: everything, in another order -----------------------------------------------------------
+    # --- a broker's start: everything, in another order
 
     def send_broker_list(self, brokers: Iterable[int]) -> None:
         """Who is alive, and nothing else."""
@@ -241,7 +240,7 @@ class RequestBatch:
                 )
         self._send_roles(broker_id, topics, FULL)
 
-    # --- parts ------------------------------------------------------------------------------------------------------
+    # --- parts
 
     def _send_roles(self, broker_id: int, topics: list[LeaderAndIsrTopicState], kind: int) -> None:
         context = self._context

@@ -16,14 +16,13 @@ taken into an ISR; a registration over a living broker's is its failure and then
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol.errors import ErrorCode
 from kwire.replication.controller import election
 from kwire.replication.controller.context import LiveBroker
 from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import Endpoint
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -90,7 +89,7 @@ class BrokerRegistry:
         self.stand_aside: Callable[[], None] | None = None
         """Lets another controller take over, where there may be one; called when no broker is heard any more."""
 
-    # --- start ---------------------------------------------------------------------------------------------------
+    # --- start
 
     def register(
         self,
@@ -189,7 +188,7 @@ class BrokerRegistry:
             self._orders.batch().send_everything(broker_id)
         self._reassignments().resume()
 
-    # --- life ----------------------------------------------------------------------------------------------------
+    # --- life
 
     def heard(self, broker: LiveBroker) -> None:
         """A sign of life: the lease begins anew."""
@@ -285,7 +284,7 @@ class BrokerRegistry:
             stopped = not self._shut_down(broker)
         return BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False, should_shut_down=stopped)
 
-    # --- failure -------------------------------------------------------------------------------------------------
+    # --- failure
 
     def fail(self, broker_id: int, reason: str) -> None:
         """A broker is dead: other leaders or none, out of every ISR but its own last ones. `reason`: of _FAILURES."""
@@ -353,7 +352,7 @@ class BrokerRegistry:
             self.register(broker_id, broker.rack, broker.endpoints)
         return UnregisterBrokerResponse(error_message=None)
 
-    # --- failed disks --------------------------------------------------------------------------------------------
+    # --- failed disks
 
     def _ask_for_roles(self, broker: LiveBroker) -> None:
         """Its roles once more, unchanged: the answer tells which partitions it can still serve."""
@@ -401,7 +400,7 @@ class BrokerRegistry:
             batch.news(topic, index)
         batch.send()
 
-    # --- controlled shutdown -------------------------------------------------------------------------------------
+    # --- controlled shutdown
 
     def controlled_shutdown(
         self, request: ControlledShutdownRequest, version: int

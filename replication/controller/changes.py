@@ -7,13 +7,13 @@ times within a step (a reassignment's end); each move costs its epochs and stand
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import KafkaError
 from kwire.replication.controller.election import UNCLEAN
 from kwire.replication.controller.state import DeposedError, partition_record
 from kwire.replication.core.events import Event
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 

@@ -16,10 +16,11 @@ from collections import deque
 from collections.abc import Mapping
 from struct import Struct
 from struct import error as struct_error
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.protocol import api
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
@@ -107,7 +108,7 @@ class ControllerChannels:
         self._configs: dict[tuple[int, str], Mapping[str, str]] = {}
         self._waiters: list[_Waiter] = []
 
-    # -- brokers -------------------------------------------------------------------------------------------------
+    # --- brokers
 
     def open(self, broker_id: int) -> None:
         """A broker has registered (anew): it gets all configurations first, then what is sent from now on."""
@@ -123,7 +124,7 @@ class ControllerChannels:
         self._peers.hang_up(broker_id, CHANNEL)
         self._settle(broker_id, None)
 
-    # -- ControllerListener --------------------------------------------------------------------------------------
+    # --- ControllerListener
 
     def send(self, broker_id: int, request: Message) -> None:
         """Queues a LeaderAndIsr, UpdateMetadata or StopReplica request."""
@@ -171,7 +172,7 @@ class ControllerChannels:
             client_host_address=b"",
         )
 
-    # -- waiting -------------------------------------------------------------------------------------------------
+    # --- waiting
 
     def when_acknowledged(self, timeout_ms: int, callback: Callable[[], None]) -> None:
         """Calls back when every live broker has answered all it was told so far: at once if so, else later."""
@@ -198,7 +199,7 @@ class ControllerChannels:
                 if not waiter.owing:
                     self._finish(waiter)
 
-    # -- sending -------------------------------------------------------------------------------------------------
+    # --- sending
 
     def _give(self, broker_id: int, request: Message) -> None:
         queue = self._queues[broker_id]

@@ -18,12 +18,11 @@ journal of every later generation; an older generation's file goes when the newe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.controller.journal import JOURNAL_FILE, StoreJournal
 from kwire.replication.controller.state import DeposedError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.controller.state import Record
     from kwire.replication.core.log_store import LogStore

@@ -9,7 +9,6 @@ Invariants: nothing that would not validate as a whole is ever journaled; an unc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.broker_config import (
@@ -29,6 +28,7 @@ from kwire.replication.core.metadata import (
 )
 from kwire.replication.core.topic_names import topic_name_problem
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.protocol.schemas.configs import (
         AlterConfigsRequest,

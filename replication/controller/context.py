@@ -6,13 +6,12 @@ Answers to kafka.controller.ControllerContext. The parts of a controller share o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.broker_config import topic_log_config
 from kwire.replication.controller.state import ControllerState, PartitionState
 from kwire.replication.core.types import NO_LEADER
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
@@ -117,7 +116,7 @@ class ControllerContext:
     def now_ms(self) -> int:
         return 0 if self.clock is None else self.clock.now_ms
 
-    # --- brokers ------------------------------------------------------------------------------------
+    # --- brokers
 
     def brokers_changed(self) -> None:
         """Brokers have come or gone, begun to shut down or lost partitions."""
@@ -150,7 +149,7 @@ class ControllerContext:
             broker.offline = {key for key in broker.offline if key[0] != topic}
         self.brokers_changed()
 
-    # --- topics -------------------------------------------------------------------------------------
+    # --- topics
 
     def partitions(self) -> Iterator[tuple[TopicState, int, PartitionState]]:
         """Every partition: topic, index, state."""

@@ -29,7 +29,7 @@ NOT_CONTROLLER and sends no more orders.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from kwire.protocol.api import ApiKey, key_of
 from kwire.protocol.errors import ErrorCode, KafkaError, error_name
@@ -46,6 +46,7 @@ from kwire.replication.controller.topics import TopicControl
 from kwire.replication.core.events import Event, ignore
 from kwire.replication.core.types import NO_LEADER
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
@@ -166,7 +167,7 @@ class Controller:
             self.step(self.registry.take_over)
             self.partitions.schedule_balancing()
 
-    # --- requests -------------------------------------------------------------------------------------------------
+    # --- requests
 
     def handle(self, request: Message, version: int) -> Message:
         """Answers at once. `version` is the client's.
@@ -269,7 +270,7 @@ class Controller:
                 error=error_name(response.error_code),
             )
 
-    # --- brokers --------------------------------------------------------------------------------------------------
+    # --- brokers
 
     def register_broker(self, broker_id: int, rack: str | None, endpoints: list[Endpoint]) -> int:
         """A broker has started: returns its new broker epoch, after it was told everything it needs.
@@ -292,7 +293,7 @@ class Controller:
         For auto.create.topics.enable and the coordinators' topics. KafkaError says why it cannot be."""
         return self.step(lambda: self.topics.create_auto(name))
 
-    # --- what people see --------------------------------------------------------------------------------------------
+    # --- what people see
 
     @property
     def events(self) -> Sequence[PartitionEvent]:

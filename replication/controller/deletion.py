@@ -12,13 +12,12 @@ Deliberate difference: TopicDeletionManager keeps the name until the last dead r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol.errors import ErrorCode
 from kwire.replication.controller.state import config_record
 from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import LEADER_DURING_DELETE, TOPIC_RESOURCE
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.protocol.schemas.control_plane import StopReplicaRequest, StopReplicaResponse
     from kwire.replication.controller.batch import Orders

@@ -16,10 +16,9 @@ replicas are in sync; the last known leader is remembered only while nobody lead
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.replication.core.types import NO_LEADER
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container
 

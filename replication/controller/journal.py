@@ -10,13 +10,13 @@ The file is versioned by its size: who finds it longer than left behind has been
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import Record as BatchRecord
 from kwire.protocol.records import build_batch, check_crc, iter_batches, iter_records
 from kwire.replication.controller.state import DeposedError, JournalError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.controller.state import Record
     from kwire.replication.core.log_store import LogFile, LogStore

@@ -11,12 +11,11 @@ partition epoch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.controller import election
 from kwire.replication.core.types import NO_LEADER
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -65,7 +64,7 @@ class PartitionControl:
         self._step_alone = step_alone
         self._reassignments = reassignments
 
-    # --- what happens by itself -----------------------------------------------------------------------------------
+    # --- what happens by itself
 
     def without(self, topic: TopicState, index: int, broker_id: int, changes: Changes) -> None:
         """A replica cannot be reached any more, or its disk failed: out of the ISR; if it led, somebody else does.
@@ -130,7 +129,7 @@ class PartitionControl:
         """A changed configuration may allow what was refused: looks again at partitions without a leader."""
         self._announce(self.elect_offline())
 
-    # --- eligible leaders (KIP-966) ---------------------------------------------------------------------------------
+    # --- eligible leaders (KIP-966)
 
     def forget_eligible(self, broker_id: int) -> None:
         """The broker has stopped uncleanly: whatever it had may be lost. Journaled; nobody need be told."""
@@ -189,7 +188,7 @@ class PartitionControl:
             changes.add_to(batch)
             batch.send()
 
-    # --- AlterPartition ---------------------------------------------------------------------------------------------
+    # --- AlterPartition
 
     def alter_partition(
         self, request: AlterPartitionRequest, version: int
@@ -298,7 +297,7 @@ class PartitionControl:
         )
         changes.move(topic, index, state, "asked by the leader")
 
-    # --- ElectLeaders -----------------------------------------------------------------------------------------------
+    # --- ElectLeaders
 
     def elect_leaders(self, request: ElectLeadersRequest, version: int) -> ElectLeadersResponse:
         """ElectLeaders v0-2."""
@@ -407,7 +406,7 @@ class PartitionControl:
         changes.commit()
         self._announce(changes)
 
-    # --- balance ------------------------------------------------------------------------------------------------------
+    # --- balance
 
     def schedule_balancing(self) -> None:
         """leader.imbalance.check.interval.seconds, the first time after five seconds."""

@@ -11,10 +11,10 @@ partition while another has none. Brokers of which only some have a rack are tre
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from random import Random
 

@@ -6,12 +6,13 @@ The giver writes the end of a block to disk before it hands the block out; what 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.varint import INT64_MAX
 from kwire.replication.core.types import PRODUCER_ID_BLOCK
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

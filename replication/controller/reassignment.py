@@ -16,8 +16,6 @@ leave no in-sync replica is refused (39), as KRaft does; the return of a new rep
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.controller import election
 from kwire.replication.controller.changes import (
@@ -25,6 +23,7 @@ from kwire.replication.controller.changes import (
     REASSIGNMENT_CANCELLED,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.protocol.schemas.topics import (
         AlterPartitionReassignmentsRequest,
@@ -77,7 +76,7 @@ class Reassignments:
         self._changelog = changelog
         self._orders = orders
 
-    # --- what clients ask -----------------------------------------------------------------------------------------
+    # --- what clients ask
 
     def alter(
         self, request: AlterPartitionReassignmentsRequest, version: int
@@ -194,7 +193,7 @@ class Reassignments:
                     )
         return ListPartitionReassignmentsResponse(error_message=None, topics=[*topics.values()])
 
-    # --- stages -----------------------------------------------------------------------------------------------------
+    # --- stages
 
     def _assign(self, topic: TopicState, index: int, target: list[int] | None, step: _Step) -> None:
         """Stage U, and then A or, when nothing has to be copied, B. `target` None: cancel."""

@@ -7,11 +7,10 @@ reach it; `table.py` says which refusal is which API's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol import api
 from kwire.protocol.errors import ErrorCode
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -23,12 +23,12 @@ not (ZooKeeper's version of the state node).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.core.metadata import TOPIC_RESOURCE
 from kwire.replication.core.types import NO_LEADER
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Protocol
 

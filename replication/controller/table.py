@@ -11,10 +11,10 @@ To add an API: the method, its refusal (`refusals.py`) if it is not the plain on
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from kwire.protocol.api import ApiKey, key_of
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol, TypeVar

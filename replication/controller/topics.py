@@ -10,7 +10,7 @@ the controller is done when this is (`Controller.submit` waits for the brokers).
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.language.primitives import ZERO_UUID
@@ -29,6 +29,7 @@ from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import TOPIC_RESOURCE
 from kwire.replication.core.topic_names import topic_name_problem
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from random import Random
 
@@ -81,7 +82,7 @@ class TopicControl:
         self._log_event = log_event
         self._default_configs: tuple[object, list[CreatableTopicConfigs]] | None = None
 
-    # --- create -------------------------------------------------------------------------------------------------
+    # --- create
 
     def create_topics(self, request: CreateTopicsRequest, version: int) -> CreateTopicsResponse:
         """CreateTopics v0-7."""
@@ -263,7 +264,7 @@ class TopicControl:
             self._default_configs = default, result
         return result
 
-    # --- delete -------------------------------------------------------------------------------------------------
+    # --- delete
 
     def delete_topics(self, request: DeleteTopicsRequest, version: int) -> DeleteTopicsResponse:
         """DeleteTopics v0-6."""
@@ -334,7 +335,7 @@ class TopicControl:
             return _deleted(name, topic_id, error)
         return _deleted(name, topic.topic_id, None)
 
-    # --- more partitions ----------------------------------------------------------------------------------------
+    # --- more partitions
 
     def create_partitions(
         self, request: CreatePartitionsRequest, version: int

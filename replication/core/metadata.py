@@ -12,10 +12,10 @@ the cache: read, don't change.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from kwire.protocol.language.primitives import ZERO_UUID
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -110,7 +110,7 @@ class MetadataCache:
         self._names_by_id: dict[bytes, str] = {}
         self._configs: dict[tuple[int, str], Mapping[str, str]] = {}
 
-    # --- what the controller says -----------------------------------------------------------------------------
+    # --- what the controller says
 
     def apply(self, request: UpdateMetadataRequest) -> list[tuple[str, int]]:
         """Takes over an UpdateMetadata request (v5+ shape) and returns the partitions it deleted.
@@ -191,7 +191,7 @@ class MetadataCache:
         else:
             self._configs.pop((resource_type, name), None)
 
-    # --- what others ask ---------------------------------------------------------------------------------------
+    # --- what others ask
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         """The overrides of a resource: empty when it has none or does not exist."""

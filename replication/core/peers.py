@@ -10,11 +10,10 @@ Invariants: an answer is matched by its correlation id alone; one that nobody wa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol import api
 from kwire.protocol.errors import MalformedMessage
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -19,7 +19,7 @@ Deliberate differences, all for the sake of time:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode, KafkaError, error_name
@@ -38,6 +38,7 @@ from kwire.replication.fetcher.state import (
 from kwire.replication.log.truncation import truncation_point
 from kwire.replication.replica.fetch_session import NO_SESSION
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
@@ -100,7 +101,7 @@ class ReplicaFetcher:
     def __repr__(self) -> str:
         return f"ReplicaFetcher(leader {self.leader_id}, id {self.fetcher_id}, {len(self.states)} partitions)"
 
-    # What is followed
+    # --- what is followed
 
     def add(self, partition: Partition, initial_offset: int) -> bool:
         """Follows a partition from `initial_offset` on (-1: where the leader says). Takes effect with `flush`.
@@ -158,7 +159,7 @@ class ReplicaFetcher:
         self.states.clear()
         self._link.close()
 
-    # Turning the wheel
+    # --- turning the wheel
 
     def advance(self) -> None:
         """Sends what is to be asked next, unless a request is under way."""
@@ -233,7 +234,7 @@ class ReplicaFetcher:
         self._link.answered()
         self._manager.timers.cancel((self, "abandon"))
 
-    # Fetch
+    # --- fetch
 
     def _on_fetch(self, response: FetchResponse | None, version: int) -> None:
         self._answered()
@@ -477,7 +478,7 @@ class ReplicaFetcher:
             self._manager.truncated(partition, before, offset, high_watermark, why, cut_flushed)
         return True
 
-    # Troubles
+    # --- troubles
 
     def _still_asking(
         self, key: TopicPartition, epoch: int, phase: Phase | None

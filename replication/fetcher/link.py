@@ -8,8 +8,7 @@ Invariant: after `hang_up` no answer to what was asked before arrives.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -6,7 +6,7 @@ only, as a replica) and OffsetForLeaderEpoch v4. Requests are built from fetch s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.protocol.api import ApiKey
 from kwire.protocol.schemas.offsets import (
@@ -18,6 +18,7 @@ from kwire.protocol.schemas.offsets import (
     OffsetForLeaderTopic,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

@@ -10,13 +10,13 @@ ReplicaManager says so by `remove`; after `close_idle` no fetcher is without par
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from kwire.replication.core.events import Event
 from kwire.replication.core.types import TopicPartition
 from kwire.replication.fetcher.fetcher import DIVERGING_EPOCH_VERSION, ReplicaFetcher
 from kwire.replication.log.truncation import TruncationEvent
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -163,7 +163,7 @@ class ReplicaFetcherManager:
         metrics.truncations = list(self.truncations)
         return metrics
 
-    # What fetchers say
+    # --- what fetchers say
 
     def partition_failed(self, key: TopicPartition) -> None:
         """Its fetcher has given it up."""
@@ -221,7 +221,7 @@ class ReplicaFetcherManager:
         """A recovery point on disk that is above the log end would hide what is appended next from a recovery."""
         self.host.log_manager.checkpoint_recovery_points(flush=True)
 
-    # Which fetcher
+    # --- which fetcher
 
     def _fetcher(self, leader_id: int, key: TopicPartition) -> ReplicaFetcher:
         fetcher_id = fetcher_id_of(key, max(self.config.num_replica_fetchers, 1))

@@ -15,7 +15,7 @@ that a fetch of one busy partition among a thousand costs no more than one of on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.language.primitives import ZERO_UUID
@@ -24,6 +24,7 @@ from kwire.protocol.varint import INT32_MAX
 from kwire.replication.core.types import TopicPartition
 from kwire.replication.replica.fetch_session import INITIAL_EPOCH, NO_SESSION
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -70,7 +71,7 @@ class FetchSessionAsking:
         self._uses_ids = False
         self._without_id = 0
 
-    # What is to be asked
+    # --- what is to be asked
 
     def want(
         self,
@@ -119,7 +120,7 @@ class FetchSessionAsking:
             self._forgotten.append((key, asked.topic_id))
             self._without_id -= asked.topic_id == ZERO_UUID
 
-    # Requests
+    # --- requests
 
     def next_request(self, version: int) -> tuple[FetchRequest, int]:
         """A Fetch request with topics, forgotten topics, session id and epoch, and the version to send it in.
@@ -162,7 +163,7 @@ class FetchSessionAsking:
             last.partitions.append(key[1])
         return topics
 
-    # Answers
+    # --- answers
 
     def accept(
         self, response: FetchResponse, version: int

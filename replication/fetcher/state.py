@@ -6,8 +6,9 @@ Answers to kafka.server.PartitionFetchState and to the request and byte meters o
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.fetcher.session import AskedPartition
     from kwire.replication.replica.partition import Partition

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import Struct
 from struct import error as StructError
-from typing import TYPE_CHECKING
 
 from fastcrc.crc32 import iscsi as crc32c
 
@@ -50,6 +49,7 @@ from kwire.replication.log.producer_state import ProducerStateManager
 from kwire.replication.log.segment import LogSegment
 from kwire.replication.log.types import AppendOrigin, LogAppendInfo
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.protocol.records import BatchHeader, ControlMarker
     from kwire.replication.core.clock import Clock, Timers
@@ -147,7 +147,7 @@ class AppendableLog(LocalLog):
             or config.message_timestamp_before_max_ms != INT64_MAX
         )
 
-    # ---- appending as leader
+    # --- appending as leader
 
     def append_as_leader(
         self, records: Buffer, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
@@ -247,7 +247,7 @@ class AppendableLog(LocalLog):
             base_offset, last_offset, append_time_ms, self.log_start_offset, False, size
         )
 
-    # ---- appending as follower
+    # --- appending as follower
 
     def append_as_follower(self, records: Buffer, leader_epoch: int | None = None) -> LogAppendInfo:
         """Appends batches as the leader has them; batches of an epoch above `leader_epoch` and a partial one are left
@@ -285,7 +285,7 @@ class AppendableLog(LocalLog):
             last_offset = header.last_offset
             self._write([part], header.size, header.base_offset, last_offset, header.max_timestamp)
 
-    # ---- writing one batch
+    # --- writing one batch
 
     def _enter_epoch(self, epoch: int, base_offset: int) -> None:
         """Make durable what must be so before the first batch of an epoch (KIP-101). OSError."""

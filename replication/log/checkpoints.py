@@ -8,11 +8,11 @@ malformed is an error.
 from __future__ import annotations
 
 from errno import EIO
-from typing import TYPE_CHECKING
 
 from kwire.replication.core.log_store import LogStore
 from kwire.replication.core.types import TopicPartition
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 

@@ -13,8 +13,8 @@ entry that comes back after a crash is cut again when the log is loaded.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.core.log_store import LogStore
 

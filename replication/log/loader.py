@@ -11,7 +11,6 @@ Invariants after loading: as log.py says; no file ends in `.deleted`, `.cleaned`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from fastcrc.crc32 import iscsi as crc32c
 
@@ -41,6 +40,7 @@ from kwire.replication.log.producer_state import ProducerStateManager
 from kwire.replication.log.segment import LogSegment, base_offset_of
 from kwire.replication.log.types import AppendOrigin
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.events import EventType, LogEvent

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import (
@@ -29,6 +28,7 @@ from kwire.replication.core.log_store import PartitionFault
 from kwire.replication.log.segment import LogSegment
 from kwire.replication.log.types import FetchedData
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.events import EventType, LogEvent
@@ -133,7 +133,7 @@ class LocalLog:
             return total + self.segments[last].size
         return total + self.position_of(self.segments[last], end_offset)
 
-    # ---- reading
+    # --- reading
 
     def rolls_between(self, offset: int, end_offset: int) -> bool:
         """Whether a segment begins after `offset` and at or before `end_offset`: no single read gets that far."""
@@ -191,7 +191,7 @@ class LocalLog:
         records = data if size == len(data) else memoryview(data)[:size]
         return FetchedData(records, first_offset, next_offset)
 
-    # ---- changing the list of segments
+    # --- changing the list of segments
 
     def _start_segment(self, base_offset: int) -> LogSegment:
         """A new active segment. One of the same base (empty, or with a full index) makes room for it."""
@@ -271,7 +271,7 @@ class LocalLog:
         self.segments.insert(first, new)
         self._bases.insert(first, new.base_offset)
 
-    # ---- flushing
+    # --- flushing
 
     def flush_topic_id(self) -> None:
         """Before the first data: whatever a power cut leaves of it can be told from another topic's of that name

@@ -41,7 +41,7 @@ class Log(AppendableLog):
     Every method may raise KafkaError(KAFKA_STORAGE_ERROR) when the store fails; a failed append changed nothing.
     """
 
-    # ---- reading
+    # --- reading
 
     def read(
         self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool = True
@@ -68,7 +68,7 @@ class Log(AppendableLog):
         except OSError as error:
             raise self.storage_error("read from", error) from error
 
-    # ---- look-ups
+    # --- look-ups
 
     def offset_by_timestamp(self, timestamp: int, end_offset: int) -> TimestampAndOffset | None:
         """The first record below `end_offset` with at least this timestamp (UnifiedLog.fetchOffsetByTimestamp)."""
@@ -94,7 +94,7 @@ class Log(AppendableLog):
         """
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
-    # ---- high watermark and log start
+    # --- high watermark and log start
 
     @property
     def last_stable_offset(self) -> int:
@@ -141,7 +141,7 @@ class Log(AppendableLog):
         self.producer_state.on_log_start_offset_incremented(offset)
         return True
 
-    # ---- segments: roll, truncate, retention
+    # --- segments: roll, truncate, retention
 
     def roll(self) -> None:
         """Begins a new segment at the log end; an empty active segment stays."""
@@ -234,7 +234,7 @@ class Log(AppendableLog):
             detail=detail,
         )
 
-    # ---- flushing and closing
+    # --- flushing and closing
 
     def close(self) -> None:
         """Clean stop: producer snapshot, indexes complete, all of it on the disk, descriptors given back."""

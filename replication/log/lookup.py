@@ -5,11 +5,10 @@ Answers to UnifiedLog.fetchOffsetByTimestamp and LogSegment.findOffsetByTimestam
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol.records import BatchHeader, iter_records, parse_header
 from kwire.replication.log.types import TimestampAndOffset
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.log.log import Log
     from kwire.replication.log.segment import LogSegment

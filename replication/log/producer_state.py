@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fastcrc.crc32 import iscsi as _crc32c
 
@@ -39,6 +39,7 @@ from kwire.protocol.records import (
 from kwire.protocol.varint import INT32_MAX
 from kwire.replication.log.types import AppendOrigin
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.core.clock import Clock
     from kwire.replication.core.log_store import LogStore
@@ -168,7 +169,7 @@ class ProducerStateManager:
         self.unreplicated: dict[int, int] = {}
         """Decided ones that are not stable yet: first offset -> the marker's offset."""
 
-    # ---- appending
+    # --- appending
 
     def check(
         self,
@@ -328,7 +329,7 @@ class ProducerStateManager:
         del self.ongoing[completed.first_offset]
         self.unreplicated[completed.first_offset] = completed.last_offset
 
-    # ---- what is stable, what is old
+    # --- what is stable, what is old
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -363,7 +364,7 @@ class ProducerStateManager:
             and now_ms - entry.last_timestamp >= self.producer_id_expiration_ms
         )
 
-    # ---- truncation and snapshots
+    # --- truncation and snapshots
 
     def truncate_and_reload(self, log_start: int, log_end: int, now_ms: int) -> None:
         """The log is [log_start, log_end) now. Where that is news, starts again from the latest snapshot in it.

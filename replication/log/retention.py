@@ -9,8 +9,7 @@ Invariant: a segment goes only when the high watermark is at or above its end; t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -10,7 +10,6 @@ increase; every index entry points at the start of a batch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from fastcrc.crc32 import iscsi as crc32c
 
@@ -28,6 +27,7 @@ from kwire.replication.core.log_store import LogFile, LogStore
 from kwire.replication.core.outbox import Buffer
 from kwire.replication.log.indexes import AbortedTxn, OffsetIndex, TimeIndex, TransactionIndex
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.core.log_config import LogConfig
     from kwire.replication.log.producer_state import CompletedTxn, ProducerStateManager
@@ -117,7 +117,7 @@ class LogSegment:
             self._file = self.store.open(self.path)
         return self._file
 
-    # ---- appending
+    # --- appending
 
     def append(
         self,
@@ -167,7 +167,7 @@ class LogSegment:
             )
         producers.complete_txn(completed)
 
-    # ---- timestamps
+    # --- timestamps
 
     @property
     def max_timestamp(self) -> int:
@@ -213,7 +213,7 @@ class LogSegment:
             max_timestamp - first if first is not None and first >= 0 else wall_ms - self.created_ms
         )
 
-    # ---- reading
+    # --- reading
 
     def batches(self, position: int, end: int | None = None) -> Iterator[BatchHeader]:
         """Headers of the batches from a batch's position on; stops at `end` and at anything that is not a whole
@@ -254,7 +254,7 @@ class LogSegment:
     def read_batch(self, batch: BatchHeader) -> bytes:
         return self.file.read(batch.position, batch.size)
 
-    # ---- recovery
+    # --- recovery
 
     def reset_indexes(self) -> None:
         """Empties the indexes before the segment is read again."""
@@ -277,7 +277,7 @@ class LogSegment:
             self._index(batch.last_offset, batch.position, largest)
         self.bytes_since_index += batch.size
 
-    # ---- cutting, flushing, moving
+    # --- cutting, flushing, moving
 
     def truncate_to(self, offset: int) -> int:
         """Drops every batch that holds `offset` or comes later; returns the bytes cut (LogSegment.truncateTo)."""

@@ -9,10 +9,11 @@ behind what has been acknowledged.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kwire.replication.log.types import UnexpectedAppendOffset
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.core.outbox import Buffer
     from kwire.replication.log.log import Log, LogAppendInfo

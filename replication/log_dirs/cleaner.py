@@ -25,7 +25,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import BatchHeader, check_crc, iter_batches, iter_records
@@ -35,6 +35,7 @@ from kwire.replication.log.checkpoints import CLEANER_OFFSETS, format_offsets, r
 from kwire.replication.log.segment import LogSegment
 from kwire.replication.log_dirs.cleaner_filter import BatchFilter, CleanedTransactions
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.core.events import EventType
     from kwire.replication.core.types import TopicPartition
@@ -245,7 +246,7 @@ def _ratio(work: LogToClean) -> float:
     return work.ratio
 
 
-# ---------------------------------------------------------------- what is dirty
+# --- what is dirty
 
 
 def find_work(log: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
@@ -292,7 +293,7 @@ def segments_between(log: Log, start: int, end: int) -> list[LogSegment]:
     return log.segments[max(bisect_right(bases, start) - 1, 0) : bisect_left(bases, end)]
 
 
-# ---------------------------------------------------------------- cleaning
+# --- cleaning
 
 
 def clean(work: LogToClean, now_ms: int, entries_max: int) -> Generator[None, None, int]:

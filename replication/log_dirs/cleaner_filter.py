@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from kwire.protocol.records import (
     CONTROL_ABORT,
@@ -28,6 +28,7 @@ from kwire.protocol.records import (
     parse_header,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.log.indexes import AbortedTxn, TransactionIndex
     from kwire.replication.log.producer_state import ProducerStateEntry

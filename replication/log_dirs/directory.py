@@ -9,7 +9,7 @@ and directories named after partitions is read from it or written to it; `logs` 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.core.events import Event
@@ -27,6 +27,7 @@ from kwire.replication.log.checkpoints import (
 )
 from kwire.replication.log.loader import LogContext, create_log, load_log
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -123,7 +124,7 @@ class LogDirectory:
         yield from self.logs.values()
         yield from self.future_logs.values()
 
-    # ---- loading
+    # --- loading
 
     def load(self, topic_config: Callable[[str], LogConfig]) -> None:
         """Loads every partition directory. OSError: the directory cannot be used."""
@@ -164,7 +165,7 @@ class LogDirectory:
             # Else what is appended there now would count as committed after the next crash.
             self.checkpoint_high_watermarks(flush=True)
 
-    # ---- logs
+    # --- logs
 
     def create(
         self, key: TopicPartition, topic_id: bytes, config: LogConfig, *, future: bool = False
@@ -276,7 +277,7 @@ class LogDirectory:
         self.logs.clear()
         self.future_logs.clear()
 
-    # ---- checkpoints. OSError.
+    # --- checkpoints. OSError.
 
     def checkpoint_high_watermarks(self, *, flush: bool = False) -> None:
         """Not flushed while running: a lost checkpoint only means a lower high watermark after a power cut."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from errno import EINVAL
-from typing import TYPE_CHECKING
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.language.primitives import ZERO_UUID
@@ -40,6 +39,7 @@ from kwire.replication.log_dirs.directory import (
     parse_directory,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.config.broker_config import BrokerConfig
     from kwire.replication.core.clock import Clock, Timers
@@ -110,7 +110,7 @@ class LogManager:
         """The first directory's. OSError when it is offline from the start."""
         return self.directories[0].store
 
-    # ---- loading
+    # --- loading
 
     def load(self) -> None:
         """Loads every partition directory. OSError with a plain message when a directory cannot be this broker's.
@@ -215,7 +215,7 @@ class LogManager:
                         )
                     seen[key] = directory
 
-    # ---- directories
+    # --- directories
 
     def online(self) -> list[LogDirectory]:
         """The directories that work."""
@@ -251,7 +251,7 @@ class LogManager:
             )
             self._on_all_failed(f"{which} has failed: {why}")
 
-    # ---- the logs
+    # --- the logs
 
     def get(self, topic: str, partition: int) -> Log | None:
         return self._find(_logs_of, (topic, partition))
@@ -376,7 +376,7 @@ class LogManager:
     def _task_failed(self, task: str, error: Exception, log_dir: str | None = None) -> None:
         self.log_event(Event.STORAGE_TASK_FAILED, task=task, log_dir=log_dir, detail=str(error))
 
-    # ---- periodic tasks
+    # --- periodic tasks
 
     def start(self) -> None:
         """Begins the periodic tasks. Kafka starts retention and compaction after log.initial.task.delay.ms."""
@@ -466,7 +466,7 @@ class LogManager:
             except KafkaError as error:  # its log has told the directory
                 self._task_failed(what, error, directory.path or None)
 
-    # ---- stopping
+    # --- stopping
 
     def close(self, broker_epoch: int = -1) -> None:
         """The clean stop of every directory that works: everything flushed, checkpoints written, then the mark.

@@ -8,8 +8,6 @@ Invariant: a node is reached where the last UpdateMetadata says; only controller
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.replication.core.peers import Peers
 from kwire.replication.fetcher.manager import ReplicaFetcherManager
 from kwire.replication.member.controller_link import (
@@ -22,6 +20,7 @@ from kwire.replication.member.leader_doubts import LeaderDoubts
 from kwire.replication.member.topic_creation import TopicCreation
 from kwire.replication.replica.alter_partition import AlterPartitionManager
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from random import Random
@@ -179,7 +178,7 @@ class ClusterMember:
             self._awaits_itself = False
             self._settings.on_ready()
 
-    # -- questions that only the cluster can answer --------------------------------------------------------------
+    # --- questions that only the cluster can answer
 
     @property
     def is_told(self) -> bool:
@@ -206,7 +205,7 @@ class ClusterMember:
             if told or deadline_ms <= now_ms:
                 call()
 
-    # -- steps ---------------------------------------------------------------------------------------------------
+    # --- steps
 
     def respond(self, correlation: int, frame: Buffer | None) -> str | None:
         if frame is None and (node := self.peers.node_asked(correlation)) is not None:

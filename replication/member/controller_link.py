@@ -13,11 +13,12 @@ forwarded request is answered once, by the controller or, when its time is over,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.protocol import api
 from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
@@ -93,7 +94,7 @@ class ControllerLink:
         self.log_dirs: list[bytes] = []
         """The ids of those log directories of several that work; for a broker with one nothing is said of it."""
 
-    # -- registration and heartbeats -----------------------------------------------------------------------------
+    # --- registration and heartbeats
 
     def start(
         self, endpoints: list[Endpoint], cluster_id: str, previous_broker_epoch: int = -1
@@ -247,7 +248,7 @@ class ControllerLink:
     def _later(self, delay_ms: int, call: Callable[[], None]) -> None:
         self._timers.schedule(CHANNEL, self._clock.now_ms + delay_ms, call)
 
-    # -- controlled shutdown -------------------------------------------------------------------------------------
+    # --- controlled shutdown
 
     def shut_down(self, on_done: Callable[[], None]) -> None:
         """Asks the controller to move leaderships away, a few times, and calls back when done or given up."""
@@ -288,7 +289,7 @@ class ControllerLink:
         self._timers.cancel(CHANNEL)
         self._timers.cancel(_SILENCE)
 
-    # -- forwarding ----------------------------------------------------------------------------------------------
+    # --- forwarding
 
     def forward(
         self,

@@ -11,8 +11,9 @@ a broker that cannot be reached although the controller says that it lives is do
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

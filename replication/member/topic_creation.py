@@ -9,12 +9,12 @@ Invariant: a topic is asked for once at a time, however many wait for it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from kwire.protocol import api
 from kwire.protocol.errors import ErrorCode
 from kwire.replication.config.auto_topics import auto_topic_settings
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

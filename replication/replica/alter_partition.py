@@ -11,7 +11,7 @@ an answer that comes when the partition has left that state changes nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode, error_name
@@ -25,6 +25,7 @@ from kwire.protocol.schemas.control_plane import (
 from kwire.replication.core.events import Event
 from kwire.replication.replica.isr import CommittedIsr, PendingExpandIsr, listed
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

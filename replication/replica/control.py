@@ -10,7 +10,7 @@ Waiting requests of a partition are rechecked in the same step whenever its role
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.language.primitives import ZERO_UUID
@@ -26,6 +26,7 @@ from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import FULL
 from kwire.replication.replica.partition import Partition
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

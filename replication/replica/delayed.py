@@ -6,11 +6,12 @@ done; what wakes it and its time-out are the purgatory's (purgatory.py).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.protocol.errors import ErrorCode
 from kwire.replication.replica.purgatory import DelayedOperation
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 

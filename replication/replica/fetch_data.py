@@ -6,10 +6,11 @@ fetch makes some.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.protocol.language.primitives import ZERO_UUID
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.core.outbox import Buffer
     from kwire.replication.log.log import AbortedTxn

@@ -11,13 +11,14 @@ start. A partition that gave records goes to the end of the session's order, so 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.protocol.varint import INT32_MAX
 from kwire.replication.replica.fetch_data import FetchPartition
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from random import Random

@@ -9,8 +9,7 @@ candidate of an expansion already while it is only proposed (I: the high waterma
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -7,10 +7,10 @@ The requests are the very objects that cross a socket when brokers are many. Ord
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from kwire.replication.core.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

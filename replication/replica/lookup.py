@@ -6,11 +6,12 @@ nothing here changes one. Leaves out tiered storage: there is no offset in it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.replica.fetch_data import READ_COMMITTED
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.replica.partition import Partition
 

@@ -14,8 +14,6 @@ next.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.replication.config.broker_config import topic_log_config
@@ -36,6 +34,7 @@ from kwire.replication.replica.isr import IsrCounters
 from kwire.replication.replica.partition import Partition
 from kwire.replication.replica.purgatory import Purgatory
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Protocol
@@ -220,7 +219,7 @@ class ReplicaManager:
         """Reports an event of this broker."""
         return self.log_manager.log_event
 
-    # Partitions
+    # --- partitions
 
     def hosted(self, key: TopicPartition) -> Partition | None:
         """The partition if it is here and its log is open; None otherwise, never an error."""
@@ -329,7 +328,7 @@ class ReplicaManager:
         overrides = self.metadata.topic_config(topic)
         return topic_log_config(overrides, self._config)
 
-    # Append
+    # --- append
 
     def append_to_leader(
         self,
@@ -421,7 +420,7 @@ class ReplicaManager:
         if key in self.delete_records_purgatory.watchers:
             self.delete_records_purgatory.check_and_complete(key)
 
-    # Fetch
+    # --- fetch
 
     def fetch_records(
         self,
@@ -550,7 +549,7 @@ class ReplicaManager:
                 deletions.check_and_complete(key)
         return any_moved
 
-    # Deletion of records
+    # --- deletion of records
 
     def delete_records(
         self,

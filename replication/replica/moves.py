@@ -13,7 +13,7 @@ current log as it was. A future log that is found at a start goes on when its pa
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.varint import INT32_MAX
@@ -21,6 +21,7 @@ from kwire.replication.core.events import Event
 from kwire.replication.log.truncation import append_replicated, take_over_offsets, truncation_point
 from kwire.replication.log_dirs.directory import DELETE_SUFFIX, FILE_NAME_BYTES_MAX, LogDirectory
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.core.types import TopicPartition
     from kwire.replication.log.log import Log
@@ -41,7 +42,7 @@ class LogDirMoves:
         self._logs = manager.log_manager
         self._moving: dict[TopicPartition, None] = {}
 
-    # ---- what is asked for
+    # --- what is asked for
 
     def alter(self, key: TopicPartition, path: str) -> ErrorCode:
         """Moves a replica to a directory, or notes where it is to be made. Errors as AlterReplicaLogDirs has them."""
@@ -95,7 +96,7 @@ class LogDirMoves:
         self._moving.pop(key, None)
         self._logs.directory_of(future).remove(future, DELETE_SUFFIX)
 
-    # ---- the copying
+    # --- the copying
 
     def go_on(self, key: TopicPartition) -> None:
         """Copies, if the partition has a future log."""
@@ -163,7 +164,7 @@ class LogDirMoves:
         if future.log_end_offset > current.log_end_offset:
             future.truncate_to(current.log_end_offset)
 
-    # ---- the end
+    # --- the end
 
     def _replace(self, partition: Partition, future: Log) -> None:
         """The future log takes the current one's name and place; the other one is deleted soon."""

@@ -12,7 +12,7 @@ leader of a partition without followers commits what it appends at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.language.primitives import ZERO_UUID
@@ -26,6 +26,7 @@ from kwire.replication.replica.isr import (
     RemoteReplica,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -141,7 +142,7 @@ class Partition:
         """min.insync.replicas, but never more than there are replicas."""
         return min(self.log.config.min_insync_replicas, len(self.remote_replicas) + 1)
 
-    # Roles
+    # --- roles
 
     def take_topic_id(self, topic_id: bytes, is_new: bool) -> None:
         """Take over a topic id where none was known; it is stored beside the log, which is opened again for that."""
@@ -224,7 +225,7 @@ class Partition:
                 in_isr=replica.broker_id in isr,
             )
 
-    # Append
+    # --- append
 
     def append_records_to_leader(
         self, records: Buffer, required_acks: int, origin: AppendOrigin
@@ -262,7 +263,7 @@ class Partition:
             return ErrorCode.NONE
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
-    # Follow
+    # --- follow
 
     def append_records_to_follower(self, records: Buffer, leader_epoch: int) -> LogAppendInfo:
         """Appends batches as the leader of `leader_epoch` has them; those of a later epoch are left out.
@@ -282,7 +283,7 @@ class Partition:
 
         return take_over_offsets(self.log, high_watermark, log_start_offset)
 
-    # Read
+    # --- read
 
     def check_leader_epoch(self, current_leader_epoch: int, require_leader: bool) -> None:
         """The fencing of KIP-320: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER."""
@@ -392,7 +393,7 @@ class Partition:
         self.check_leader_epoch(current_leader_epoch, require_leader)
         return self.log.end_offset_for_epoch(leader_epoch)
 
-    # Deletion of a prefix
+    # --- deletion of a prefix
 
     def delete_records(self, offset: int) -> tuple[int, int]:
         """Moves the log start to `offset` (-1: the high watermark). (offset meant, low watermark now).

@@ -10,8 +10,7 @@ when it has, the purgatory holds nothing of it. The order of completion is the o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 

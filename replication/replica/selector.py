@@ -6,10 +6,11 @@ consumers that say their rack, when replica.selector.class names this selector; 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.replication.replica.isr import NEVER_MS
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.core.metadata import MetadataCache
     from kwire.replication.replica.partition import Partition

@@ -8,11 +8,11 @@ partitions go on. Nothing here is on the way of an append or a fetch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kwire.replication.core.events import Event
 from kwire.replication.replica.isr import NEVER_MS, PendingExpandIsr, PendingShrinkIsr
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
