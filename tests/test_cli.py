@@ -136,7 +136,9 @@ def test_json_logs_are_json_in_every_line() -> None:
         _, errors = up.stop()
     lines = [json.loads(line) for line in errors.splitlines()]
     assert {"time", "level", "logger", "event"} <= set(lines[0])
-    assert any(line["event"] == "listening" and line["listener"] == "PLAINTEXT" for line in lines)
+    assert any(
+        line["event"] == "LISTENER_STARTED" and line["listener"] == "PLAINTEXT" for line in lines
+    )
 
 
 # ---- refusals

@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kwire.replication.core.events import Event, EventType
+from kwire.server.events import NodeEvent
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "observing.md"
 BEGIN, END = "<!-- events: written by tools/events.py -->\n", "<!-- end of events -->\n"
 LEVELS = {10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR"}
-_SOURCES = ((ROOT / "replication" / "core" / "events.py", Event),)
+_SOURCES: tuple[tuple[Path, type], ...] = (
+    (ROOT / "replication" / "core" / "events.py", Event),
+    (ROOT / "kwire" / "server" / "events.py", NodeEvent),
+)
 
 
 class Entry(NamedTuple):

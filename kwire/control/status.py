@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 
+from kwire.server.events import NodeEvent
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -147,5 +149,8 @@ def _partition_line(partition: dict[str, Any]) -> str:
 
 def tell(node_id: int, status: dict[str, Any]) -> None:
     """Writes a snapshot into the log; as JSON each line has its values, too."""
+    kind = NodeEvent.NODE_STATUS
     for text, values in _entries(status):
-        _log.info("%s", text, extra={"fields": {"node_id": node_id}, "values": values})
+        fields = {**dict.fromkeys(kind.fields), "text": text, "node_id": node_id, **values}
+        extra = {"event": kind.name, "fields": {"node_id": node_id}, "values": fields}
+        _log.log(kind.level, "%s", text, extra=extra)

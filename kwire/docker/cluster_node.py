@@ -25,6 +25,7 @@ from kwire.launch.spec import BROKER, CONTROLLER
 from kwire.replication.core.types import CONTROLLER_IDS_FROM
 from kwire.server import logs
 from kwire.server.errors import NodeError, SettingsError
+from kwire.server.events import NodeEvent
 from kwire.server.log_dirs import split_dirs
 from kwire.server.node import new_event_loop, settle_garbage_collector
 
@@ -184,8 +185,7 @@ async def _start(
     elif not settings.runs_controller:
         logs.event(
             _log,
-            logging.INFO,
-            "standing by: the first voter is the controller",
+            NodeEvent.QUORUM_STANDBY,
             voters=settings.node.values.get("controller.quorum.voters"),
         )
     announce()
@@ -233,7 +233,7 @@ async def _create_topics(settings: ContainerSettings, address: tuple[str, int]) 
         try:
             response = await ask(address, request, seconds=_TOPICS_SECONDS)
         except NoResponseError as error:
-            logs.event(_log, logging.WARNING, "topics not created yet", reason=error)
+            logs.event(_log, NodeEvent.TOPICS_DELAYED, detail=str(error))
         else:
             for result in response.topics:
                 code = ErrorCode(result.error_code)
@@ -242,9 +242,7 @@ async def _create_topics(settings: ContainerSettings, address: tuple[str, int]) 
                 del left[result.name]
                 if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                     reason = f"{code.name}: {result.error_message}"
-                    logs.event(
-                        _log, logging.ERROR, "topic refused", topic=result.name, reason=reason
-                    )
+                    logs.event(_log, NodeEvent.TOPIC_REFUSED, topic=result.name, detail=reason)
         if left:
             await asyncio.sleep(_TOPICS_PAUSE_SECONDS)
 

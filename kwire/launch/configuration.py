@@ -133,14 +133,13 @@ def warn_unknown_keys(config: BrokerConfig) -> None:
         return
     import logging
 
+    from kwire.server.events import NodeEvent
     from kwire.server.logs import event
 
     for key in unknown:
         meant = config.similar_key(key)
-        text = "unknown configuration key, ignored"
-        if meant is not None:
-            text += f"; did you mean {meant}?"
-        event(logging.getLogger(__name__), logging.WARNING, text, key=key)
+        log = logging.getLogger(__name__)
+        event(log, NodeEvent.UNKNOWN_CONFIG_KEY, key=key, suggestion=meant)
 
 
 def node_id_of(values: Mapping[str, str]) -> int:

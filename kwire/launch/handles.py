@@ -14,6 +14,7 @@ from contextlib import ExitStack, suppress
 
 from kwire.launch.node_runner import NodeRunner, reachable
 from kwire.server.errors import NodeError, SettingsError
+from kwire.server.events import NodeEvent
 from kwire.server.logs import event
 
 TYPE_CHECKING = False
@@ -244,7 +245,7 @@ class ProcessHandle(NodeHandle):
             async with asyncio.timeout(STOP_SECONDS):
                 await process.wait()
         except TimeoutError:
-            event(_log, logging.WARNING, "node does not stop, killed", node_id=self.node_id)
+            event(_log, NodeEvent.NODE_KILLED, node_id=self.node_id)
             await self.kill()
         self._process = None
         if process.returncode:

@@ -11,6 +11,7 @@ import logging
 import os
 
 from kwire.server.errors import NodeError
+from kwire.server.events import NodeEvent
 from kwire.server.listeners import format_address
 from kwire.server.log_dirs import split_dirs
 from kwire.server.logs import event
@@ -110,17 +111,20 @@ class Joining:
         self._timer = loop.call_later(_SILENT_SECONDS, self._log_waiting_now, logged)
 
     def _log_waiting_now(self, logged: str) -> None:
-        text = self._waited_for()
-        if text != logged:
-            event(_log, logging.INFO, text, node_id=self._spec.node_id)
-        self.log_waiting(text)
-
-    def _waited_for(self) -> str:
         addresses = self._spec.controllers
         where = ", ".join(format_address(host, port) for _, host, port in addresses)
-        if self.link is not None and self.link.refusal:
-            return (
-                f"waiting: the controller at {where} answers {self.link.refusal.name};"
-                f" is another broker {self._spec.node_id} alive?"
-            )
-        return f"waiting for the controller at {where}"
+        refusal = self.link.refusal if self.link is not None else None
+        awaited = f"{where} {refusal}"
+        if awaited != logged:
+            node_id = self._spec.node_id
+            if refusal:
+                event(
+                    _log,
+                    NodeEvent.REGISTRATION_REFUSED,
+                    address=where,
+                    error=refusal.name,
+                    node_id=node_id,
+                )
+            else:
+                event(_log, NodeEvent.CONTROLLER_AWAITED, address=where, node_id=node_id)
+        self.log_waiting(awaited)

@@ -15,6 +15,7 @@ from kwire.launch.spec import BROKER, CONTROLLER, STANDALONE
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.replication.core.types import SECURITY_PROTOCOLS
 from kwire.server.errors import NodeError, SettingsError
+from kwire.server.events import NodeEvent
 from kwire.server.listeners import format_address, inter_broker_listener
 from kwire.server.log_dirs import LogDirs, disk_space, load_error, split_dirs
 from kwire.server.logs import event
@@ -268,8 +269,7 @@ class NodeRunner:
             services = self.core.services
             event(
                 _log,
-                logging.INFO,
-                "log directory loaded",
+                NodeEvent.LOG_DIRS_LOADED,
                 log_dir=self.spec.data_dir,
                 cluster_id=services.cluster_id,
                 node_id=self.node_id,
@@ -286,7 +286,7 @@ class NodeRunner:
 
     def _halt(self, why: str) -> None:
         """Its log directories have failed, which it finds out in the middle of a step: the end comes after it."""
-        event(_log, logging.ERROR, f"the broker halts: {why}", node_id=self.config.node_id)
+        event(_log, NodeEvent.BROKER_HALTED, detail=why, node_id=self.config.node_id)
         self._halt_reason = why
         if self._joining is not None:
             self._joining.refuse(why)
@@ -313,7 +313,7 @@ class NodeRunner:
         from kwire.control.status import snapshot_of_broker, snapshot_of_controller, tell
 
         if not self.is_loaded:
-            event(_log, logging.INFO, "is starting", node_id=self.config.node_id)
+            event(_log, NodeEvent.NODE_STARTING, node_id=self.config.node_id)
             return
         snapshot = snapshot_of_controller if self.is_controller else snapshot_of_broker
         tell(self.config.node_id, snapshot(self.core))

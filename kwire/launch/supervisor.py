@@ -19,6 +19,7 @@ from contextlib import suppress
 from kwire.launch.handles import START_SECONDS, Handle, ProcessHandle, ThreadHandle
 from kwire.launch.spec import PROCESS
 from kwire.server.errors import NodeError
+from kwire.server.events import NodeEvent
 from kwire.server.log_dirs import split_dirs
 from kwire.server.logs import event
 
@@ -71,7 +72,7 @@ class Supervisor:
             what = self._name(node_id)
             self.deaths.append((what, how, status))
             others = "the others go on" if self.any_runs else "no other is left"
-            event(_log, logging.ERROR, f"{what} has ended ({how}); {others}")
+            event(_log, NodeEvent.NODE_DIED, node=what, detail=how, others=others, node_id=node_id)
             if not self.any_runs and self.on_none_left is not None:
                 self.on_none_left()
 
@@ -129,11 +130,7 @@ class Supervisor:
         found = {broker for path in dirs for broker in shape.brokers_in(path)}
         self._idle = idle = sorted(found - self.brokers.keys())
         if idle:
-            which = ", ".join(map(str, idle))
-            text = f"the data directory has data of broker {which}, which is not started"
-            if len(idle) > 1:
-                text = f"the data directory has data of brokers {which}, which are not started"
-            event(_log, logging.WARNING, text, data_dir=self.data_dir)
+            event(_log, NodeEvent.UNUSED_DATA_FOUND, brokers=idle, data_dir=self.data_dir)
 
     def _let_directory_go(self) -> None:
         if self._lock is not None:
@@ -175,7 +172,7 @@ class Supervisor:
 
         for handle in (*self.controllers.values(), *self.brokers.values()):
             if not handle.running:
-                event(_log, logging.INFO, "does not run", node_id=handle.node_id)
+                event(_log, NodeEvent.NODE_NOT_RUNNING, node_id=handle.node_id)
                 continue
             try:
                 # Shielded: an answer that comes too late must not be taken for that to the next question.
@@ -183,7 +180,7 @@ class Supervisor:
                 for node in (await asyncio.wait_for(asking, _STATUS_SECONDS))["nodes"]:
                     tell(handle.node_id, node["status"])
             except (TimeoutError, NodeError):
-                event(_log, logging.INFO, "does not answer", node_id=handle.node_id)
+                event(_log, NodeEvent.NODE_NOT_ANSWERING, node_id=handle.node_id)
 
     async def active_controller(self) -> Handle | None:
         """The controller that is active now; of two that think they are, the later one. None: nobody knows of one."""

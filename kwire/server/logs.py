@@ -1,8 +1,9 @@
 """Structured logs on stderr: one line an event, as text or as JSON.
 
-The standard library's logging underneath (asyncio imports it anyway), so that modules of the core need nothing but
-`logging.getLogger(__name__)`. Loggers are named like modules. `event()` adds fields to a line: text has them as
-key=value after the event, JSON as keys of their own. A traceback is part of its line's record, not a line apart.
+The standard library's logging underneath (asyncio imports it anyway). Loggers are named like modules; the core's is
+kwire.events. As text an event is its sentence, and for drivers' events key=value for each field that the sentence does
+not have; as JSON its name, its sentence, and each field by its own key. A traceback is part of its line's record, not a
+line apart.
 """
 
 from __future__ import annotations
@@ -15,15 +16,25 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
 
+    from kwire.replication.core.events import EventType
     from kwire.replication.core.outbox import Log
 
 _core_log = logging.getLogger("kwire.events")
 
 
-def event(logger: logging.Logger, level: int, name: str, **fields: object) -> None:
-    """Logs `name` with fields, if somebody listens at `level`."""
-    if logger.isEnabledFor(level):
-        logger.log(level, name, extra={"fields": fields})
+def event(
+    logger: logging.Logger,
+    kind: EventType,
+    error: BaseException | None = None,
+    /,
+    **fields: object,
+) -> None:
+    """Logs an event of a driver, if its level is logged; with the traceback of `error`."""
+    if logger.isEnabledFor(kind.level):
+        more = kind.more_fields
+        shown = {name: fields[name] for name in more if fields.get(name) is not None}
+        extra = {"event": kind.name, "fields": shown, "values": fields}
+        logger.log(kind.level, "%s", kind.text(fields), exc_info=error, extra=extra)
 
 
 def write(effect: Log, node_id: int) -> None:
@@ -76,12 +87,13 @@ class JsonFormatter(logging.Formatter):
             "time": _time_text(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": getattr(record, "event", text),
+            "event": getattr(record, "event", None),
             "message": text,
+            "time_ms": int(record.created * 1000),
         }
         fields: dict[str, object] = getattr(record, "fields", {})
         values: dict[str, object] = getattr(record, "values", {})  # what the text has in words
-        line.update((k, v) for k, v in {**values, **fields}.items() if k not in line)
+        line |= {k: v for k, v in (fields | values).items() if k == "time_ms" or k not in line}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=_json_value)

@@ -21,12 +21,12 @@ from collections import deque
 from contextlib import suppress
 from enum import Enum
 
-from kwire.errors import INTERNAL_ERROR
 from kwire.protocol.errors import KafkaError, MalformedMessage
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.outbox import Close, HangUp, Log, Outbox, Reply, Send
 from kwire.server.connection import Connection
 from kwire.server.errors import NodeError
+from kwire.server.events import NodeEvent
 from kwire.server.listeners import Listener, bind, format_address, parse_listeners
 from kwire.server.logs import event, write
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from kwire.core import Core
     from kwire.replication.config.broker_config import BrokerConfig
+    from kwire.replication.core.events import EventType
     from kwire.replication.core.outbox import Buffer, Effect
     from kwire.server.peers import PeerConnections
 
@@ -123,8 +124,7 @@ class Node:
             self._servers.append(server)
             event(
                 _log,
-                logging.INFO,
-                "listening",
+                NodeEvent.LISTENER_STARTED,
                 node_id=self.config.node_id,
                 listener=listener.name,
                 address=format_address(listener.host or "*", listener.port),
@@ -178,7 +178,7 @@ class Node:
         finally:
             self.write_events()
             self.outbox.drain()
-        event(_log, logging.INFO, "stopped", node_id=self.config.node_id)
+        event(_log, NodeEvent.NODE_STOPPED, node_id=self.config.node_id)
 
     async def _prepare_stop(self) -> None:
         ready = asyncio.Event()
@@ -265,7 +265,7 @@ class Node:
         if refusal is not None:
             connection.close(refusal, abort=True)
         elif _log.isEnabledFor(logging.DEBUG):
-            self._log_connection(logging.DEBUG, "connection opened", connection)
+            self._log_connection(NodeEvent.CONNECTION_OPENED, connection)
 
     def _refusal(self, host: str) -> str | None:
         if not self.accepts_connections:
@@ -287,29 +287,25 @@ class Node:
             del self._connections_by_host[connection.peer_host]
         reason = connection.close_reason
         # What the client asked for by going away is not news; what the broker did to it is.
-        level = logging.WARNING
+        kind = NodeEvent.CONNECTION_ABORTED
         if reason in (None, "the node stops") or reason.startswith("idle "):
-            level = logging.DEBUG
-        if _log.isEnabledFor(level):
-            self._log_connection(
-                level, "connection closed", connection, reason=reason or error or "by the client"
-            )
+            kind = NodeEvent.CONNECTION_CLOSED
+        if _log.isEnabledFor(kind.level):
+            detail = reason or str(error or "by the client")
+            self._log_connection(kind, connection, detail=detail)
         self._set_clock()
         self._guard(connection, self.broker.connection_closed, connection.id)
         self._settle()
         if self._all_closed is not None and not self.connections:
             self._all_closed.set()
 
-    def _log_connection(
-        self, level: int, name: str, connection: Connection, **fields: object
-    ) -> None:
+    def _log_connection(self, kind: EventType, connection: Connection, **fields: object) -> None:
         peer = format_address(connection.peer_host, connection.peer_port)
         session = connection.session
         client = f"{session.client_software_name} {session.client_software_version}"
         event(
             _log,
-            level,
-            name,
+            kind,
             peer=peer,
             listener=connection.listener.name,
             connection=connection.id,
@@ -476,10 +472,10 @@ class Node:
             self._failed(connection, error)
 
     def _failed(self, connection: Connection | None, error: Exception) -> None:
-        peer = "none"
+        peer = None
         if connection is not None:
             peer = format_address(connection.peer_host, connection.peer_port)
-        _log.error(INTERNAL_ERROR, exc_info=error, extra={"fields": {"peer": peer}})
+        event(_log, NodeEvent.INTERNAL_ERROR, error, peer=peer)
         self.broker.step_failed(None if connection is None else connection.id, error)
 
     # --- timers

@@ -19,6 +19,7 @@ from collections import deque
 from kwire.protocol.errors import MalformedMessage
 from kwire.protocol.frame import FrameReader
 from kwire.replication.core.types import HELD_CHANNELS
+from kwire.server.events import NodeEvent
 from kwire.server.logs import event
 
 TYPE_CHECKING = False
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Protocol
 
+    from kwire.replication.core.events import EventType
     from kwire.replication.core.outbox import Buffer, Send
     from kwire.server.link_rules import LinkRule
 
@@ -118,7 +120,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         except MalformedMessage as error:
             reason = str(error)
         if reason is not None:
-            self.close(reason, logging.WARNING)
+            self.close(reason, NodeEvent.PEER_CONNECTION_ABORTED)
 
     def _answered(self, frame: memoryview) -> str | None:
         if self.closed:
@@ -163,11 +165,17 @@ class PeerConnection(asyncio.BufferedProtocol):
         if not self._owed or self.closed:
             return
         if self._peers.host.loop.time() >= self._oldest_at + self._peers.timeout_seconds:
-            self.close("no answer in time", logging.WARNING)
+            self.close("no answer in time", NodeEvent.PEER_CONNECTION_ABORTED)
         else:
             self._watch()
 
-    def close(self, reason: str, level: int = logging.DEBUG, *, silently: bool = False) -> None:
+    def close(
+        self,
+        reason: str,
+        kind: EventType = NodeEvent.PEER_CONNECTION_ENDED,
+        *,
+        silently: bool = False,
+    ) -> None:
         """Ends the connection; whatever it owes is answered with "lost", or with `silently` not at all."""
         if self.closed:
             return
@@ -179,14 +187,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._transport.abort()
         elif self._connecting is not None and silently:
             self._connecting.cancel()
-        event(
-            _log,
-            level,
-            "peer connection ended",
-            node=self.node,
-            channel=self.channel,
-            reason=reason,
-        )
+        event(_log, kind, node=self.node, channel=self.channel, detail=reason)
         if silently:
             return
         owed, self._owed = self._owed, deque()

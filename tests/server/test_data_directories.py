@@ -238,7 +238,8 @@ def test_brokers_that_are_not_started_are_named(
     assert "not started" not in caplog.text
     with Cluster(brokers=1, data_dir=tmp_path):
         pass
-    assert "has data of brokers 2, 3, which are not started" in caplog.text
+    assert "has data of brokers that are not started: 2,3" in caplog.text
+    assert any(getattr(each, "event", None) == "UNUSED_DATA_FOUND" for each in caplog.records)
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])

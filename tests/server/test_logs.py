@@ -7,9 +7,27 @@ from collections.abc import Iterator
 
 import pytest
 
+from kwire.replication.core.events import DEBUG, INFO, Event, EventType
+from kwire.replication.core.outbox import Log
 from kwire.server import logs
 
 _log = logging.getLogger("kwire.test")
+
+
+class Sample:
+    HAPPENED = EventType(INFO, "something happened[ to {whom}]", "peer", "why", "none", "absent")
+    UNSEEN = EventType(DEBUG, "not shown")
+    COUNTED = EventType(DEBUG, "it", "count", "other", "time")
+
+
+ISR_UPDATED = {
+    "topic": "t",
+    "partition": 0,
+    "previous_isr": [1],
+    "isr": [1, 2],
+    "leader_epoch": 4,
+    "partition_epoch": 5,
+}
 
 
 @pytest.fixture
@@ -23,23 +41,49 @@ def stream() -> Iterator[io.StringIO]:
 
 def test_fields_stand_behind_the_event_as_text(stream: io.StringIO) -> None:
     logs.configure("info", stream=stream)
-    logs.event(_log, logging.INFO, "something happened", peer="1.2.3.4:5", why='a "b"\nc', none="")
-    logs.event(_log, logging.DEBUG, "not shown")
+    fields = {"peer": "1.2.3.4:5", "why": 'a "b"\nc', "none": "", "absent": None}
+    logs.event(_log, Sample.HAPPENED, whom="me", **fields)
+    logs.event(_log, Sample.UNSEEN)
     (line,) = stream.getvalue().splitlines()
     time, rest = line.split(" ", 1)
     assert time.endswith("Z")
     assert rest == (
-        'INFO    kwire.test: something happened peer=1.2.3.4:5 why="a \\"b\\"\\nc" none=""'
+        'INFO    kwire.test: something happened to me peer=1.2.3.4:5 why="a \\"b\\"\\nc" none=""'
     )
 
 
 def test_fields_are_keys_of_their_own_as_json(stream: io.StringIO) -> None:
     logs.configure("debug", as_json=True, stream=stream)
-    logs.event(_log, logging.DEBUG, "it", count=3, time="ignored", other={1})
+    logs.event(_log, Sample.COUNTED, count=3, time="ignored", other={1})
     line = json.loads(stream.getvalue())
-    assert (line["level"], line["logger"], line["event"]) == ("debug", "kwire.test", "it")
+    assert (line["level"], line["logger"], line["event"]) == ("debug", "kwire.test", "COUNTED")
+    assert line["message"] == "it" and line["time_ms"] > 1_700_000_000_000
     assert (line["count"], line["other"]) == (3, "{1}")
     assert line["time"] != "ignored"
+
+
+def test_an_event_of_the_core_is_a_sentence_as_text(stream: io.StringIO) -> None:
+    logs.configure("info", stream=stream)
+    logs.write(Log(Event.ISR_UPDATED, ISR_UPDATED, 17), 3)
+    logs.write(Log(Event.FOLLOWER_FETCHER_STARTED, {}, 17), 3)  # is not logged at this level
+    (line,) = stream.getvalue().splitlines()
+    assert line.split(" ", 1)[1] == (
+        "INFO    kwire.events: t-0: ISR updated to 1,2, partition epoch 5 node_id=3"
+    )
+
+
+def test_an_event_of_the_core_has_all_fields_as_json(stream: io.StringIO) -> None:
+    logs.configure("info", as_json=True, stream=stream)
+    logs.write(Log(Event.ISR_UPDATED, ISR_UPDATED, 17), 3)
+    created = {"topic": "t", "topic_id": bytes(15) + b"\1", "partitions": 1}
+    created |= {"replication_factor": 1, "controller_epoch": 2}
+    logs.write(Log(Event.TOPIC_CREATED, created, 18), 1000)
+    updated, created = map(json.loads, stream.getvalue().splitlines())
+    assert updated["event"] == "ISR_UPDATED" and updated["level"] == "info"
+    assert updated["message"] == "t-0: ISR updated to 1,2, partition epoch 5"
+    assert (updated["node_id"], updated["time_ms"]) == (3, 17)
+    assert {name: updated[name] for name in ISR_UPDATED} == ISR_UPDATED
+    assert created["topic_id"] == "AAAAAAAAAAAAAAAAAAAAAQ"  # as Kafka writes it
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -238,7 +238,7 @@ def test_what_is_no_request_ends_its_connection_with_a_log_line(
         until(lambda: any("connection closed" in record.message for record in caplog.records))
     fields = next(r.fields for r in caplog.records if "connection closed" in r.message)  # type: ignore[attr-defined]
     assert fields["peer"].startswith("127.0.0.1:")
-    assert fields["reason"]
+    assert fields["detail"]
 
 
 def test_a_frame_above_the_limit_ends_its_connection() -> None:

@@ -115,7 +115,9 @@ def test_as_json_the_values_are_told_too(capsys: pytest.CaptureFixture[str]) -> 
     logs.configure("info", as_json=True)
     tell(3, {"counts": {"MaxLag": 4}, "failed": ["u-3"], "truncations": ["u-1 cut"]})
     told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [each["event"] for each in told] == ["MaxLag=4", "not followed any more: u-3", "u-1 cut"]
+    texts = ["MaxLag=4", "not followed any more: u-3", "u-1 cut"]
+    assert [each["message"] for each in told] == texts
+    assert {each["event"] for each in told} == {"NODE_STATUS"}
     assert told[0]["counts"] == {"MaxLag": 4}
     assert told[1]["failed"] == ["u-3"]
     assert {each["node_id"] for each in told} == {3}
