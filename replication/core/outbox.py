@@ -7,7 +7,6 @@ One way out: nothing below the purity line calls back up. Parts of a reply are b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kwire.replication.core.clock import Clock
 
@@ -18,15 +17,16 @@ if TYPE_CHECKING:
 Buffer = bytes | bytearray | memoryview
 
 
-@dataclass(slots=True)
 class Reply:
     """Bytes for a connection, whole frames."""
 
-    connection: int
-    parts: Sequence[Buffer]
+    __slots__ = ("connection", "parts")
+
+    def __init__(self, connection: int, parts: Sequence[Buffer]) -> None:
+        self.connection = connection
+        self.parts = parts
 
 
-@dataclass(slots=True)
 class Send:
     """A request frame to another node; what comes of it comes back by its `correlation`, once.
 
@@ -34,26 +34,33 @@ class Send:
     its answerer (a follower's fetch) needs a channel of its own.
     """
 
-    node: int
-    channel: str
-    correlation: int
-    parts: Sequence[Buffer]
+    __slots__ = ("channel", "correlation", "node", "parts")
+
+    def __init__(self, node: int, channel: str, correlation: int, parts: Sequence[Buffer]) -> None:
+        self.node = node
+        self.channel = channel
+        self.correlation = correlation
+        self.parts = parts
 
 
-@dataclass(slots=True)
 class HangUp:
     """Ends the connection to another node's channel, if there is one; what it owed is answered with "lost"."""
 
-    node: int
-    channel: str
+    __slots__ = ("channel", "node")
+
+    def __init__(self, node: int, channel: str) -> None:
+        self.node = node
+        self.channel = channel
 
 
-@dataclass(slots=True)
 class Close:
     """End a connection after what was replied to it before; `reason` goes to the log."""
 
-    connection: int
-    reason: str
+    __slots__ = ("connection", "reason")
+
+    def __init__(self, connection: int, reason: str) -> None:
+        self.connection = connection
+        self.reason = reason
 
 
 class Log:
