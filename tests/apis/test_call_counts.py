@@ -31,6 +31,7 @@ CONNECTION = 1
 # As measured with CPython 3.11, in which a comprehension is a call, too; later versions need fewer. Whoever makes a
 # path shorter lowers its number; a higher one needs a reason.
 PRODUCE_CALLS = 34
+IDEMPOTENT_PRODUCE_CALLS = 49
 FETCH_CALLS = 42
 
 
@@ -59,8 +60,8 @@ class FastPath:
         assert isinstance(effect, Reply) and not self.broker.failed
         return api.parse_response(key, version, b"".join(effect.parts)[4:])[1]
 
-    def produce(self, calls: list[tuple[int, str]] | None = None) -> Any:
-        records = build_batch([Record(-1, 1_700_000_000_000, None, b"x" * 100)])
+    def produce(self, calls: list[tuple[int, str]] | None = None, **producer: int) -> Any:
+        records = build_batch([Record(-1, 1_700_000_000_000, None, b"x" * 100)], **producer)
         data = TopicProduceData(
             name="t", partition_data=[PartitionProduceData(index=0, records=records)]
         )
@@ -117,6 +118,16 @@ def test_produce_of_one_batch_takes_no_more_calls_than_it_did(path: FastPath) ->
     assert response.responses[0].partition_responses[0].base_offset == 2
     assert calls[0] == (0, "Sessions.receive_frame")
     assert len(calls) <= PRODUCE_CALLS, listed(calls)
+
+
+def test_an_idempotent_produce_takes_no_more_calls_than_it_did(path: FastPath) -> None:
+    """What producers of Kafka 3.0 and later send unless told otherwise."""
+    calls: list[tuple[int, str]] = []
+    for sequence in range(3):
+        calls.clear()
+        path.produce(calls, producer_id=5, producer_epoch=0, base_sequence=sequence)
+    assert "ProducerStateManager.check" in [name for _, name in calls]
+    assert len(calls) <= IDEMPOTENT_PRODUCE_CALLS, listed(calls)
 
 
 def test_fetch_of_one_partition_takes_no_more_calls_than_it_did(path: FastPath) -> None:
