@@ -438,7 +438,7 @@ def _scaled(text: str, factor: int) -> str:
 
 def _log_fields() -> Iterator[tuple[str, str]]:
     """Fields of LogConfig and their topic keys."""
-    for field in LogConfig.__dataclass_fields__:
+    for field in LogConfig.FIELDS:
         yield field, field.replace("_", ".")
 
 
@@ -465,7 +465,7 @@ def acts_on_broker_key(key: str) -> bool:
 
 def acts_on_topic_key(key: str) -> bool:
     """Whether kwire acts on a topic key of Kafka's."""
-    return key.replace(".", "_") in LogConfig.__dataclass_fields__
+    return key.replace(".", "_") in LogConfig.FIELDS
 
 
 def validate_topic_config(overrides: Mapping[str, str | None]) -> None:

@@ -42,7 +42,7 @@ def test_every_key_that_kwire_acts_on_is_in_the_table_with_its_type() -> None:
         row = BROKER_KEYS[attribute.replace("_", ".")]
         value = getattr(config, attribute)
         assert value is None or type(value) is python_types.get(row[0], str), attribute
-    for field in LogConfig.__dataclass_fields__:
+    for field in LogConfig.FIELDS:
         assert field.replace("_", ".") in TOPIC_KEYS
 
 

@@ -104,9 +104,7 @@ def test_size_limits() -> None:
 def test_a_changed_configuration_holds_from_the_next_append_on() -> None:
     one = OneLog()
     one.append(b"x" * 1000)
-    from dataclasses import replace
-
-    one.log.config = replace(one.config, max_message_bytes=100)
+    one.log.config = one.config.but(max_message_bytes=100)
     assert refused(one, batch(b"x" * 1000)) == ErrorCode.MESSAGE_TOO_LARGE
 
 

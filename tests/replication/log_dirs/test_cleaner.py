@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 
@@ -210,7 +209,7 @@ def test_what_is_not_replicated_is_not_cleaned(logs: Logs) -> None:
 
 
 def test_records_younger_than_the_lag_stay(logs: Logs) -> None:
-    log = logs.create(config=replace(COMPACT, min_compaction_lag_ms=1000))
+    log = logs.create(config=COMPACT.but(min_compaction_lag_ms=1000))
     append(log, ("a", "1"), ("a", "2"), timestamp=T0 - 2000)
     roll(log)
     append(log, ("a", "3"), ("a", "4"), timestamp=T0 - 500)
@@ -235,15 +234,13 @@ def test_a_log_is_cleaned_when_enough_of_it_is_dirty(logs: Logs) -> None:
     assert not work.is_due
     logs.clean()
     assert len(content(log)) == 21
-    log.config = replace(COMPACT, min_cleanable_dirty_ratio=0.01)
+    log.config = COMPACT.but(min_cleanable_dirty_ratio=0.01)
     logs.clean()
     assert len(content(log)) == 20
 
 
 def test_a_log_is_cleaned_when_its_dirty_records_are_too_old(logs: Logs) -> None:
-    log = logs.create(
-        config=replace(COMPACT, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000)
-    )
+    log = logs.create(config=COMPACT.but(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000))
     append(log, ("a", "1"), ("a", "2"), timestamp=T0)
     roll(log)
     logs.clean()
@@ -316,7 +313,7 @@ def test_a_tombstone_stays_for_its_retention_and_then_goes(logs: Logs) -> None:
 
     def clean_again(at_ms: int) -> None:
         logs.clock.wall_ms = at_ms
-        log.config = replace(COMPACT, min_cleanable_dirty_ratio=0.0)
+        log.config = COMPACT.but(min_cleanable_dirty_ratio=0.0)
         append(log, ("d", str(at_ms)))
         roll(log)
         logs.clean()
@@ -332,7 +329,7 @@ def test_a_tombstone_stays_for_its_retention_and_then_goes(logs: Logs) -> None:
 
 
 def test_the_last_batch_of_a_live_producer_stays_even_empty(logs: Logs) -> None:
-    log = logs.create(config=replace(COMPACT, min_cleanable_dirty_ratio=0.0))
+    log = logs.create(config=COMPACT.but(min_cleanable_dirty_ratio=0.0))
     append(log, ("a", "1"), producer_id=7, producer_epoch=0, base_sequence=0)
     append(log, ("a", "2"), producer_id=7, producer_epoch=0, base_sequence=1)
     append(log, ("a", "3"))
@@ -350,7 +347,7 @@ def test_the_last_batch_of_a_live_producer_stays_even_empty(logs: Logs) -> None:
 
 
 def test_records_of_an_aborted_transaction_go_and_its_marker_later(logs: Logs) -> None:
-    log = logs.create(config=replace(COMPACT, min_cleanable_dirty_ratio=0.0))
+    log = logs.create(config=COMPACT.but(min_cleanable_dirty_ratio=0.0))
     append(log, ("a", "kept"), ("b", "kept"))
     append(log, ("a", "no"), producer_id=7, producer_epoch=0, base_sequence=0, transactional=1)
     end_transaction(log, CONTROL_ABORT, 7)
@@ -377,7 +374,7 @@ def test_records_of_an_aborted_transaction_go_and_its_marker_later(logs: Logs) -
 
 
 def test_a_commit_marker_stays_while_data_of_its_transaction_does(logs: Logs) -> None:
-    log = logs.create(config=replace(COMPACT, min_cleanable_dirty_ratio=0.0))
+    log = logs.create(config=COMPACT.but(min_cleanable_dirty_ratio=0.0))
     append(log, ("a", "1"), producer_id=7, producer_epoch=0, base_sequence=0, transactional=1)
     end_transaction(log, CONTROL_COMMIT, 7)
     log.producer_state.producers.clear()
@@ -398,7 +395,7 @@ def test_a_commit_marker_stays_while_data_of_its_transaction_does(logs: Logs) ->
 
 
 def test_the_marker_of_a_live_producer_stays(logs: Logs) -> None:
-    log = logs.create(config=replace(COMPACT, min_cleanable_dirty_ratio=0.0))
+    log = logs.create(config=COMPACT.but(min_cleanable_dirty_ratio=0.0))
     end_transaction(log, CONTROL_ABORT, 7)
     roll(log)
     for step in range(3):
@@ -438,7 +435,7 @@ def test_small_segments_are_joined_and_their_snapshots_deleted(logs: Logs) -> No
 
 
 def test_segments_are_not_joined_beyond_their_size(logs: Logs) -> None:
-    log = logs.create(config=replace(COMPACT, segment_bytes=1000))
+    log = logs.create(config=COMPACT.but(segment_bytes=1000))
     for i in range(6):
         append(log, (f"k{i}", "v" * 300))
     roll(log)
@@ -448,7 +445,7 @@ def test_segments_are_not_joined_beyond_their_size(logs: Logs) -> None:
 
 
 def test_indexes_of_a_cleaned_segment_find_what_is_there(logs: Logs) -> None:
-    log = logs.create(config=replace(COMPACT, index_interval_bytes=100))
+    log = logs.create(config=COMPACT.but(index_interval_bytes=100))
     for i in range(60):
         append(log, (f"k{i % 20}", str(i)), timestamp=T0 + i)
     roll(log)
@@ -463,7 +460,7 @@ def test_indexes_of_a_cleaned_segment_find_what_is_there(logs: Logs) -> None:
 
 
 def test_a_map_that_is_full_cleans_as_far_as_it_goes(logs: Logs) -> None:
-    log = logs.create(config=replace(COMPACT, min_cleanable_dirty_ratio=0.0))
+    log = logs.create(config=COMPACT.but(min_cleanable_dirty_ratio=0.0))
     logs.cleaner = LogCleaner(dedupe_buffer_bytes=3 * 150)
     for i in range(12):
         append(log, (f"k{i % 6}", str(i)))
@@ -484,7 +481,7 @@ def test_long_keys_take_no_more_room_than_their_hash() -> None:
 
 
 def test_a_batch_larger_than_a_read_is_cleaned_too(logs: Logs) -> None:
-    log = logs.create(config=replace(COMPACT, max_message_bytes=1 << 20))
+    log = logs.create(config=COMPACT.but(max_message_bytes=1 << 20))
     append(log, ("a", "x" * 700_000), ("b", "1"))
     append(log, ("a", "2"))
     roll(log)
@@ -529,7 +526,7 @@ def test_a_log_that_moves_to_another_directory_is_not_cleaned_meanwhile(
 
 
 def test_what_is_too_old_in_a_compacted_log_goes_in_the_same_round(logs: Logs) -> None:
-    both = replace(COMPACT, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=DAY_MS)
+    both = COMPACT.but(cleanup_policy=frozenset({"compact", "delete"}), retention_ms=DAY_MS)
     log, deleted_by_age = logs.create("kept"), logs.create("aged", both)
     plain = logs.create("plain", LogConfig(retention_ms=DAY_MS))
     for each in (log, deleted_by_age, plain):
@@ -544,7 +541,7 @@ def test_a_log_that_is_being_cleaned_keeps_its_old_segments_until_then(logs: Log
     log = filled(logs)
     both = frozenset({"compact", "delete"})
     logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
-    log.config = replace(COMPACT, cleanup_policy=both, retention_ms=0)
+    log.config = COMPACT.but(cleanup_policy=both, retention_ms=0)
     logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
     assert log.log_start_offset == 0
     while logs.cleaner._work is not None:
@@ -696,7 +693,7 @@ def test_compaction_never_changes_what_a_reader_of_the_table_sees(
 ) -> None:
     logs = Logs()
     logs.cleaner = LogCleaner(dedupe_buffer_bytes=map_entries * 150)
-    log = logs.create(config=replace(COMPACT, min_cleanable_dirty_ratio=0.0))
+    log = logs.create(config=COMPACT.but(min_cleanable_dirty_ratio=0.0))
     table: dict[str, str | None] = {}
     for number, pairs in enumerate(drawn):
         append(log, *pairs, codec=codec)
