@@ -5,16 +5,13 @@ Built from the merged topic and broker keys by `config/broker_config.py`; replac
 
 from __future__ import annotations
 
+from typing import dataclass_transform
+
 from kwire.protocol.varint import INT64_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, dataclass_transform
-else:
-
-    def dataclass_transform(**_: bool):
-        return lambda cls: cls
-
+    from typing import Any
 
 UNLIMITED = -1
 
