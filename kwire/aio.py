@@ -417,9 +417,9 @@ class Cluster:
         kept = await self.inside.requests.by_broker()
         if not any(kept.values()):
             return []
-        from kwire.recent import told
+        from kwire.recent import format_requests
 
-        return ["last requests of clients:", *told(kept)]
+        return ["last requests of clients:", *format_requests(kept)]
 
     async def _controllers_told(self) -> list[str]:
         active = None

@@ -1,9 +1,9 @@
-"""Broker: the parts of one broker put together, and what is the broker's own of the steps (kwire/core.py).
+"""A broker: wires its components together and implements the steps of a core (kwire/core.py).
 
-Answers to kafka.server.BrokerServer. A standalone broker has its controller here: what that orders (LeaderAndIsr,
-UpdateMetadata, StopReplica, configurations) is applied at once, in the same step, by `LocalListener`. A broker of a
-cluster has a `ClusterMember` instead: the same orders come as requests from another node (`controller_node.py`, or a
-real Kafka).
+Answers to kafka.server.BrokerServer. A standalone broker hosts its own controller, whose orders
+(LeaderAndIsr, UpdateMetadata, StopReplica, configurations) are applied in the same step by
+`LocalListener`. A broker of a cluster has a `ClusterMember` instead: the same orders arrive as
+requests from another node (`controller_node.py`, or a real Kafka).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Broker(Core):
-    """One broker. `start` before anything else, `close` last."""
+    """One broker. Call `start` before anything else and `close` last."""
 
     member: ClusterMember | None = None
     _journal: StoreJournal | None = None
@@ -57,13 +57,16 @@ class Broker(Core):
         cluster: ClusterSettings | None = None,
         on_halt: Callable[[str], None] | None = None,
     ) -> None:
-        """`api_caps`: the API versions of the release to pass for (kwire.apis.releases), None for all that are served.
+        """Create a broker; nothing is read or written before `start`.
 
-        `cluster_id` None: the data directory's, a new one for a new directory.
-        `cluster`: how to get to it, None for a standalone broker. Nothing is read or written before `start`.
-
-        `store`: of the one log directory, or of each. `on_halt`: no directory is left that works, or not the one with
-        the controller's journal, and why: the broker is of no more use, and Kafka's process ends there."""
+        `store`: the store of the only log directory, or one for each.
+        `api_caps`: API versions of the release to imitate (kwire.apis.releases); None: all that
+        kwire serves.
+        `cluster_id`: None takes the id in the data directory, or a new one if that is empty.
+        `cluster`: how to reach the cluster; None for a standalone broker.
+        `on_halt`: called with the reason when the last log directory, or the one that holds the
+        controller's journal, has failed. Kafka's process exits there.
+        """
         super().__init__(clock, outbox)
         self.config = config
         self.broker_epoch = -1
@@ -97,7 +100,7 @@ class Broker(Core):
     def _make_services(
         self, log_manager: LogManager, cluster: ClusterSettings | None, random: Random
     ) -> Services:
-        """The broker's parts, with a controller of its own or a link to the cluster's."""
+        """The broker's components, with its own controller or a link to the cluster's."""
         from kwire.coordinator.group_coordinator import GroupCoordinator
         from kwire.replication.core.metadata import MetadataCache
         from kwire.replication.replica.fetch_session import FetchSessionCache
@@ -146,7 +149,8 @@ class Broker(Core):
         )
 
     def _producer_ids(self, log_manager: LogManager) -> ProducerIds | AllocatedProducerIds:
-        """Ids from the controller's blocks, or from those that the first log directory keeps."""
+        """Producer ids from the controller's blocks, or from those kept in the first log
+        directory."""
         from kwire.replication.controller.producer_ids import ProducerIdBlocks, ProducerIds
 
         if self.member is not None:
@@ -159,7 +163,7 @@ class Broker(Core):
         served = served_ranges(api_caps)
         accepted = accepted_ranges(served, among_brokers=cluster is not None)
         if cluster is not None and cluster.broker_epoch is not None:
-            # As a broker of Kafka's in ZooKeeper mode does, whose cluster this is.
+            # The cluster is a Kafka in ZooKeeper mode, whose brokers advertise these too.
             for key in (4, 5, 6):
                 served[key] = accepted[key]
         self.services.api_ranges = served
@@ -199,10 +203,11 @@ class Broker(Core):
         )
 
     def start(self, endpoints: list[Endpoint]) -> None:
-        """Loads the logs, recovers what needs it, and then takes up the roles that a controller orders: the one here,
-        whose journal is replayed, or another node's, with which the broker registers.
+        """Load and recover the logs, then start the local controller or register with the
+        cluster's.
 
-        OSError with a plain message when the data directory is another node's or cannot be read; JournalError.
+        Raises OSError with a plain message when the data directory belongs to another node or
+        cannot be read; JournalError.
         """
         services = self.services
         log_manager = services.log_manager
@@ -233,12 +238,15 @@ class Broker(Core):
         log_manager.start()
 
     def log_truncated(self, log: Log, offset: int) -> None:
-        """A follower's log was cut: the cleaner must not think it clean beyond."""
+        """Lower the cleaner's checkpoint after a follower's log was truncated to `offset`."""
         self._compaction.log_truncated(self.services.log_manager, log, offset)
 
     def _check_journal(self) -> None:
-        """Without it all topics would be unknown, and what is there set aside. OSError when it is in another directory
-        than the first, or nowhere though there are partitions."""
+        """Check that the journal is where it belongs; without it all partitions would become
+        strays.
+
+        Raises OSError when the journal is in another directory than the first, or missing although
+        there are partitions."""
         from kwire.replication.controller.journal import JOURNAL_FILE
         from kwire.replication.log.checkpoints import read_meta_properties
         from kwire.replication.log_dirs.manager import InconsistentLogDirs, parse_directory
@@ -261,7 +269,8 @@ class Broker(Core):
                 )
 
     def _check_no_journal(self) -> None:
-        """A broker of a cluster would set aside what a broker alone has left, whose journal lies beside its logs."""
+        """Refuse a standalone broker's directory: a broker of a cluster would make its logs
+        strays."""
         from kwire.replication.controller.journal import JOURNAL_FILE
         from kwire.replication.log_dirs.manager import InconsistentLogDirs
 
@@ -270,7 +279,9 @@ class Broker(Core):
                 raise InconsistentLogDirs(f"{directory.path} holds the data of a single broker")
 
     def _directory_failed(self, directory: LogDirectory) -> None:
-        """Here the controller is in this process: its journal is in the first directory (Kafka's metadata.log.dir)."""
+        """Report a failed directory to the local controller, or halt if its journal was there.
+
+        The journal is in the first directory (Kafka's metadata.log.dir)."""
         directories = self.services.log_manager.directories
         if directory is directories[0] and len(directories) > 1:
             self._halt(
@@ -280,11 +291,13 @@ class Broker(Core):
         self.timers.schedule(
             ("broker", "directory-failed", directory.path),
             self.clock.now_ms,
-            lambda: self._tell_controller(directory),
+            lambda: self._report_failed_directory(directory),
         )
 
-    def _tell_controller(self, directory: LogDirectory) -> None:
-        """Others can not be elected; but that a partition has no leader is in the metadata then."""
+    def _report_failed_directory(self, directory: LogDirectory) -> None:
+        """Report the directory to the local controller, as a heartbeat would.
+
+        No other broker can be elected, but metadata must show its partitions as leaderless."""
         from kwire.protocol.schemas.nodes import BrokerHeartbeatRequest
 
         controller = self.services.controller
@@ -303,7 +316,7 @@ class Broker(Core):
                 self._on_halt(why)
 
     def _own_cluster_id(self) -> str:
-        """What the data directory says, or a new id: a random uuid in Kafka's letters, without a leading dash."""
+        """The id in the data directory, or a new one: a base64url uuid without a leading dash."""
         from kwire.replication.log.checkpoints import encode_uuid, read_meta_properties
 
         log_manager, random = self.services.log_manager, self.services.random
@@ -329,14 +342,14 @@ class Broker(Core):
         return None if self.member is None else self.member.address_of(node)
 
     def prepare_stop(self, on_ready: Callable[[], None]) -> None:
-        """Calls back, once, when a clean stop may go on: leaderships have been moved away, if there is where to."""
+        """Call back once when the leaderships have moved to other brokers, if there are any."""
         if self.member is None:
             on_ready()
         else:
             self.member.prepare_stop(on_ready)
 
     def close(self) -> None:
-        """A clean stop: logs flushed, checkpoints and the clean marker written."""
+        """Stop cleanly: flush the logs, write the checkpoints and the clean shutdown marker."""
         if self.member is not None:
             self.member.close()
         self.services.replica_manager.shut_down()
@@ -346,13 +359,13 @@ class Broker(Core):
 
 
 class _Compaction:
-    """The log cleaner, loaded when its first turn comes: long after the start."""
+    """The log cleaner, imported at its first run, long after start-up."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
         self._cleaner: LogCleaner | None = None
 
-    def _loaded(self) -> LogCleaner:
+    def _load(self) -> LogCleaner:
         if self._cleaner is None:
             from kwire.replication.log_dirs.cleaner import LogCleaner
 
@@ -360,8 +373,8 @@ class _Compaction:
         return self._cleaner
 
     def clean_logs(self, manager: LogManager) -> None:
-        self._loaded().clean_logs(manager)
+        self._load().clean_logs(manager)
 
     def log_truncated(self, manager: LogManager, log: Log, offset: int) -> None:
-        if "compact" in log.config.cleanup_policy:  # others have no dirty offset
-            self._loaded().log_truncated(manager, log, offset)
+        if "compact" in log.config.cleanup_policy:  # only compacted logs have a cleaner checkpoint
+            self._load().log_truncated(manager, log, offset)

@@ -1,16 +1,18 @@
-"""ControllerNode: the controller of a cluster of several brokers, as a node of its own.
+"""A dedicated controller node for a cluster of several brokers.
 
-Answers to kafka.server.ControllerServer. It has the same steps as a Broker, so the same driver turns it; what it
-orders goes to brokers over "control" channels (`replication/controller/channels.py`), what they and their clients ask
-is in `apis/controller_plane.py`. Its journal lies in a log directory of its own.
+Answers to kafka.server.ControllerServer. It has the same steps as a Broker, so the same driver runs
+it. It sends orders to brokers over "control" channels (`replication/controller/channels.py`) and
+serves the APIs in `apis/controller_plane.py`. Its journal is in its own log directory.
 
-Several such nodes may share that directory (`shared`): one is active, the others stand by. They answer NOT_CONTROLLER
-and watch the active one's lease; when it has not been renewed for controller.quorum.fetch.timeout.ms, the first to
-notice takes over with what the journal says (`replication/controller/claim.py` has the rules). One that was deposed
-meanwhile (it stood still, say) finds out at its next write or its next look, and stands by.
+Several such nodes may share that directory (`shared`): one is active, the others are standbys.
+Standbys answer NOT_CONTROLLER and watch the active controller's lease. When the lease was not
+renewed for controller.quorum.fetch.timeout.ms, the first standby to notice takes over and replays
+the journal (`replication/controller/claim.py` has the rules). A controller that was deposed in the
+meantime (its process was paused, say) learns it at its next write or lease check and becomes a
+standby.
 
-Invariants: its node id is no broker's, so nobody takes it for one in an answer to Metadata; a `Controller` is active
-once, for each reign there is a new one.
+Invariants: its node id differs from every broker's, so Metadata never shows it as a broker; a
+`Controller` object serves one epoch, a node that becomes active again makes a new one.
 """
 
 from __future__ import annotations
@@ -36,12 +38,12 @@ if TYPE_CHECKING:
     from kwire.replication.core.metadata import Endpoint
     from kwire.replication.core.outbox import Buffer, Outbox
 
-_LOOKS_IN_PATIENCE = 5
-_SHORTEST_LOOK_MS = 10
+_CHECKS_PER_TIMEOUT = 5
+_MIN_CHECK_INTERVAL_MS = 10
 
 
 class ControllerNode(Core):
-    """The controller. `start` before anything else, `close` last."""
+    """One controller node. Call `start` before anything else and `close` last."""
 
     def __init__(
         self,
@@ -56,10 +58,12 @@ class ControllerNode(Core):
         alone: bool = True,
         on_new_controller: Callable[[Controller], None] | None = None,
     ) -> None:
-        """`config.node_id` is the controller's own id. `cluster_id` None: the directory's, or a new one.
+        """Create a controller node; nothing is read or written before `start`.
 
-        `shared`: other controllers use the store, too; `alone`: none of them runs at this moment. `on_new_controller`
-        hears of each Controller before its first step. Nothing is read or written before `start`."""
+        `config.node_id`: the controller's own id.
+        `cluster_id`: None takes the id in the directory, or a new one if that is empty.
+        `shared`: other controllers use the store too; `alone`: none of them is running now.
+        `on_new_controller`: called with each new Controller before its first step."""
         super().__init__(clock, outbox)
         self.config = config
         self._store = store
@@ -68,12 +72,14 @@ class ControllerNode(Core):
         self.peers = Peers(outbox, f"controller-{config.node_id}")
         self._on_new_controller = on_new_controller
         self._shared, self._alone = shared, alone
-        self._patience_ms = config.controller_quorum_fetch_timeout_ms
-        self._look_every_ms = max(self._patience_ms // _LOOKS_IN_PATIENCE, _SHORTEST_LOOK_MS)
+        self._lease_timeout_ms = config.controller_quorum_fetch_timeout_ms
+        self._check_interval_ms = max(
+            self._lease_timeout_ms // _CHECKS_PER_TIMEOUT, _MIN_CHECK_INTERVAL_MS
+        )
         self._beat = 0
-        self._seen: tuple[int, int, int] | None = None  # the lease's last sign of life
-        self._seen_at_ms = 0  # when it was new
-        self._looked_at_ms = 0
+        self._seen: tuple[int, int, int] | None = None  # the lease's last heartbeat counter
+        self._seen_at_ms = 0  # when that counter changed
+        self._checked_at_ms = 0
         self._journal: ClaimedJournal
         self.controller: Controller
         self.services = ControllerServices(config.node_id)
@@ -81,7 +87,7 @@ class ControllerNode(Core):
         self.use_sessions(Sessions(self.services, outbox, self.services.api_ranges, BY_KEY))
 
     def _make_controller(self) -> None:
-        """A Controller that has not begun yet, in place of one that has ended."""
+        """Make a Controller that has not started yet, in place of one that has resigned."""
         from kwire.replication.controller.channels import ControllerChannels
         from kwire.replication.controller.claim import ClaimedJournal
         from kwire.replication.controller.controller import Controller
@@ -104,14 +110,15 @@ class ControllerNode(Core):
         self.channels = channels
         if self._shared:
             controller.active = False  # until it takes over
-            controller.registry.stand_aside = self._stand_aside
+            controller.registry.stand_aside = self._resign_isolated
         if self._on_new_controller is not None:
             self._on_new_controller(controller)
 
     def start(self, endpoints: list[Endpoint]) -> None:
-        """Replays the journal and begins a new controller epoch, or stands by; brokers then come by themselves.
+        """Replay the journal and start a new controller epoch, or become a standby.
 
-        OSError with a plain message when the directory is another node's or cannot be read; JournalError."""
+        Brokers then connect by themselves. Raises OSError with a plain message when the directory
+        belongs to another node or cannot be read; JournalError."""
         from kwire.replication.controller.state import DeposedError
 
         self.services.endpoint = endpoints[0] if endpoints else None
@@ -120,20 +127,21 @@ class ControllerNode(Core):
         if not self._shared:
             self._take_over()
             return
-        self._looked_at_ms = self.clock.now_ms
+        self._checked_at_ms = self.clock.now_ms
         try:
             if self._alone or self._is_vacant():
                 self._take_over()
-        except DeposedError:  # by one that was started at the same time
+        except DeposedError:  # another controller started at the same time and was faster
             self._step_down()
         if not self.controller.active:
             self._log_standby()
-        self._look_later()
+        self._schedule_lease_check()
 
     # --- several controllers
 
     def _take_over(self) -> None:
-        """This one is the controller from now on. DeposedError when another was faster; OSError, JournalError."""
+        """Become the active controller. Raises DeposedError when another was faster; OSError,
+        JournalError."""
         controller, journal = self.controller, self._journal
         journal.claim()
         if self._shared:
@@ -152,23 +160,23 @@ class ControllerNode(Core):
         lease = Lease(self._journal.generation, self.config.node_id, self._beat, released)
         lease.write(self._store)
 
-    def _look_later(self) -> None:
-        due_ms = self.clock.now_ms + self._look_every_ms
-        self.timers.schedule("controller-lease", due_ms, self._look)
+    def _schedule_lease_check(self) -> None:
+        due_ms = self.clock.now_ms + self._check_interval_ms
+        self.timers.schedule("controller-lease", due_ms, self._check_lease)
 
-    def _look(self) -> None:
-        """Every now and then: the active one renews its lease, those that stand by see whether it does."""
+    def _check_lease(self) -> None:
+        """Renew the lease of an active controller, or take over as a standby when it has
+        expired."""
         if self.controller.active:
-            self._look_after_claim()
+            self._renew_or_resign()
         if not self.controller.active:
             if self._journal.generation:
                 self._step_down()
                 self._log_standby()
-            self._look_after_vacancy()
-        self._look_later()
+            self._take_over_if_vacant()
+        self._schedule_lease_check()
 
-    def _look_after_claim(self) -> None:
-
+    def _renew_or_resign(self) -> None:
         try:
             self._journal.check()
             self._renew()
@@ -177,7 +185,7 @@ class ControllerNode(Core):
         except OSError as error:
             self.controller.resign(STORAGE_ERROR, f"its lease cannot be renewed: {error}")
 
-    def _look_after_vacancy(self) -> None:
+    def _take_over_if_vacant(self) -> None:
         from kwire.replication.controller.state import DeposedError, JournalError
 
         try:
@@ -193,23 +201,25 @@ class ControllerNode(Core):
             self._step_down()
 
     def _is_vacant(self) -> bool:
-        """Nobody is active, or who was has not been heard of for too long; time in which nobody looked is not counted:
-        then this process may have stood still, and the others with it."""
+        """Whether no controller is active: none has a lease, or it was not renewed for the timeout.
+
+        Time in which this node did not check is not counted: the whole machine may have been
+        paused, the active controller with it."""
         from kwire.replication.controller.claim import read_lease
 
         now_ms = self.clock.now_ms
-        stood_still = now_ms - self._looked_at_ms > 3 * self._look_every_ms
-        self._looked_at_ms = now_ms
+        was_paused = now_ms - self._checked_at_ms > 3 * self._check_interval_ms
+        self._checked_at_ms = now_ms
         lease = read_lease(self._store)
         if lease is None or (lease.released and lease.node_id != self.config.node_id):
             return True
-        if lease.sign != self._seen or stood_still:
+        if lease.sign != self._seen or was_paused:
             self._seen, self._seen_at_ms = lease.sign, now_ms
             self.services.active_id = lease.node_id
-        return now_ms - self._seen_at_ms >= self._patience_ms
+        return now_ms - self._seen_at_ms >= self._lease_timeout_ms
 
     def _step_down(self) -> None:
-        """Stands by from now on."""
+        """Become a standby."""
         self.controller.resign(DEPOSED, "another has taken over")
         self._make_controller()
         self._seen = None
@@ -220,7 +230,7 @@ class ControllerNode(Core):
     # --- the directory
 
     def _check_identity(self) -> str:
-        """The cluster's id: given, stored, or new; written into meta.properties."""
+        """The cluster id: given, stored, or new. A new one is written into meta.properties."""
         from kwire.replication.log.checkpoints import (
             encode_uuid,
             read_meta_properties,
@@ -247,7 +257,8 @@ class ControllerNode(Core):
     # --- steps
 
     def connection_closed(self, connection: int) -> None:
-        """The connection has ended; the broker that sent its heartbeats by it may have, too."""
+        """End a session; a broker that sent its heartbeats over this connection may be dead,
+        too."""
         broker = self.services.registered.pop(connection, None)
         if broker is not None:
             self.controller.connection_lost(*broker)
@@ -262,11 +273,11 @@ class ControllerNode(Core):
         return reason
 
     def channel_lost(self, node: int, channel: str) -> None:
-        """A connection to a broker has ended that owed no answer: the next order opens another."""
+        """Note that an idle connection to a broker has ended; the next order opens another."""
         self.controller.unreachable(node)
 
     def address_of(self, node: int) -> tuple[str, int] | None:
-        """Where a registered broker is reached: it names the listener for its own kind first."""
+        """Host and port of a registered broker: it lists the inter-broker listener first."""
         broker = self.controller.brokers.get(node)
         if broker is None or not broker.endpoints:
             return None
@@ -274,25 +285,28 @@ class ControllerNode(Core):
         return first.host, first.port
 
     def prepare_stop(self, on_ready: Callable[[], None]) -> None:
-        """Lets another controller take over at once, if there may be one."""
+        """Release the lease, so that a standby can take over immediately."""
         if self._shared and self.controller.active:
             self.timers.cancel("controller-lease")
             self._release(STOPPED, "it stops")
         on_ready()
 
     def _release(self, reason: str, detail: str) -> None:
-        """Ends its reign; another may begin at once."""
+        """Resign and release the lease: a standby may take over immediately."""
         self.controller.resign(reason, detail)
         try:
             self._journal.check()
             self._renew(released=True)
         except (KafkaError, OSError):
-            pass  # another has taken over already, or will when the lease has run out
+            pass  # another has taken over already, or will when the lease expires
 
-    def _stand_aside(self) -> None:
-        """It may be cut off from the brokers, but not from the store: if nobody else wants to, it begins anew."""
-        self._release(ISOLATED, "it hears of no broker any more")
+    def _resign_isolated(self) -> None:
+        """Resign because no broker is heard from: this node may be cut off from them, not the
+        store.
+
+        If no standby takes over, this node becomes active again."""
+        self._release(ISOLATED, "it receives no heartbeats any more")
 
     def close(self) -> None:
-        """A clean stop."""
+        """Stop cleanly: close the journal."""
         self._journal.close()

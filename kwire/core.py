@@ -1,12 +1,13 @@
-"""Core: the steps by which a driver turns a node that does no I/O itself.
+"""The base class of nodes without I/O: the steps that a driver calls.
 
-Answers to what kafka.server.BrokerServer and ControllerServer have in common. A driver (kwire/server/node.py with
-sockets, kwire/sim/node.py with a simulated network) owns the core's clock and outbox. For each event it sets the clock,
-calls one step and drains the outbox; steps do not nest. The events are a frame or the end of a connection, the answer
-of another node, and a due timer. What a step raises is a bug: the driver hands it to `step_failed`.
+Answers to what kafka.server.BrokerServer and ControllerServer have in common. A driver
+(kwire/server/node.py with sockets, kwire/sim/node.py with a simulated network) owns the core's
+clock and outbox. For each event it sets the clock, calls one step and drains the outbox; steps do
+not nest. Events are: a frame arrives, a connection opens or ends, another node responds, a timer is
+due. An exception raised by a step is a bug: the driver passes it to `step_failed`.
 
-`Broker` and `ControllerNode` are cores, and so are the clients of the simulation. Left to them: what a node starts and
-stops, and the requests that it sends to other nodes.
+`Broker` and `ControllerNode` are cores, and so are the clients of the simulation. They implement
+start and stop and the requests that a node sends to other nodes.
 """
 
 from __future__ import annotations
@@ -30,43 +31,43 @@ class Core:
 
     sessions: Sessions
     receive_frame: Callable[[int, memoryview | bytes], None]
-    """The step for a request, `receive_frame(connection, frame without its length)`: the sessions' own method, which
-    saves a call."""
+    """The step for a request, `receive_frame(connection, frame without its length)`: the sessions'
+    own method, which saves a call."""
 
     def __init__(self, clock: Clock, outbox: Outbox) -> None:
         self.clock = clock
         self.outbox = outbox
         self.timers = Timers()
-        self.failed: list[BaseException] = []  # the first that steps have raised
+        self.failed: list[BaseException] = []  # the first exceptions raised by steps
 
     def use_sessions(self, sessions: Sessions) -> None:
-        """Take requests by these sessions. Before the first step."""
+        """Let these sessions receive requests. Call before the first step."""
         self.sessions = sessions
         self.receive_frame = sessions.receive_frame
 
     # --- life cycle
 
     def start(self, endpoints: list[Endpoint]) -> None:
-        """Read what the node has stored and take up its role, reached at `endpoints`. Before the first step."""
+        """Load the stored state and start serving at `endpoints`. Call before the first step."""
         raise NotImplementedError
 
     def prepare_stop(self, on_ready: Callable[[], None]) -> None:
-        """Give up the node's role; call back once, when a clean stop may follow."""
+        """Hand leadership or the lease to other nodes; call back once when `close` may follow."""
         on_ready()
 
     def close(self) -> None:
-        """Stop cleanly: what is stored is complete. No step follows."""
+        """Stop cleanly, with all state stored. No step follows."""
         raise NotImplementedError
 
     # --- connections to this node
 
     def connection_opened(self, connection: int, listener_name: str, peer_host: str) -> Session:
-        """Open a session. Its `in_flight` tells whether another frame would have to wait."""
-        return self.sessions.opened(connection, listener_name, peer_host)
+        """Open a session. While its `in_flight` is set, another frame would have to wait."""
+        return self.sessions.open(connection, listener_name, peer_host)
 
     def connection_closed(self, connection: int) -> None:
-        """The connection has ended. No error when this side closed it before."""
-        self.sessions.closed(connection)
+        """End the session of a closed connection; no-op if this side closed it before."""
+        self.sessions.connection_closed(connection)
         self.sessions.run_waiting()
 
     def close_connection(self, connection: int, reason: str) -> None:
@@ -78,17 +79,18 @@ class Core:
     # --- requests to other nodes
 
     def respond(self, correlation: int, frame: Buffer | None) -> str | None:
-        """Take the response to a request that the outbox had: its frame, or None for a lost connection.
+        """Handle the response to a request of the outbox: its frame, or None if the connection was
+        lost.
 
-        Returns why the frame makes no sense, if so: the driver then drops the connection."""
+        Returns the reason if the frame is invalid: the driver then drops the connection."""
         raise NotImplementedError
 
     def channel_lost(self, node: int, channel: str) -> None:
-        """A connection to another node has ended that owed no response."""
+        """Note that a connection to another node has ended with no response outstanding."""
         raise NotImplementedError
 
     def address_of(self, node: int) -> tuple[str, int] | None:
-        """Host and port of another node; None when they are not known."""
+        """Host and port of another node; None if unknown."""
         raise NotImplementedError
 
     # --- timers and failures
@@ -99,11 +101,11 @@ class Core:
         self.sessions.run_waiting()
 
     def next_deadline_ms(self) -> int | None:
-        """When `tick` is next needed, on the scale of clock.now_ms."""
+        """When `tick` is due next, on the scale of clock.now_ms; None: no timer is set."""
         return self.timers.next_deadline_ms()
 
     def step_failed(self, connection: int | None, error: BaseException) -> None:
-        """Keep what a step has raised, and end the connection whose request it was."""
+        """Keep the exception of a failed step and close the connection whose request caused it."""
         if len(self.failed) < _FAILURES_KEPT:
             self.failed.append(error)
         if connection is not None:

@@ -1,11 +1,11 @@
-"""The last requests of clients at a broker, for people who look for what went wrong in a test.
+"""The last client requests at a broker, kept for the reports of failed tests.
 
-Answers to what Kafka writes into kafka-request.log. Left out: the requests of other nodes and of kwire's own
-administration (they would be most of them), and the requests' contents.
+Answers to Kafka's kafka-request.log. Left out: the requests of other nodes and of kwire's own
+administration (they would be the majority), and the contents of requests.
 
-Switched on by `Sessions.recent`; a broker that nobody asked to has none and pays a comparison with None a request.
-What is kept of a request is small: a response is looked through when somebody asks, but for Fetch's, whose records
-must not be kept from being forgotten.
+Off by default: with `Sessions.recent` None a request costs one comparison. An entry holds the
+response, which is summarised when the list is read; only Fetch responses are summarised
+immediately, so that their records can be freed.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 KEPT = 20
 ADMINISTRATION_CLIENT_ID = "kwire-admin"
 _FETCH = int(ApiKey.FETCH)  # a plain number: looked at for every request
-_PARTITIONS_TOLD = 4
+_PARTITIONS_SHOWN = 4
 _NODE_PREFIXES = ("broker-", "controller-")  # client ids of nodes: the prefix and their number
-# Where responses have their parts, and what those are named by.
+# Attributes of responses: lists of topics and the like, their names, lists of partitions, indexes.
 _LISTS = ("responses", "topics", "results", "groups", "coordinators", "replica_election_results")
 _NAMES = ("name", "topic", "topic_name", "topic_id", "group_id", "key", "resource_name")
 _PARTITION_LISTS = ("partition_responses", "partitions", "partition_results", "partition_result")
 _INDEXES = ("index", "partition_index", "partition_id", "partition")
 
-_Told = list[tuple[object, int, int]]  # (topic's or other name or id, partition or -1, error code)
+# (name of a topic, group or the like, or a topic id; partition or -1; error code)
+_Outcomes = list[tuple[object, int, int]]
 
 
 class RecentRequests:
@@ -50,10 +51,10 @@ class RecentRequests:
         self._metadata = metadata
         self._entries: deque[tuple[int, str | None, int, int, Any]] = deque(maxlen=kept)
 
-    def answered(self, context: RequestContext, response: Message | None) -> None:
-        """A request has its answer; None: it wants none (acks=0)."""
+    def record(self, context: RequestContext, response: Message | None) -> None:
+        """Add an answered request. `response` None: it has no response (acks=0)."""
         client_id = context.client_id
-        if client_id is not None and _is_ours(client_id):
+        if client_id is not None and _is_internal(client_id):
             return
         api_key = context.api_key
         what: object = response
@@ -65,25 +66,25 @@ class RecentRequests:
             ] or [(None, -1, response.error_code)]  # type: ignore[attr-defined]
         self._entries.append((self._clock.now_ms, client_id, api_key, context.api_version, what))
 
-    def closed(self, session: Session, reason: str) -> None:
-        """A connection was closed from this side."""
+    def record_close(self, session: Session, reason: str) -> None:
+        """Add an entry for a connection that the broker closed."""
         self._entries.append((self._clock.now_ms, session.client_software_name, -1, -1, reason))
 
-    def forget(self) -> None:
-        """Begins anew."""
+    def clear(self) -> None:
+        """Drop all entries."""
         self._entries.clear()
 
-    def listed(self, sessions: Iterable[Session]) -> list[list[Any]]:
-        """[milliseconds ago, client id, API and version, what of and what came of it], oldest first; then what waits.
+    def list_requests(self, sessions: Iterable[Session]) -> list[list[Any]]:
+        """[milliseconds ago, client id, API and version, outcome] of each entry, oldest first.
 
-        For the last ones, -1 milliseconds: how long they have waited is not known."""
+        Then the unanswered requests of `sessions`, with -1 milliseconds: their age is unknown."""
         found = [
             [self._clock.now_ms - at_ms, client_id or "", _api(key, version), self._text(key, what)]
             for at_ms, client_id, key, version, what in self._entries
         ]
         for session in sessions:
             context = session.in_flight
-            if context is not None and not _is_ours(context.client_id or ""):
+            if context is not None and not _is_internal(context.client_id or ""):
                 name = _api(context.api_key, context.api_version)
                 found.append([-1, context.client_id or "", name, "not answered yet"])
         return found
@@ -93,7 +94,7 @@ class RecentRequests:
             return str(what)
         if what is None:
             return "wants no answer"
-        parts: _Told = what if isinstance(what, list) else _parts(what)
+        parts: _Outcomes = what if isinstance(what, list) else _outcomes(what)
         by_outcome: dict[str, list[str]] = {}
         for name, index, code in parts:
             if isinstance(name, bytes):
@@ -103,14 +104,14 @@ class RecentRequests:
                 named.append(f"{name}-{index}" if index >= 0 else str(name))
         texts = []
         for outcome, names in by_outcome.items():
-            more = len(names) - _PARTITIONS_TOLD
-            text = " ".join(names[:_PARTITIONS_TOLD]) + (f" and {more} more" if more > 0 else "")
+            more = len(names) - _PARTITIONS_SHOWN
+            text = " ".join(names[:_PARTITIONS_SHOWN]) + (f" and {more} more" if more > 0 else "")
             texts.append(f"{text}: {outcome}" if text else outcome)
         return "; ".join(texts)
 
 
-def aged(entries: list[list[Any]], milliseconds: int) -> list[list[Any]]:
-    """What `listed` gave when the broker ended, so long ago."""
+def add_age(entries: list[list[Any]], milliseconds: int) -> list[list[Any]]:
+    """The entries of a broker that exited `milliseconds` ago, with their ages counted from now."""
     return [
         [ago_ms + milliseconds, *what]
         if ago_ms >= 0
@@ -119,8 +120,8 @@ def aged(entries: list[list[Any]], milliseconds: int) -> list[list[Any]]:
     ]
 
 
-def as_objects(of_brokers: dict[int, list[list[Any]]]) -> dict[str, Any]:
-    """What `listed` has given, by broker, for JSON. `milliseconds_ago` null: it is not answered yet."""
+def to_objects(of_brokers: dict[int, list[list[Any]]]) -> dict[str, Any]:
+    """A JSON object of entries by broker. `milliseconds_ago` null: not answered yet."""
     return {
         "requests": [
             {
@@ -137,7 +138,7 @@ def as_objects(of_brokers: dict[int, list[list[Any]]]) -> dict[str, Any]:
 
 
 def from_objects(found: dict[str, Any]) -> list[list[Any]]:
-    """What `listed` has given to `as_objects`, of all brokers in it."""
+    """The entries in an object made by `to_objects`, of all its brokers."""
     return [
         [
             -1 if each["milliseconds_ago"] is None else each["milliseconds_ago"],
@@ -149,9 +150,9 @@ def from_objects(found: dict[str, Any]) -> list[list[Any]]:
     ]
 
 
-def told(of_brokers: dict[int, list[list[Any]]]) -> list[str]:
-    """What `listed` has given, by broker, as lines of text: oldest first, what waits last, repetitions once."""
-    found: list[list[Any]] = []  # [milliseconds ago, broker, client, api, text, how often]
+def format_requests(of_brokers: dict[int, list[list[Any]]]) -> list[str]:
+    """Lines of text for entries by broker: oldest first, unanswered last, repetitions once."""
+    found: list[list[Any]] = []  # [milliseconds ago, broker, client, api, text, count]
     for broker_id, entries in of_brokers.items():
         last: list[Any] | None = None
         for ago_ms, *what in entries:
@@ -170,7 +171,7 @@ def told(of_brokers: dict[int, list[list[Any]]]) -> list[str]:
     return lines
 
 
-def _is_ours(client_id: str) -> bool:
+def _is_internal(client_id: str) -> bool:
     if client_id.startswith(_NODE_PREFIXES):
         return client_id.partition("-")[2].isdigit()
     return client_id == ADMINISTRATION_CLIENT_ID
@@ -187,26 +188,27 @@ def _error_name(code: int) -> str:
         return f"error {code}"
 
 
-def _parts(response: Message) -> _Told:
-    """Names and error codes of what a response is about; one without a name where it is about nothing in particular."""
-    told: _Told = []
+def _outcomes(response: Message) -> _Outcomes:
+    """Names and error codes in a response; one entry without a name if it has only an error
+    code."""
+    outcomes: _Outcomes = []
     own = getattr(response, "error_code", 0)
     for attribute in _LISTS:
         for item in getattr(response, attribute, None) or ():
-            _add_item(told, item)
-    if own or not told:
-        told.insert(0, (None, -1, own))
-    return told
+            _add_item(outcomes, item)
+    if own or not outcomes:
+        outcomes.insert(0, (None, -1, own))
+    return outcomes
 
 
-def _add_item(told: _Told, item: Any) -> None:
+def _add_item(outcomes: _Outcomes, item: Any) -> None:
     name = None
     for attribute in _NAMES:
         name = getattr(item, attribute, None)
         if name:
             break
     error_code = getattr(item, "error_code", 0)
-    before = len(told)
+    before = len(outcomes)
     for attribute in _PARTITION_LISTS:
         for partition in getattr(item, attribute, None) or ():
             index = -1
@@ -214,6 +216,6 @@ def _add_item(told: _Told, item: Any) -> None:
                 index = getattr(partition, index_attribute, -1)
                 if index != -1:
                     break
-            told.append((name, index, getattr(partition, "error_code", 0)))
-    if len(told) == before or error_code:
-        told.append((name, -1, error_code))
+            outcomes.append((name, index, getattr(partition, "error_code", 0)))
+    if len(outcomes) == before or error_code:
+        outcomes.append((name, -1, error_code))

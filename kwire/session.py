@@ -1,15 +1,19 @@
-"""Connections as the core sees them: one request at a time each, frames in, answers out in order.
+"""Client connections in the core: parse frames, dispatch one request at a time, reply in order.
 
-Answers to org.apache.kafka.common.requests.{RequestContext,RequestHeader} and the muting of SocketServer.Processor:
-- a connection's next request starts when its last one is answered; frames that come meanwhile wait here (a driver that
-  looks at `Session.busy` leaves them in its read buffer instead, where they cost no copy);
-- an ApiVersions request of an unknown version is answered as version 0 with UNSUPPORTED_VERSION and the versions of
-  ApiVersions itself (KIP-511), its body unread; any other unknown API or version ends the connection;
+Answers to org.apache.kafka.common.requests.{RequestContext,RequestHeader} and the muting of
+SocketServer.Processor:
+- a connection's next request starts when the previous one is answered; frames that arrive before
+  wait here (a driver that checks `Session.busy` leaves them in its read buffer instead, where they
+  cost no copy);
+- an ApiVersions request of an unknown version is answered as version 0 with UNSUPPORTED_VERSION and
+  the versions of ApiVersions itself (KIP-511), its body unread; any other unknown API or version
+  closes the connection;
 - malformed bytes end the connection that sent them and nothing else.
-Left out until there is security: SASL states (`Session.principal` is the place), throttling.
+Left out until there is security: SASL states (`Session.principal` is their place), throttling.
 
-Invariants: a handler never runs inside another request's handler (a reply given there makes the connection's next frame
-runnable, it runs at the end of the step); no request is answered twice; a closed session is sent nothing.
+Invariants: a handler never runs inside another request's handler (a reply given there makes the
+connection's next frame runnable; it runs at the end of the step); no request is answered twice;
+nothing is sent to a closed session.
 """
 
 from __future__ import annotations
@@ -35,7 +39,9 @@ if TYPE_CHECKING:
 
 API_VERSIONS = int(ApiKey.API_VERSIONS)  # a plain number: looked at for every request
 MAX_WAITING_BYTES = 1 << 20
-"""Frames that wait in a session for an earlier answer; beyond it (and one frame at least) the connection is closed."""
+"""Bytes of frames that may wait in a session for an earlier reply; one frame may always wait.
+
+With more the connection is closed."""
 
 
 class Session:
@@ -76,7 +82,7 @@ class Session:
         return self.in_flight is not None
 
     def identify(self, name: str, version: str) -> None:
-        """What the client said of itself in ApiVersions 3 and later (KIP-511)."""
+        """Set the client software's name and version, sent in ApiVersions 3 and later (KIP-511)."""
         self.client_software_name = name
         self.client_software_version = version
 
@@ -101,7 +107,7 @@ class Request(RequestContext):
         sessions.outbox.reply(session.connection, parts)
         session.in_flight = None
         if sessions.recent is not None:
-            sessions.recent.answered(self, response)
+            sessions.recent.record(self, response)
         if session.waiting:
             sessions.runnable.append(session)
 
@@ -113,7 +119,7 @@ class Request(RequestContext):
         sessions = session.sessions
         session.in_flight = None
         if sessions.recent is not None:
-            sessions.recent.answered(self, None)
+            sessions.recent.record(self, None)
         if session.waiting:
             sessions.runnable.append(session)
 
@@ -122,7 +128,7 @@ class Request(RequestContext):
 
 
 class _Route:
-    """Where requests of one API in one version go; looked up per request, made once."""
+    """Decoder and handler of one API in one version; made once, looked up for each request."""
 
     __slots__ = ("decode", "handler")
 
@@ -132,7 +138,7 @@ class _Route:
 
 
 class Sessions:
-    """All connections of a broker, and the way of a request from frame to outbox."""
+    """All client connections of a node, and the dispatch of their requests to handlers."""
 
     __slots__ = (
         "_apis",
@@ -152,24 +158,25 @@ class Sessions:
         ranges: dict[int, tuple[int, int]],
         apis: dict[int, Api] = BY_KEY,
     ) -> None:
-        """`ranges`: key → (min, max) of what is accepted. `apis`: who handles it; a broker's table by default."""
+        """`ranges`: API key → accepted (min, max) versions. `apis`: the API table, by default a
+        broker's."""
         self._apis = apis
         self._services = services
         self.outbox = outbox
         self._ranges = ranges
         self._routes: dict[int, _Route] = {}  # api_key << 16 | api_version
-        self.runnable: list[Session] = []  # whose frames waited for a reply that this step gave
-        self.recent: RecentRequests | None = None  # for tests that fail: who asked for what
+        self.runnable: list[Session] = []  # with frames that waited for a reply given in this step
+        self.recent: RecentRequests | None = None  # for failure reports, if kept
         self.by_connection: dict[int, Session] = {}
 
-    def opened(self, connection: int, listener_name: str, peer_host: str) -> Session:
+    def open(self, connection: int, listener_name: str, peer_host: str) -> Session:
         assert connection not in self.by_connection, "connection ids are used once"
         session = Session(self, connection, listener_name, peer_host)
         self.by_connection[connection] = session
         return session
 
     def receive_frame(self, connection: int, frame: memoryview | bytes) -> None:
-        """A whole frame without its length. A view is read within the step only."""
+        """Handle a whole frame, without its length prefix. A view is read within the step only."""
         session = self.by_connection.get(connection)
         if session is None:
             return
@@ -181,7 +188,8 @@ class Sessions:
             self.run_waiting()
 
     def run_waiting(self) -> None:
-        """Runs what waited for answers that this step gave. The last act of every step."""
+        """Handle the frames that waited for replies given in this step. The last act of every
+        step."""
         runnable = self.runnable
         while runnable:
             session = runnable.pop(0)
@@ -190,21 +198,21 @@ class Sessions:
                 session.waiting_bytes -= len(frame)
                 self._handle(session, frame)
 
-    def closed(self, connection: int) -> None:
-        """The connection is gone; what its request waits for is dropped."""
+    def connection_closed(self, connection: int) -> None:
+        """Drop the session of a closed connection and cancel its parked request."""
         session = self.by_connection.pop(connection, None)
         if session is not None:
-            self._forget(session)
+            self._drop(session)
 
     def close(self, session: Session, reason: str) -> None:
-        """Ends a connection from this side, after what was replied before."""
+        """Close a connection from this side, after the replies already given."""
         if self.by_connection.pop(session.connection, None) is not None:
-            self._forget(session)
+            self._drop(session)
             self.outbox.close(session.connection, reason)
             if self.recent is not None:
-                self.recent.closed(session, reason)
+                self.recent.record_close(session, reason)
 
-    def _forget(self, session: Session) -> None:
+    def _drop(self, session: Session) -> None:
         session.closed = True
         session.waiting.clear()
         context, session.in_flight = session.in_flight, None
@@ -222,20 +230,20 @@ class Sessions:
         try:
             header = parse_request_header(frame)
             api_key, api_version = header.api_key, header.api_version
-            route = self._routes.get(api_key << 16 | api_version) or self._route(
+            route = self._routes.get(api_key << 16 | api_version) or self._make_route(
                 api_key, api_version
             )
             if route is None:
                 self._refuse(session, api_key, api_version, header.correlation_id)
                 return
             message, _ = route.decode(frame, header.body_position)
-            request = session.in_flight = Request(header, session, self._services)  # type: ignore[arg-type]  # a controller's handlers know theirs
+            request = session.in_flight = Request(header, session, self._services)  # type: ignore[arg-type]  # a controller's handlers expect its services
             route.handler(request, message)
         except MalformedMessage as error:
             self.close(session, f"malformed request: {error}")
 
-    def _route(self, api_key: int, api_version: int) -> _Route | None:
-        """Makes the route of an API and version; None when it is not served."""
+    def _make_route(self, api_key: int, api_version: int) -> _Route | None:
+        """Make the route of an API and version; None if it is not served."""
         lowest, highest = self._ranges.get(api_key, (0, -1))
         if not lowest <= api_version <= highest:
             return None

@@ -1,4 +1,4 @@
-"""The steps that every core has, on sessions with nothing behind them."""
+"""The steps that all cores share, on sessions without a broker."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def effects(core: Core) -> list[tuple[type, int]]:
 
 @pytest.mark.parametrize("kind", [Broker, ControllerNode, Client])
 def test_nodes_and_simulated_clients_are_cores(kind: type) -> None:
-    """One `next_deadline_ms` and one `step_failed`, whatever the driver turns."""
+    """They share one `next_deadline_ms` and one `step_failed`."""
     assert issubclass(kind, Core)
     for step in ("next_deadline_ms", "step_failed", "close_connection"):
         assert getattr(kind, step) is getattr(Core, step)
 
 
-def test_a_due_timer_that_answers_lets_the_next_frame_run_in_the_same_step(
+def test_a_timer_that_replies_runs_the_next_frame_in_the_same_step(
     core: Core, parked: list[RequestContext]
 ) -> None:
     core.connection_opened(1, "PLAINTEXT", "h")
@@ -73,7 +73,7 @@ def test_a_due_timer_that_answers_lets_the_next_frame_run_in_the_same_step(
     assert core.next_deadline_ms() is None
 
 
-def test_the_end_of_a_connection_that_frees_another_runs_its_frame(
+def test_closing_a_connection_that_unblocks_another_runs_its_frame(
     core: Core, parked: list[RequestContext]
 ) -> None:
     for connection in (1, 2):
@@ -86,7 +86,7 @@ def test_the_end_of_a_connection_that_frees_another_runs_its_frame(
     assert effects(core) == [(Reply, 2), (Reply, 2)]
 
 
-def test_what_a_step_raised_is_kept_and_ends_the_connection(core: Core) -> None:
+def test_the_exception_of_a_step_is_kept_and_closes_the_connection(core: Core) -> None:
     core.connection_opened(1, "PLAINTEXT", "h")
     errors = [ValueError(str(number)) for number in range(150)]
     for error in errors:
@@ -98,7 +98,7 @@ def test_what_a_step_raised_is_kept_and_ends_the_connection(core: Core) -> None:
     assert effects(core) == [(Close, 1)]
 
 
-def test_a_stop_without_a_role_to_give_up_may_go_on_at_once(core: Core) -> None:
+def test_a_node_without_leadership_may_stop_immediately(core: Core) -> None:
     ready: list[bool] = []
     core.prepare_stop(lambda: ready.append(True))
     assert ready == [True]

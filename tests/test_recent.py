@@ -1,4 +1,4 @@
-"""What is kept of the requests of clients, and what is told of it."""
+"""The last client requests that a broker keeps, and how they are listed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kwire.protocol.schemas.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kwire.recent import KEPT, RecentRequests, aged, told
+from kwire.recent import KEPT, RecentRequests, add_age, format_requests
 from kwire.replication.core.clock import Clock
 from kwire.session import Request, Sessions
 
@@ -57,21 +57,21 @@ def produced(codes: dict[int, int], topic: str = "t") -> Message:
     )
 
 
-def test_topics_partitions_and_errors_are_told(recent: RecentRequests, clock: Clock) -> None:
-    recent.answered(context(PRODUCE), produced({0: 0, 1: 0, 2: ErrorCode.NOT_ENOUGH_REPLICAS}))
+def test_topics_partitions_and_errors_are_listed(recent: RecentRequests, clock: Clock) -> None:
+    recent.record(context(PRODUCE), produced({0: 0, 1: 0, 2: ErrorCode.NOT_ENOUGH_REPLICAS}))
     clock.now_ms += 250
     partition = PartitionData(partition_index=3, error_code=0)
     topic = FetchableTopicResponse(topic_id=T_ID, partitions=[partition])
-    recent.answered(context(FETCH, 13), FetchResponse(responses=[topic]))
-    topic.partitions = []  # what is told was looked at then
-    recent.answered(context(FETCH, 13), FetchResponse(error_code=71))
+    recent.record(context(FETCH, 13), FetchResponse(responses=[topic]))
+    topic.partitions = []  # summarised when it was recorded
+    recent.record(context(FETCH, 13), FetchResponse(error_code=71))
     error = int(ErrorCode.REBALANCE_IN_PROGRESS)
-    recent.answered(context(HEARTBEAT, 4, None), HeartbeatResponse(error_code=error))
-    recent.answered(context(PRODUCE), None)
+    recent.record(context(HEARTBEAT, 4, None), HeartbeatResponse(error_code=error))
+    recent.record(context(PRODUCE), None)
     unknown = MetadataResponseTopic(name="x", error_code=3, topic_id=T_ID)
-    recent.answered(context(METADATA, 12), MetadataResponse(topics=[unknown]))
-    recent.answered(context(HEARTBEAT, 4), HeartbeatResponse(error_code=999))
-    assert recent.listed([]) == [
+    recent.record(context(METADATA, 12), MetadataResponse(topics=[unknown]))
+    recent.record(context(HEARTBEAT, 4), HeartbeatResponse(error_code=999))
+    assert recent.list_requests([]) == [
         [250, "shop", "Produce v9", "t-0 t-1: ok; t-2: NOT_ENOUGH_REPLICAS"],
         [0, "shop", "Fetch v13", "t-3: ok"],
         [0, "shop", "Fetch v13", "INVALID_FETCH_SESSION_EPOCH"],
@@ -83,29 +83,29 @@ def test_topics_partitions_and_errors_are_told(recent: RecentRequests, clock: Cl
 
 
 def test_many_partitions_are_counted(recent: RecentRequests) -> None:
-    recent.answered(context(PRODUCE), produced(dict.fromkeys(range(7), 0)))
-    assert recent.listed([])[0][3] == "t-0 t-1 t-2 t-3 and 3 more: ok"
+    recent.record(context(PRODUCE), produced(dict.fromkeys(range(7), 0)))
+    assert recent.list_requests([])[0][3] == "t-0 t-1 t-2 t-3 and 3 more: ok"
 
 
 def test_only_the_last_are_kept_and_none_of_other_nodes(recent: RecentRequests) -> None:
     for number in range(KEPT + 5):
-        recent.answered(context(PRODUCE, number % 10), produced({number: 0}))
+        recent.record(context(PRODUCE, number % 10), produced({number: 0}))
         for other in ("broker-2", "controller-1000", "kwire-admin"):
-            recent.answered(context(FETCH, 17, other), FetchResponse())
-    listed = recent.listed([])
+            recent.record(context(FETCH, 17, other), FetchResponse())
+    listed = recent.list_requests([])
     assert [entry[3] for entry in listed] == [f"t-{n}: ok" for n in range(5, KEPT + 5)]
-    recent.answered(context(FETCH, 17, "broker-of-mine"), FetchResponse())
-    assert recent.listed([])[-1] == [0, "broker-of-mine", "Fetch v17", "ok"]
+    recent.record(context(FETCH, 17, "broker-of-mine"), FetchResponse())
+    assert recent.list_requests([])[-1] == [0, "broker-of-mine", "Fetch v17", "ok"]
 
 
-def test_what_waits_and_what_was_refused_is_told(recent: RecentRequests) -> None:
+def test_unanswered_and_refused_requests_are_listed(recent: RecentRequests) -> None:
     nothing: Any = None
     sessions = Sessions(nothing, nothing, {})
-    waiting, idle, follower = (sessions.opened(number, "PLAINTEXT", "h") for number in range(3))
+    waiting, idle, follower = (sessions.open(number, "PLAINTEXT", "h") for number in range(3))
     waiting.in_flight, follower.in_flight = context(FETCH), context(FETCH, 17, "broker-3")
     idle.identify("librdkafka", "2")
-    recent.closed(idle, "malformed request: oh")
-    assert recent.listed([waiting, idle, follower]) == [
+    recent.record_close(idle, "malformed request: oh")
+    assert recent.list_requests([waiting, idle, follower]) == [
         [0, "librdkafka", "connection closed", "malformed request: oh"],
         [-1, "shop", "Fetch v9", "not answered yet"],
     ]
@@ -113,15 +113,15 @@ def test_what_waits_and_what_was_refused_is_told(recent: RecentRequests) -> None
 
 def test_what_a_broker_had_when_it_ended_grows_older() -> None:
     entries = [[5, "c", "Metadata v1", "ok"], [-1, "c", "Fetch v13", "not answered yet"]]
-    assert aged(entries, 300) == [
+    assert add_age(entries, 300) == [
         [305, "c", "Metadata v1", "ok"],
         [300, "c", "Fetch v13", "not answered when the broker ended"],
     ]
 
 
-def test_brokers_are_told_together_in_the_order_of_time() -> None:
+def test_entries_of_all_brokers_are_formatted_in_the_order_of_time() -> None:
     poll = ["c", "Fetch v13", "ok"]
-    lines = told(
+    lines = format_requests(
         {
             1: [[1500, "", "Metadata v1", "ok"], [20, *poll], [10, *poll], [-1, *poll]],
             2: [[700, "p", "Produce v9", "t-0: ok"]],

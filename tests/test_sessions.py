@@ -1,4 +1,4 @@
-"""Dispatch without sockets: the same order and refusals whatever the driver does with `busy`."""
+"""Dispatch without sockets: same order and errors whether or not the driver checks `busy`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Core:
 
 
 def test_frames_wait_in_the_session_when_the_driver_does_not(core: Core) -> None:
-    core.sessions.opened(1, "PLAINTEXT", "h")
+    core.sessions.open(1, "PLAINTEXT", "h")
     for number, make in enumerate((park, ask, ask, park, ask)):
         core.sessions.receive_frame(1, memoryview(bytearray(make(number))))
     assert core.answers() == []
@@ -78,11 +78,11 @@ def test_frames_wait_in_the_session_when_the_driver_does_not(core: Core) -> None
     assert core.answers() == [(1, 3), (1, 4)]
 
 
-def test_an_answer_of_one_connection_does_not_run_anothers_frame_inside_its_handler(
+def test_a_reply_does_not_run_another_connections_frame_inside_its_handler(
     core: Core,
 ) -> None:
-    core.sessions.opened(1, "PLAINTEXT", "h")
-    core.sessions.opened(2, "PLAINTEXT", "h")
+    core.sessions.open(1, "PLAINTEXT", "h")
+    core.sessions.open(2, "PLAINTEXT", "h")
     core.sessions.receive_frame(1, park(10))
     core.sessions.receive_frame(1, park(11))
     (first,) = core.parked
@@ -104,8 +104,8 @@ def test_an_answer_of_one_connection_does_not_run_anothers_frame_inside_its_hand
     assert core.answers() == [(1, 10), (2, 20)]
 
 
-def test_more_than_the_limit_may_not_wait(core: Core) -> None:
-    core.sessions.opened(1, "PLAINTEXT", "h")
+def test_a_connection_with_too_many_waiting_bytes_is_closed(core: Core) -> None:
+    core.sessions.open(1, "PLAINTEXT", "h")
     core.sessions.receive_frame(1, park(1))
     big = ask(2) + bytes(MAX_WAITING_BYTES // 2)
     core.sessions.receive_frame(1, big)
@@ -123,7 +123,7 @@ def test_a_handler_may_answer_before_it_returns(core: Core) -> None:
         context.reply(MetadataResponse())
 
     BY_KEY[METADATA]._handler = handler
-    session = core.sessions.opened(1, "PLAINTEXT", "h")
+    session = core.sessions.open(1, "PLAINTEXT", "h")
     core.sessions.receive_frame(1, park(1))
     assert core.answers() == [(1, 1)]
     assert not session.busy
@@ -134,15 +134,15 @@ def test_a_handler_may_close_the_connection(core: Core) -> None:
         context.close("acks=0 failed")
 
     BY_KEY[METADATA]._handler = handler
-    core.sessions.opened(1, "PLAINTEXT", "h")
+    core.sessions.open(1, "PLAINTEXT", "h")
     core.sessions.receive_frame(1, park(1))
     assert core.answers() == [(1, -1)]
-    core.sessions.closed(1)  # the driver's word comes later
+    core.sessions.connection_closed(1)  # the driver's word comes later
     assert core.answers() == []
 
 
 def test_a_second_reply_is_a_bug(core: Core) -> None:
-    core.sessions.opened(1, "PLAINTEXT", "h")
+    core.sessions.open(1, "PLAINTEXT", "h")
     core.sessions.receive_frame(1, park(1))
     (context,) = core.parked
     context.reply(MetadataResponse())
@@ -154,7 +154,7 @@ def test_a_second_reply_is_a_bug(core: Core) -> None:
 
 
 def test_a_request_without_a_response_lets_the_next_one_run_now_or_later(core: Core) -> None:
-    core.sessions.opened(1, "PLAINTEXT", "h")
+    core.sessions.open(1, "PLAINTEXT", "h")
     core.sessions.receive_frame(1, park(1))
     core.sessions.receive_frame(1, ask(2))
     core.parked[0].end_without_response()
@@ -165,23 +165,24 @@ def test_a_request_without_a_response_lets_the_next_one_run_now_or_later(core: C
     assert core.answers() == [(1, 2)]
 
 
-def test_the_end_of_a_connection_tells_its_parked_request_and_no_answered_one(core: Core) -> None:
+def test_closing_a_connection_disconnects_only_a_parked_request(core: Core) -> None:
     dropped: list[int] = []
     for connection in (1, 2):
-        core.sessions.opened(connection, "PLAINTEXT", "h")
+        core.sessions.open(connection, "PLAINTEXT", "h")
         core.sessions.receive_frame(connection, park(connection))
         core.parked[-1].on_disconnect = lambda number=connection: dropped.append(number)
     core.parked[0].reply(MetadataResponse())
     for connection in (1, 2):
-        core.sessions.closed(connection)
+        core.sessions.connection_closed(connection)
     core.parked[1].reply(MetadataResponse())  # too late
     assert dropped == [2]
     assert core.answers() == [(1, 1)]
 
 
 @pytest.mark.parametrize("before_reply", [True, False])
-def test_what_a_handler_raises_goes_to_the_driver(core: Core, before_reply: bool) -> None:
-    """The driver keeps it and closes the connection (`step_failed`); a refusal belongs into a response."""
+def test_exceptions_of_handlers_reach_the_driver(core: Core, before_reply: bool) -> None:
+    """The driver keeps it and closes the connection (`step_failed`); errors of Kafka belong in
+    responses."""
 
     def handler(context: RequestContext, request: Any) -> None:
         if not before_reply:
@@ -189,7 +190,7 @@ def test_what_a_handler_raises_goes_to_the_driver(core: Core, before_reply: bool
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
     BY_KEY[METADATA]._handler = handler
-    core.sessions.opened(1, "PLAINTEXT", "h")
+    core.sessions.open(1, "PLAINTEXT", "h")
     with pytest.raises(KafkaError):
         core.sessions.receive_frame(1, park(1))
     assert core.answers() == ([] if before_reply else [(1, 1)])
@@ -198,7 +199,7 @@ def test_what_a_handler_raises_goes_to_the_driver(core: Core, before_reply: bool
 # ---- the table
 
 
-def test_the_table_is_in_order_and_its_handlers_are_there() -> None:
+def test_the_table_is_sorted_and_its_handlers_exist() -> None:
     keys = [entry.key for entry in TABLE]
     assert keys == sorted(set(keys))
     for entry in TABLE:
@@ -217,7 +218,7 @@ def test_a_handler_takes_context_and_request_and_returns_nothing(entry: Api) -> 
 
 
 @pytest.mark.parametrize("release", [None, *known_releases()])
-def test_no_release_is_said_to_serve_more_than_it_did(release: str | None) -> None:
+def test_no_release_advertises_more_than_it_served(release: str | None) -> None:
     ranges = served_ranges(None if release is None else release_ranges(release))
     assert API_VERSIONS in ranges
     for key, (lowest, highest) in ranges.items():

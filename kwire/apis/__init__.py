@@ -1,14 +1,14 @@
-"""THE table of APIs: what a broker serves, in which versions, and where the handler is.
+"""The broker's API handlers, and the table of APIs with versions and handlers.
 
-ApiVersions answers from it, dispatch and `--as-version` read it, docs/compatibility.md is printed
-from it (`python -m kwire.apis.compatibility`). A handler's module is imported at the first request
-for one of its APIs. The rows of APIs that the controller answers are made from the controller's own
-table (`replication/controller/table.py`). Ranges are the union of what Kafka 3.9 and 4.4 serve, as
-far as kwire implements it. Produce starts at 0 as in Kafka 4.x's own answer (KAFKA-18659: librdkafka
+ApiVersions, dispatch and `--as-version` read the table; docs/compatibility.md is generated from it
+(`python -m kwire.apis.compatibility`). A handler's module is imported at the first request for one
+of its APIs. The rows of APIs that the controller answers are made from the controller's own table
+(`replication/controller/table.py`). Ranges are the union of what Kafka 3.9 and 4.4 serve, as far as
+kwire implements it. Produce starts at 0 as in Kafka 4.x's own answer (KAFKA-18659: librdkafka
 before 2.9 ties features to Produce versions 0-2).
 
-To add an API that a broker answers: its definition in protocol/schemas/, a function in the module of
-its family, one line here.
+To add an API that a broker answers: its definition in protocol/schemas/, a function in the module
+of its family, one line here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Api:
-    """One line of the table: what is served of an API, and by which function."""
+    """One row of the table: an API, its served versions and its handler."""
 
     __slots__ = ("_handler", "function", "key", "max_version", "min_version", "module")
 
@@ -58,15 +58,15 @@ class Api:
 
     @property
     def handler(self) -> Handler:
-        """The function that answers; imports its module at first use."""
+        """The handler function; its module is imported at first use."""
         if self._handler is None:
             module = import_module(f"kwire.apis.{self.module}")
             self._handler = getattr(module, self.function)
         assert self._handler is not None
         return self._handler
 
-    def handled_by(self, handler: Handler) -> Api:
-        """The same versions, answered by another function: a controller's instead of a broker's."""
+    def with_handler(self, handler: Handler) -> Api:
+        """Copy the row with another handler: a controller's instead of a broker's."""
         other = Api(self.key, self.module, "", self.min_version, self.max_version)
         other._handler = handler
         return other
@@ -102,17 +102,18 @@ _OWN: tuple[Api, ...] = (
     Api(ApiKey.DESCRIBE_PRODUCERS, "offsets", "handle_describe_producers", 0, 0),
     Api(ApiKey.LIST_CONFIG_RESOURCES, "configs", "handle_list_config_resources", 0, 1),
 )
-"""What a broker answers by itself. SaslHandshake (17) and SaslAuthenticate (36) will stand in module `sasl`."""
+"""APIs that a broker answers itself. SaslHandshake and SaslAuthenticate will be in module
+`sasl`."""
 
 _SHARED = {
     ApiKey.ALTER_CONFIGS: ("configs", "handle_alter_configs"),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ("configs", "handle_incremental_alter_configs"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("metadata", "handle_describe_topic_partitions"),
 }
-"""What the controller answers together with the broker; all else in its table is forwarded as it is."""
+"""Controller APIs to which the broker contributes; the others are forwarded unchanged."""
 
 
-def _forwarded(row: ControllerApi) -> Api:
+def _forwarded_api(row: ControllerApi) -> Api:
     module, function = _SHARED.get(row.key, ("forwarding", "handle_forwarded"))
     return Api(row.key, module, function, row.min_version, row.max_version)
 
@@ -121,7 +122,11 @@ TABLE: tuple[Api, ...] = tuple(
     sorted(
         (
             *_OWN,
-            *(_forwarded(row) for row in CONTROLLER_TABLE if row.asked_by is not AskedBy.BROKERS),
+            *(
+                _forwarded_api(row)
+                for row in CONTROLLER_TABLE
+                if row.asked_by is not AskedBy.BROKERS
+            ),
         ),
         key=lambda api: api.key,
     )
@@ -134,8 +139,10 @@ CONTROL_PLANE: tuple[Api, ...] = (
     Api(ApiKey.UPDATE_METADATA, "control_plane", "handle_update_metadata", 0, 8),
     Api(ApiKey.ENVELOPE, "control_plane", "handle_envelope", 0, 0),
 )
-"""What a controller asks of a broker. Served on every listener, whatever release the broker passes for; advertised only
-to a foreign cluster (as Kafka 3.9 in ZooKeeper mode does, without Envelope), for clients have no use for them."""
+"""Requests of a controller to a broker.
+
+Served on every listener, also with `--as-version`. Advertised only in a cluster of real Kafka nodes
+(as Kafka 3.9 in ZooKeeper mode does, without Envelope), since clients have no use for them."""
 
 BY_KEY: dict[int, Api] = {api.key: api for api in (*TABLE, *CONTROL_PLANE)}
 _FOLLOWERS = (ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
@@ -144,8 +151,10 @@ _FOLLOWERS = (ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
 def accepted_ranges(
     advertised: dict[int, tuple[int, int]], *, among_brokers: bool = False
 ) -> dict[int, tuple[int, int]]:
-    """key → (min, max) as accepted: what is advertised, the control plane, and for `among_brokers` what followers ask
-    of leaders in any version: a cluster that passes for an old release still speaks Kafka 3.9 within."""
+    """API key → accepted (min, max) versions: the advertised ones and the control plane.
+
+    `among_brokers`: also all versions of the requests of followers, since brokers speak Kafka 3.9
+    to each other even with `--as-version`."""
     ranges = dict(advertised)
     for api in (*CONTROL_PLANE, *(BY_KEY[key] for key in _FOLLOWERS if among_brokers)):
         ranges[api.key] = (api.min_version, api.max_version)
@@ -153,9 +162,9 @@ def accepted_ranges(
 
 
 def served_ranges(caps: dict[int, tuple[int, int]] | None = None) -> dict[int, tuple[int, int]]:
-    """key → (min, max) as advertised to clients: the table, cut to `caps` (a release's own ranges).
+    """API key → advertised (min, max) versions: the table, limited to `caps` (a release's ranges).
 
-    An API that the release does not have, or of which no common version is left, is not served.
+    An API that the release lacks, or with no version in common, is not served.
     """
     ranges: dict[int, tuple[int, int]] = {}
     for api in TABLE:

@@ -1,8 +1,9 @@
-"""ApiVersions: what this broker serves. Answers to kafka.server.ApiVersionManager and to KafkaApis.
+"""ApiVersions (18): the served version ranges. Answers to kafka.server.ApiVersionManager and to
+KafkaApis.
 
-No feature is listed, supported or finalized: kwire has no KRaft metadata version, and clients read the absence of
-group.version and transaction.version as "classic protocols". An unknown version of this request never gets here
-(kwire/session.py answers it).
+No feature is listed, supported or finalized: kwire has no KRaft metadata version, and clients read
+the absence of group.version and transaction.version as "classic protocols". Requests of an unknown
+version are answered by kwire/session.py.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def handle_api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> None:
-    """All served ranges; INVALID_REQUEST for a client name that breaks the rule of KIP-511."""
+    """Reply with all served ranges; INVALID_REQUEST for a client name against KIP-511's rule."""
     ctx.reply(_api_versions(ctx, request))
 
 
@@ -34,7 +35,7 @@ def _api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersio
     if (request.cluster_id is not None and request.cluster_id != services.cluster_id) or (
         request.node_id not in (-1, services.node_id)
     ):
-        # The client meant another broker that used to have this address.
+        # The client expects another broker, which used to have this address.
         return ApiVersionsResponse(error_code=int(ErrorCode.REBOOTSTRAP_REQUIRED))
     return ApiVersionsResponse(
         api_keys=[

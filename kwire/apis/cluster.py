@@ -1,8 +1,10 @@
-"""DescribeCluster (60), DescribeLogDirs (35), AlterReplicaLogDirs (34): the brokers, and what lies on this one's disks.
+"""DescribeCluster (60), DescribeLogDirs (35), AlterReplicaLogDirs (34): brokers and log
+directories.
 
-Answers to KafkaApis.handleDescribeCluster, handleAlterReplicaLogDirsRequest and ReplicaManager.describeLogDirs.
-DescribeCluster 0-2: v1 endpoint types (KIP-919), v2 fenced brokers (kwire has none). DescribeLogDirs 0-5: v3 top-level
-error, v4 volume sizes (KIP-827). AlterReplicaLogDirs 0-2: all alike.
+Answers to KafkaApis.handleDescribeCluster, handleAlterReplicaLogDirsRequest and
+ReplicaManager.describeLogDirs. DescribeCluster 0-2: v1 endpoint types (KIP-919), v2 fenced brokers
+(kwire has none). DescribeLogDirs 0-5: v3 top-level error, v4 volume sizes (KIP-827).
+AlterReplicaLogDirs 0-2: no differences.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ def handle_describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsReques
 
 
 def handle_alter_replica_log_dirs(ctx: RequestContext, request: AlterReplicaLogDirsRequest) -> None:
-    """AlterReplicaLogDirs v0-2: answered when the move has begun (DescribeLogDirs tells how far it is)."""
+    """AlterReplicaLogDirs v0-2. Reply once the move has started; DescribeLogDirs shows progress."""
     manager = ctx.services.replica_manager
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for directory in request.dirs:
@@ -118,9 +120,9 @@ def _directory(
         if topic is None:
             topic = topics[log.topic] = DescribeLogDirsTopic(name=log.topic)
         if directory.logs.get(key) is log:
-            # How far the high watermark is ahead of the log: nothing on a leader.
+            # How far the high watermark is ahead of the log: 0 on a leader.
             lag = max(log.high_watermark - log.log_end_offset, 0)
-        else:  # on its way here: what it has not yet
+        else:  # a future replica: its lag behind the current one
             current = services.log_manager.get(*key)
             lag = _NO_LAG if current is None else current.log_end_offset - log.log_end_offset
         topic.partitions.append(

@@ -1,6 +1,7 @@
-"""Prints docs/compatibility.md: what the table of APIs serves, beside Kafka 3.9 and 4.4.
+"""Generates docs/compatibility.md: the served API versions beside those of Kafka 3.9 and 4.4.
 
-`python -m kwire.apis.compatibility > docs/compatibility.md`; a test fails when the page is not what this prints.
+`python -m kwire.apis.compatibility > docs/compatibility.md`; a test fails when the page is out of
+date.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74).
 
-Answers to kafka.server.ConfigHelper and ConfigAdminManager: what only the broker that was asked can judge (its id, the
-keys it can change while it runs) is checked here, the rest by the controller (`replication/controller/configs.py`).
-DescribeConfigs 0-4 lists every key: v1 sources and synonyms, v3 types and documentation. Topics, brokers (a broker
-itself; "" for the cluster-wide values), broker loggers, client metrics, groups. ListConfigResources 0-1: v0 lists
-client metrics only.
+Answers to kafka.server.ConfigHelper and ConfigAdminManager: this module checks what only the
+receiving broker can check (its id, the keys that it can change at run time), the controller the
+rest (`replication/controller/configs.py`). DescribeConfigs 0-4 lists every key: v1 sources and
+synonyms, v3 types and documentation. Topics, brokers (a broker itself; "" for the cluster-wide
+values), broker loggers, client metrics, groups. ListConfigResources 0-1: v0 lists client metrics
+only.
 
-Left out: broker loggers have no levels of their own to change; they take a level and show it.
+Left out: setting the level of a broker logger has no effect; the level is stored and shown.
 """
 
 from __future__ import annotations
@@ -87,10 +88,10 @@ def handle_describe_configs(ctx: RequestContext, request: DescribeConfigsRequest
         except KafkaError as error:
             result.error_code, result.error_message = int(error.code), error.message or ""
         else:
-            # No keys and an empty list of keys both ask for all.
+            # As in Kafka, null and an empty list of keys both request all.
             wanted = resource.configuration_keys or None
             result.configs = [
-                _shown(entry, request, resource.resource_type, ctx.api_version)
+                _config_result(entry, request, resource.resource_type, ctx.api_version)
                 for entry in entries
                 if wanted is None or entry.name in wanted
             ]
@@ -99,7 +100,7 @@ def handle_describe_configs(ctx: RequestContext, request: DescribeConfigsRequest
 
 
 def _entries(services: Services, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
-    """Everything the resource has; KafkaError when there is no such resource."""
+    """All entries of the resource; KafkaError if it does not exist."""
     kind, name = resource.resource_type, resource.resource_name
     metadata = services.metadata
     if kind == TOPIC_RESOURCE:
@@ -147,11 +148,11 @@ def _check_broker_id(services: Services, name: str, what: str, expected: str) ->
 def _logger_entries(levels: Mapping[str, str]) -> Iterable[ConfigEntry]:
     for logger in _LOGGERS:
         entry = ConfigEntry(logger, levels.get(logger, "INFO"), "STRING", DYNAMIC_BROKER_LOGGER, [])
-        entry.type = 0  # Kafka gives none
+        entry.type = 0  # Kafka sends UNKNOWN
         yield entry
 
 
-def _shown(
+def _config_result(
     entry: ConfigEntry, request: DescribeConfigsRequest, resource_type: int, version: int
 ) -> DescribeConfigsResourceResult:
     result = DescribeConfigsResourceResult(
@@ -202,7 +203,7 @@ def handle_incremental_alter_configs(
                 continue
             if identity[0] == BROKER_RESOURCE:
                 _check_own_broker(services, identity[1])
-                touched = _touched(services, resource)
+                touched = _values_after(services, resource)
                 _check_dynamic(touched, per_broker=identity[1] != "")
             _check_type(identity[0])
         except KafkaError as error:
@@ -224,11 +225,12 @@ def handle_incremental_alter_configs(
     ask_controller(ctx, inner, finish)
 
 
-def _touched(
+def _values_after(
     services: Services, resource: IncrementalAlterConfigsResource
 ) -> dict[str, str | None]:
-    """The keys that are named, and their values after the change; None where they have none, or where only the
-    controller, another node, knows."""
+    """The named keys with their values after the change.
+
+    None: no value, or one that only the controller knows because it is another node."""
     if services.controller is None:
         return {c.name: c.value if c.config_operation == SET else None for c in resource.configs}
     values = services.controller.configs.incremented(
@@ -238,7 +240,7 @@ def _touched(
 
 
 def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> None:
-    """AlterConfigs v0-2: what is not named returns to its default."""
+    """AlterConfigs v0-2. Keys that are not named return to their defaults."""
     services = ctx.services
     answers: list[AlterConfigsResourceResponse | None] = []
     forwarded: list[AlterConfigsResource] = []
@@ -307,7 +309,8 @@ def _check_own_broker(services: Services, name: str) -> None:
 
 
 def _check_dynamic(values: Mapping[str, str | None], *, per_broker: bool) -> None:
-    """KafkaError(INVALID_REQUEST), as DynamicBrokerConfig.validate: keys that a running broker cannot change."""
+    """KafkaError(INVALID_REQUEST) for keys that cannot change at run time
+    (DynamicBrokerConfig.validate)."""
     rows = {name: broker_key(name) for name in values}
     fixed = sorted(name for name, row in rows.items() if row and row[4] == "read-only")
     if fixed:
@@ -349,7 +352,7 @@ def _alter_loggers(
             raise KafkaError(ErrorCode.INVALID_CONFIG, message)
         levels[change.name] = change.value
     if not validate_only:
-        # This broker's own affair: nothing for the controller or the disk.
+        # As in Kafka, levels are local to the broker and lost at a restart: no controller, no disk.
         services.metadata.set_config(BROKER_LOGGER_RESOURCE, name, levels)
 
 
@@ -357,7 +360,7 @@ def _alter_loggers(
 
 
 def handle_list_config_resources(ctx: RequestContext, request: ListConfigResourcesRequest) -> None:
-    """ListConfigResources v0-1 (KIP-1000, KIP-1142): what has, or could have, a configuration of its own."""
+    """ListConfigResources v0-1 (KIP-1000, KIP-1142): resources that can have a configuration."""
     metadata = ctx.services.metadata
     brokers = [str(broker_id) for broker_id in sorted(metadata.brokers)]
     lists = {

@@ -1,13 +1,15 @@
-"""What a handler of kwire/apis gets: the request's context and the broker's parts.
+"""The arguments of API handlers: the request's context and the broker's components.
 
-A handler is `handle_<api>(ctx, request)`, returns nothing and runs to completion (docs/architecture.md). It answers
-by `ctx.reply(response)`, exactly once: before it returns, or later, when what it waits for has happened; until then
-the request is parked. Produce with acks=0 has no response: `ctx.end_without_response()` takes the place of the reply.
-`ctx.close(reason)` ends the connection (acks=0 failed, say), after what was replied before.
+A handler is `handle_<api>(ctx, request)`, returns nothing and runs to completion
+(docs/architecture.md). It calls `ctx.reply(response)` exactly once: before it returns, or in a
+later step; until then the request is parked. Produce with acks=0 has no response and calls
+`ctx.end_without_response()` instead. `ctx.close(reason)` closes the connection (after a failed
+acks=0 request, say), with earlier replies still sent.
 
-When a connection ends while a request is parked the session calls `ctx.disconnected()`; a handler may have set
-`ctx.on_disconnect` to drop what waits. Replies to a dead connection are ignored. What a handler raises is a bug, and
-ends the connection; a refusal is an error code in the response.
+When a connection ends while a request is parked, the session calls `ctx.disconnected()`, which runs
+`ctx.on_disconnect` if the handler has set it, to cancel the wait. Replies to a closed connection
+are ignored. An exception raised by a handler is a bug and closes the connection; a refusal is an
+error code in the response.
 """
 
 from __future__ import annotations
@@ -38,13 +40,14 @@ if TYPE_CHECKING:
     from kwire.replication.replica.manager import ReplicaManager
 
 NO_TRANSACTIONS: Final = "kwire has no transactions yet"
-_MOST_TOLD: Final = 1000
+_MAX_WARNINGS: Final = 1000
 ADMIN_CLIENT_ID: Final = "__admin_client"
-"""The client id that Kafka lets write to internal topics (AdminUtils.ADMIN_CLIENT_ID)."""
+"""The only client id that may write to internal topics, as in Kafka
+(AdminUtils.ADMIN_CLIENT_ID)."""
 
 
 class Session(Protocol):
-    """What handlers may know of a connection; kwire/session.py has the real one."""
+    """A connection as handlers see it; implemented in kwire/session.py."""
 
     @property
     def connection(self) -> int: ...
@@ -65,12 +68,13 @@ class Session(Protocol):
     def principal(self) -> str: ...
 
     def identify(self, name: str, version: str) -> None:
-        """What the client said of itself in ApiVersions 3 and later (KIP-511)."""
+        """Set the client software's name and version, sent in ApiVersions 3 and later (KIP-511)."""
         ...
 
 
 class Services:
-    """The parts of one broker, as handlers see them. Filled once by Broker; any part may be absent in a test."""
+    """The components of one broker for handlers. Broker makes them once; tests may leave some
+    out."""
 
     __slots__ = (
         "api_ranges",
@@ -116,14 +120,12 @@ class Services:
         member: ClusterMember | None = None,
         log_event: LogEvent = ignore,
     ) -> None:
-        """`controller` when it is here, `member` when it is another node: one of the two.
+        """`controller` of a standalone broker, or `member` of a cluster's broker: one is None.
 
-        `log_dir`: what DescribeLogDirs shows for a store without a path; `disk_space`: of a directory → (total,
-        usable) bytes, OSError; None unknown.
-
-        `api_ranges`: key → (min, max) as ApiVersions advertises them (kwire.apis.served_ranges).
-
-        `log_event`: for what the author of a client has to know and its error code does not say."""
+        `log_dir`: path in DescribeLogDirs for a store without one; `disk_space`: directory →
+        (total, usable) bytes, raises OSError, None if unknown.
+        `api_ranges`: API key → advertised (min, max) versions (kwire.apis.served_ranges).
+        `log_event`: for causes that a client's author needs and an error code does not show."""
         self.log_event = log_event
         self.transactions_refused: set[str] = set()
         self.api_ranges = api_ranges or {}
@@ -146,14 +148,15 @@ class Services:
 
 
 def refuse_transactions(ctx: RequestContext, transactional_id: str) -> KafkaError:
-    """What a transactional id is answered while there are no transactions, and a warning the first time.
+    """The error for a transactional id, as kwire has no transactions; log a warning the first time.
 
-    No code says "not supported" to all clients: most ask again for ever, or for a minute, on what Kafka answers where
-    it cannot coordinate. This one is final for Java's, librdkafka, kafka-python, franz-go, sarama and kafkajs."""
+    No error code means "not supported" to all clients: most retry forever, or for a minute, on the
+    errors of a missing coordinator. This one is final for the Java client, librdkafka,
+    kafka-python, franz-go, sarama and kafkajs."""
     services = ctx.services
-    told = services.transactions_refused
-    if transactional_id not in told and len(told) < _MOST_TOLD:
-        told.add(transactional_id)
+    warned = services.transactions_refused
+    if transactional_id not in warned and len(warned) < _MAX_WARNINGS:
+        warned.add(transactional_id)
         services.log_event(
             Event.TRANSACTIONS_REFUSED,
             client_id=f"{ctx.client_id!r:.100}",
@@ -164,7 +167,7 @@ def refuse_transactions(ctx: RequestContext, transactional_id: str) -> KafkaErro
 
 
 class RequestContext:
-    """One request until it is answered. kwire/session.py has the real one, with the way to the connection."""
+    """One request until it is answered; kwire/session.py has the subclass that replies."""
 
     __slots__ = (
         "answered",
@@ -188,7 +191,7 @@ class RequestContext:
         self.on_disconnect: Callable[[], None] | None = None
 
     def reply(self, response: Message) -> None:
-        """Answer the request, now or later. Exactly once: a second reply is a bug of the caller."""
+        """Answer the request, now or later. Call it exactly once: a second call is a bug."""
         raise NotImplementedError
 
     def end_without_response(self) -> None:
@@ -196,11 +199,11 @@ class RequestContext:
         raise NotImplementedError
 
     def close(self, reason: str) -> None:
-        """End the connection after what was replied before; `reason` goes to the log."""
+        """Close the connection after earlier replies are sent; `reason` goes to the log."""
         raise NotImplementedError
 
     def disconnected(self) -> None:
-        """The connection is gone: what waits for this request's sake need not wait any longer."""
+        """Cancel the wait of a parked request whose connection has ended."""
         callback, self.on_disconnect = self.on_disconnect, None
         if callback is not None:
             callback()

@@ -1,14 +1,17 @@
-"""What a controller orders a broker: LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6), and Envelope (58).
+"""Requests of the controller to a broker: LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6),
+Envelope (58).
 
-Answers to KafkaApis.handleLeaderAndIsrRequest, handleStopReplicaRequest, handleUpdateMetadataRequest of Kafka 3.9 in
-ZooKeeper mode. LeaderAndIsr 0-7: v1 isNew, v2 broker epochs, v5 topic ids, v7 KRaft controllers. StopReplica 0-4: v3
-leader epochs. UpdateMetadata 0-8: v5 broker epochs, v7 topic ids. Anybody may send them who has the right epochs: that
-is how tests drive a broker; `replication/replica/control.py` checks them and carries the orders out.
+Answers to KafkaApis.handleLeaderAndIsrRequest, handleStopReplicaRequest,
+handleUpdateMetadataRequest of Kafka 3.9 in ZooKeeper mode. LeaderAndIsr 0-7: v1 isNew, v2 broker
+epochs, v5 topic ids, v7 KRaft controllers. StopReplica 0-4: v3 leader epochs. UpdateMetadata 0-8:
+v5 broker epochs, v7 topic ids. Any client with valid epochs may send them, as tests do;
+`replication/replica/control.py` checks and applies them.
 
-Envelope 0 is kwire's way to hand a broker its dynamic configurations, where Kafka's brokers read them from ZooKeeper
-or the metadata log: it holds an AlterConfigs request that lists all overrides that its resources have from now on, and
-names the controller's epoch in place of a principal; the first after a registration lists all resources that have
-any. Old versions of UpdateMetadata are brought into the newest shape.
+Envelope 0 is kwire's way to send a broker its dynamic configurations, where Kafka's brokers read
+them from ZooKeeper or the metadata log. It holds an AlterConfigs request with all overrides of the
+named resources, and the controller's epoch in place of a principal; the first one after a
+registration lists all resources with overrides. Old versions of UpdateMetadata are converted to the
+newest form.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ if TYPE_CHECKING:
 def _reply_once_registered(
     ctx: RequestContext, broker_epoch: int, carry_out: Callable[[], Message]
 ) -> None:
-    """An order waits until this broker knows its own epoch: it may be meant for the incarnation before it."""
+    """Apply an order and reply, once this broker knows its epoch: it may be for an earlier
+    incarnation."""
     member = ctx.services.member
     if broker_epoch == -1 or member is None or member.is_registered:
         ctx.reply(carry_out())
@@ -70,7 +74,7 @@ def handle_stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> Non
 def handle_update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -> None:
     """UpdateMetadata v0-8."""
     if ctx.api_version < 5:
-        _group(request)
+        _group_by_topic(request)
     if ctx.api_version < 3:
         _name_listeners(request)
     manager, member = ctx.services.replica_manager, ctx.services.member
@@ -84,8 +88,8 @@ def handle_update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) 
     _reply_once_registered(ctx, request.broker_epoch, carry_out)
 
 
-def _group(request: UpdateMetadataRequest) -> None:
-    """Before v5 partitions come one by one."""
+def _group_by_topic(request: UpdateMetadataRequest) -> None:
+    """Group partitions by topic: before v5 they are a flat list."""
     topics: dict[str, UpdateMetadataTopicState] = {}
     for state in request.ungrouped_partition_states:
         topic = topics.get(state.topic_name)
@@ -96,7 +100,8 @@ def _group(request: UpdateMetadataRequest) -> None:
 
 
 def _name_listeners(request: UpdateMetadataRequest) -> None:
-    """Before v3 a listener is its security protocol; v0 has one PLAINTEXT address a broker."""
+    """Fill in listener names: before v3 the security protocol, in v0 one PLAINTEXT address per
+    broker."""
     for broker in request.live_brokers:
         if not broker.endpoints:
             broker.endpoints = [UpdateMetadataEndpoint(port=broker.v0_port, host=broker.v0_host)]
@@ -106,7 +111,7 @@ def _name_listeners(request: UpdateMetadataRequest) -> None:
 
 
 def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> None:
-    """Envelope v0 from the controller: configurations to be applied here."""
+    """Envelope v0 from the controller: dynamic configurations for this broker."""
     ctx.reply(_open_envelope(ctx, request))
 
 
@@ -141,7 +146,7 @@ def _apply(
     )
     response = AlterConfigsResponse()
     if lists_all:
-        # What was taken away while this broker was cut off; a topic's name may be another topic's now.
+        # Overrides may have been deleted while this broker was cut off, with their topics, too.
         listed = {(r.resource_type, r.resource_name) for r in request.resources}
         for resource_type, name in services.metadata.configured():
             if (resource_type, name) not in listed:
@@ -155,7 +160,7 @@ def _apply(
         overrides = {c.name: c.value for c in resource.configs if c.value is not None}
         try:
             listener.config_changed(resource.resource_type, resource.resource_name, overrides)
-        except ConfigError as error:  # of this broker only: a limit that its static values set
+        except ConfigError as error:  # only this broker: its static configuration limits the value
             answer.error_code = ErrorCode.INVALID_CONFIG
             answer.error_message = str(error)
         response.responses.append(answer)

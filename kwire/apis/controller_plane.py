@@ -1,10 +1,10 @@
-"""What brokers (and admin clients that know the controller) ask a controller that is a node of its own.
+"""Handlers of a dedicated controller node, for requests of brokers and of admin clients.
 
-Answers to kafka.server.ControllerApis. The requests of the controller's table
-(`replication/controller/table.py`) go to `Controller.submit`, which answers when the cluster knows:
-those of brokers, and those of clients, directly or forwarded by a broker in an Envelope (0).
-DescribeCluster 0-2 tells the cluster's id and, by endpoint type (KIP-919), its brokers or its
-controller. A request that only a broker can answer is not served.
+Answers to kafka.server.ControllerApis. Requests of the controller's table
+(`replication/controller/table.py`) go to `Controller.submit`, which replies once the change has
+reached the brokers: requests of brokers, and of clients, sent directly or forwarded by a broker in
+an Envelope (0). DescribeCluster 0-2 returns the cluster id and, by endpoint type (KIP-919), the
+brokers or the controller. Requests that only a broker can answer are not served.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BROKERS, _CONTROLLERS = 1, 2
 
 
 class ControllerServices:
-    """The parts of a ControllerNode, as handlers see them in place of a broker's `Services`."""
+    """The components of a ControllerNode for its handlers, in place of a broker's `Services`."""
 
     __slots__ = (
         "active_id",
@@ -50,48 +50,48 @@ class ControllerServices:
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
-        self.active_id = node_id  # of the controller in office, as far as this one knows
+        self.active_id = node_id  # the active controller, as far as this node knows
         self.controller: Controller
         self.cluster_id = ""
         self.endpoint: Endpoint | None = None
         self.api_ranges = {key: (e.min_version, e.max_version) for key, e in BY_KEY.items()}
-        # Connection: the broker that registers and sends its heartbeats by it, and that broker's epoch.
+        # Connection → (broker id, broker epoch) of the broker that sends its heartbeats over it.
         self.registered: dict[int, tuple[int, int]] = {}
 
 
 def _services(ctx: RequestContext) -> ControllerServices:
-    return ctx.services  # type: ignore[return-value]  # what a ControllerNode's sessions were given
+    return ctx.services  # type: ignore[return-value]  # the services of a ControllerNode's sessions
 
 
 def handle_submit(ctx: RequestContext, request: Message) -> None:
-    """Whatever the controller answers as it is."""
+    """Submit a request to the controller and reply with its response."""
     _services(ctx).controller.submit(request, ctx.api_version, ctx.reply)
 
 
 def handle_registration(ctx: RequestContext, request: BrokerRegistrationRequest) -> None:
-    """BrokerRegistration v0-4. The broker lives as long as this connection, or its lease."""
+    """BrokerRegistration v0-4. The broker is alive as long as this connection, or its session."""
 
     def registered(response: Any) -> None:
         if not response.error_code:
-            _note(ctx, request.broker_id, response.broker_epoch)
+            _register_connection(ctx, request.broker_id, response.broker_epoch)
         ctx.reply(response)
 
     _services(ctx).controller.submit(request, ctx.api_version, registered)
 
 
 def handle_heartbeat(ctx: RequestContext, request: BrokerHeartbeatRequest) -> None:
-    """BrokerHeartbeat v0-1. It may come by another connection than the one before."""
+    """BrokerHeartbeat v0-1. It may use another connection than the previous one."""
 
     def renewed(response: Any) -> None:
         if not response.error_code:
-            _note(ctx, request.broker_id, request.broker_epoch)
+            _register_connection(ctx, request.broker_id, request.broker_epoch)
         ctx.reply(response)
 
     _services(ctx).controller.submit(request, ctx.api_version, renewed)
 
 
-def _note(ctx: RequestContext, broker_id: int, broker_epoch: int) -> None:
-    """One connection stands for a broker: the last that it was heard by."""
+def _register_connection(ctx: RequestContext, broker_id: int, broker_epoch: int) -> None:
+    """Map the connection to the broker, in place of an earlier connection of the same broker."""
     registered = _services(ctx).registered
     for connection, (other_id, _) in list(registered.items()):
         if other_id == broker_id:
@@ -100,19 +100,20 @@ def _note(ctx: RequestContext, broker_id: int, broker_epoch: int) -> None:
 
 
 def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> None:
-    """Envelope v0: a client's request that a broker has forwarded; the response is the bytes that the client gets."""
+    """Envelope v0: a client request forwarded by a broker; holds the response's bytes for the
+    client."""
     controller = _services(ctx).controller
     try:
         header, inner = _open_envelope(request.request_data)
         if not controller.active:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER)  # the broker asks another
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)  # the broker tries another controller
     except KafkaError as error:
         ctx.reply(EnvelopeResponse(error_code=error.code))
         return
     deciding = True
 
     def completed(response: Message) -> None:
-        if deciding and not controller.active:  # deposed in this step: no decision of it counts
+        if deciding and not controller.active:  # deposed in this step: its decision was not written
             ctx.reply(EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
             return
         parts = api.encode_response(
@@ -125,7 +126,7 @@ def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> None:
 
 
 def _open_envelope(data: Buffer) -> tuple[api.RequestHeader, Message]:
-    """The request in an envelope. KafkaError(INVALID_REQUEST or UNSUPPORTED_VERSION)."""
+    """Decode the request in an envelope. KafkaError(INVALID_REQUEST or UNSUPPORTED_VERSION)."""
     try:
         header = api.parse_request_header(data)
         row = CONTROLLER_APIS.get(header.api_key)
@@ -175,29 +176,29 @@ _HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.BROKER_REGISTRATION: handle_registration,
     ApiKey.BROKER_HEARTBEAT: handle_heartbeat,
 }
-"""What tells by which connection a broker lives; all else in the controller's table is submitted as it is."""
+"""Requests that show which connection a broker uses; the other APIs are only submitted."""
 
 
-def _submitted(row: ControllerApi) -> Api:
+def _submitted_api(row: ControllerApi) -> Api:
     api_ = Api(row.key, "controller_plane", "handle_submit", row.min_version, row.max_version)
-    return api_.handled_by(_HANDLERS.get(row.key, handle_submit))
+    return api_.with_handler(_HANDLERS.get(row.key, handle_submit))
 
 
 TABLE: tuple[Api, ...] = tuple(
     sorted(
         (
             *(
-                _submitted(row)
+                _submitted_api(row)
                 for row in CONTROLLER_APIS.values()
                 if row.asked_by is not AskedBy.BROKERS_FOR_CLIENTS
             ),
             BROKER_APIS[ApiKey.API_VERSIONS],
-            BROKER_APIS[ApiKey.ENVELOPE].handled_by(handle_envelope),
-            BROKER_APIS[ApiKey.DESCRIBE_CLUSTER].handled_by(handle_describe_cluster),
+            BROKER_APIS[ApiKey.ENVELOPE].with_handler(handle_envelope),
+            BROKER_APIS[ApiKey.DESCRIBE_CLUSTER].with_handler(handle_describe_cluster),
         ),
         key=lambda entry: entry.key,
     )
 )
-"""What a controller node serves, in Kafka's order of keys, in the same versions as a broker does."""
+"""The APIs of a controller node, sorted by key, in the same versions as a broker serves."""
 
 BY_KEY: dict[int, Api] = {entry.key: entry for entry in TABLE}

@@ -1,14 +1,16 @@
-"""Fetch (1): record batches out, by long poll, in sessions or not.
+"""Fetch (1): record batches for consumers and followers, with long polling and fetch sessions.
 
-v3 a limit for the whole answer, the first batch may exceed it (KIP-74) · v4 isolation level, record batches · v5 log
-start offset · v7 sessions (KIP-227) · v9 leader epoch (KIP-320) · v10 zstd · v11 rack · v12 flexible, diverging epoch
-(KIP-595) · v13 topic ids (KIP-516) · v15 replica state with broker epoch (KIP-903) · v16 who leads now (KIP-951) ·
-v17 directory id · v18 the follower's high watermark (not used).
+v3 a limit for the whole response, the first batch may exceed it (KIP-74) · v4 isolation level,
+record batches · v5 log start offset · v7 sessions (KIP-227) · v9 leader epoch (KIP-320) · v10 zstd
+· v11 rack · v12 flexible, diverging epoch (KIP-595) · v13 topic ids (KIP-516) · v15 replica state
+with broker epoch (KIP-903) · v16 current leader (KIP-951) · v17 directory id · v18 the follower's
+high watermark (not used).
 
-Answers to handleFetchRequest of Kafka 3.9; sessions are in kwire.replication.replica.fetch_session, reading in
-Partition and ReplicaManager. v0 to v3 get message sets, converted from what is stored. Deliberate differences: v0 to
-v2 get the first batch whole, even above their limit, where Kafka cuts it and the client fails; a follower that asks for
-an unknown partition is answered at once.
+Answers to handleFetchRequest of Kafka 3.9; sessions are in kwire.replication.replica.fetch_session,
+reading in Partition and ReplicaManager. v0 to v3 get message sets, converted from what is stored.
+Deliberate differences: v0 to v2 get the first batch whole, even above their limit, where Kafka
+truncates it and the client fails; a fetch of an unknown partition by a follower is answered
+immediately.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def handle_fetch(ctx: RequestContext, request: FetchRequest) -> None:
-    """Replies at once when there is enough to read, else when there is or when max_wait_ms is over."""
+    """Reply when min_bytes can be read or max_wait_ms has passed (long polling)."""
     version, services = ctx.api_version, ctx.services
     replica_id, replica_epoch = request.replica_id, -1
     if version >= 15:
@@ -54,8 +56,8 @@ def handle_fetch(ctx: RequestContext, request: FetchRequest) -> None:
         context = services.fetch_sessions.begin(
             request.session_id,
             request.session_epoch,
-            _asked(services, request, version),
-            _forgotten(request, version) if request.forgotten_topics_data else (),
+            _requested_partitions(services, request, version),
+            _forgotten_partitions(request, version) if request.forgotten_topics_data else (),
             uses_topic_ids=version >= 13,
             is_follower=is_follower,
         )
@@ -74,16 +76,16 @@ def handle_fetch(ctx: RequestContext, request: FetchRequest) -> None:
         fetch_only_leader=is_follower or (version < 11 and replica_id != FUTURE_LOCAL_REPLICA_ID),
         rack_id=request.rack_id,
     )
-    answer = _Answer(ctx, context, is_follower)
+    answer = _PendingFetch(ctx, context, is_follower)
     if answer.failed and is_follower:
-        # A follower that was told of a new topic before this broker was: it asks again soon, but not while it waits.
+        # The follower learned of a new topic before this broker did: do not delay its retry.
         params.max_wait_ms = 0
     operation = services.replica_manager.fetch_records(params, answer.readable, answer.complete)
     if operation is not None:
         ctx.on_disconnect = operation.cancel
 
 
-def _asked(
+def _requested_partitions(
     services: Services, request: FetchRequest, version: int
 ) -> dict[SessionKey, CachedPartition]:
     asked: dict[SessionKey, CachedPartition] = {}
@@ -109,14 +111,14 @@ def _asked(
     return asked
 
 
-def _forgotten(request: FetchRequest, version: int) -> list[SessionKey]:
+def _forgotten_partitions(request: FetchRequest, version: int) -> list[SessionKey]:
     if version >= 13:
         return [(t.topic_id, p) for t in request.forgotten_topics_data for p in t.partitions]
     return [(t.topic, p) for t in request.forgotten_topics_data for p in t.partitions]
 
 
-class _Answer:
-    """The answer in the making: what is read and what could not be; `complete` replies."""
+class _PendingFetch:
+    """A fetch in progress: readable partitions and failed ones; `complete` replies."""
 
     __slots__ = (
         "_context",
@@ -138,26 +140,26 @@ class _Answer:
         metadata = ctx.services.metadata
         for partition in context.asked.values():
             if partition.key not in hosted or partition.topic is None:
-                # As in Kafka what does not exist is left out of the reading and does not cut the waiting short.
+                # As in Kafka an unknown partition is not read and does not end the long poll.
                 if partition.topic is None:
                     name = metadata.topic_name(partition.topic_id)
                     if name is None:
-                        self.failed.append((partition, _error(ErrorCode.UNKNOWN_TOPIC_ID)))
+                        self.failed.append((partition, _error_data(ErrorCode.UNKNOWN_TOPIC_ID)))
                         continue
                     partition.resolve(name)
                 if metadata.partition(*partition.key) is None and partition.key not in hosted:
                     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    self.failed.append((partition, _error(error)))
+                    self.failed.append((partition, _error_data(error)))
                     continue
             self._partitions.append(partition)
             self.readable.append((partition.key, partition))
 
     def complete(self, results: list[FetchPartitionData]) -> None:
-        """Replies; called once, by ReplicaManager.fetch_records: within the call, or later."""
+        """Reply; called once by ReplicaManager.fetch_records, before it returns or later."""
         ctx, partitions = self._ctx, self._partitions
         if ctx.api_version < 10:
             results = [
-                _converted(ctx, partition, data, self._is_follower)
+                _convert(ctx, partition, data, self._is_follower)
                 for partition, data in zip(partitions, results, strict=True)
             ]
         pairs = [*zip(partitions, results, strict=True), *self.failed]
@@ -171,30 +173,30 @@ class _Answer:
         ctx.reply(response)
 
 
-def _error(error: ErrorCode) -> FetchPartitionData:
-    """An error that was found without reading; Kafka's answer has no aborted transactions then, rather than null."""
+def _error_data(error: ErrorCode) -> FetchPartitionData:
+    """An error found before reading: as in Kafka aborted transactions are empty then, not null."""
     data = FetchPartitionData(error)
     data.aborted_transactions = []
     return data
 
 
-def _converted(
+def _convert(
     ctx: RequestContext, partition: CachedPartition, data: FetchPartitionData, is_follower: bool
 ) -> FetchPartitionData:
-    """What a client before v10 can read, or the error that says that it cannot (maybeConvertFetchedData)."""
+    """Convert data for a client before v10, or return the error (maybeConvertFetchedData)."""
     version = ctx.api_version
     if data.error == ErrorCode.KAFKA_STORAGE_ERROR and version <= 5:
-        # Such clients may not know it, and give up: this one they answer with new metadata.
+        # As in Kafka: clients before v6 may not know that error; on this one they refresh metadata.
         data.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     hosted = ctx.services.replica_manager.hosted(partition.key)
     if data.error or hosted is None:
         return data
     if hosted.log.config.compression_type == "zstd":
-        return _error(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        return _error_data(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     if version >= 4:
         return data
     if not is_follower and not hosted.log.config.message_downconversion_enable:
-        return _error(ErrorCode.UNSUPPORTED_VERSION)
+        return _error_data(ErrorCode.UNSUPPORTED_VERSION)
     if len(data.records):
         from kwire.protocol.message_set import downconvert
 
@@ -202,7 +204,7 @@ def _converted(
         try:
             data.records = downconvert(data.records, magic, partition.fetch_offset)
         except KafkaError as error:
-            return _error(error.code)
+            return _error_data(error.code)
     return data
 
 
@@ -211,7 +213,7 @@ def _fill(
     response: FetchResponse,
     answered: list[tuple[CachedPartition, FetchPartitionData]],
 ) -> None:
-    """Partitions of one topic that follow each other share an entry; the order is the order of serving."""
+    """Fill the response in the order of reading; adjacent partitions of a topic share an entry."""
     previous: FetchableTopicResponse | None = None
     for partition, data in answered:
         topic = partition.topic or ""
@@ -244,7 +246,8 @@ def _redirect(
     topic: str,
     data: FetchPartitionData,
 ) -> None:
-    """Say where to read instead: from an earlier offset (KIP-595), another replica (KIP-392), the leader (KIP-951)."""
+    """Say where to read instead: from an earlier offset (KIP-595), another replica (KIP-392), the
+    leader (KIP-951)."""
     if data.diverging_epoch is not None:
         epoch, end_offset = data.diverging_epoch
         entry.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
@@ -257,7 +260,7 @@ def _redirect(
 def _hint_leader(
     ctx: RequestContext, response: FetchResponse, entry: PartitionData, topic: str
 ) -> None:
-    """Says who leads instead, so that the client need not ask (KIP-951)."""
+    """Add the current leader, so that the client needs no Metadata request (KIP-951)."""
     services = ctx.services
     leader_id, leader_epoch = services.replica_manager.current_leader(topic, entry.partition_index)
     entry.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)

@@ -1,8 +1,9 @@
-"""What only the controller can answer: asked in the same process, or forwarded to the node that it is (KIP-590).
+"""Requests that only the controller can answer: called locally or forwarded to its node (KIP-590).
 
-Answers to kafka.server.ForwardingManager. A broker that hosts the controller calls it directly; any other wraps the
-request into an Envelope (`replication/member/controller_link.py`). No answer in time, or one that cannot be
-read, is answered with the API's own error response (`replication/controller/refusals.py`).
+Answers to kafka.server.ForwardingManager. A broker that hosts the controller calls it directly; any
+other wraps the request into an Envelope (`replication/member/controller_link.py`). If the response
+is late or cannot be read, the client gets the API's own error response
+(`replication/controller/refusals.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def handle_forwarded(ctx: RequestContext, request: Message) -> None:
-    """What the controller answers as it is: CreateTopics, ElectLeaders, ..."""
+    """Forward the request unchanged: CreateTopics, ElectLeaders, ..."""
     ask_controller(ctx, request)
 
 
@@ -29,14 +30,16 @@ def ask_controller(
     request: Message,
     finish: Callable[[Any], Message] | None = None,
 ) -> None:
-    """Replies with the controller's response to `request` (of the context's API and version), `finish`ed."""
+    """Reply with the controller's response, passed through `finish` if given.
+
+    `request` is of the context's API and version."""
     services = ctx.services
     member = services.member
     if member is None:
         assert services.controller is not None
         try:
             response = services.controller.handle(request, ctx.api_version)
-        except KafkaError as error:  # its journal's disk has failed
+        except KafkaError as error:  # the journal's disk has failed
             response = refusal(request, ctx.api_version, error.code, error.message)
         ctx.reply(response if finish is None else finish(response))
         return

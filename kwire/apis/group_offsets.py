@@ -1,8 +1,9 @@
-"""Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete.
+"""Handlers for committed offsets: OffsetCommit (8), OffsetFetch (9), OffsetDelete (47).
 
-Answers to the handlers of the same names in kafka.server.KafkaApis. Topics are named by id from version 10 on
-(KIP-848); below this module they have names. OffsetCommit and OffsetFetch 0 are for offsets in ZooKeeper: a KRaft Kafka
-refuses them, kwire keeps such offsets with the others, under a group without members.
+Answers to the handlers of the same names in kafka.server.KafkaApis. Topics are named by id from
+version 10 on (KIP-848); the coordinator sees names. Version 0 of OffsetCommit and OffsetFetch is
+for offsets in ZooKeeper: Kafka in KRaft mode refuses it, kwire stores such offsets with the others,
+in a group without members.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ PartitionErrors = dict[tuple[str, int], int]
 
 
 def handle_offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> None:
-    """Partitions that do not exist are refused one by one, the others committed together."""
+    """Commit offsets of existing partitions together; the others get an error each."""
     topics = request.topics
     errors: PartitionErrors = {}
-    request.topics = _existing(ctx, topics, errors)
+    request.topics = _existing_partitions(ctx, topics, errors)
     if not request.topics:
         ctx.reply(_commit_response(topics, errors))
         return
@@ -74,10 +75,11 @@ def handle_offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> N
     ctx.services.group_coordinator.commit_offsets(request, ctx.api_version, committed, failed)
 
 
-def _existing(
+def _existing_partitions(
     ctx: RequestContext, topics: Iterable[OffsetCommitRequestTopic], errors: PartitionErrors
 ) -> list[OffsetCommitRequestTopic]:
-    """The part of `topics` that exists, named; names are filled in, errors of the rest put into `errors`."""
+    """The existing partitions of `topics`; fills in topic names, and `errors` for all
+    partitions."""
     metadata = ctx.services.metadata
     existing = []
     for topic in topics:
@@ -85,7 +87,7 @@ def _existing(
         if ctx.api_version >= TOPIC_ID_VERSION:
             name = metadata.topic_name(topic.topic_id)
             if name is None:
-                # Kept apart by a name that no topic can have.
+                # A name that no topic can have tells unknown ids apart.
                 topic.name = f"\0{topic.topic_id.hex()}"
                 error = ErrorCode.UNKNOWN_TOPIC_ID
             else:
@@ -127,14 +129,15 @@ def _commit_response(
 
 
 def handle_offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> None:
-    """One group before version 8, several from then on; each group's answer stands in the request's order."""
+    """Fetch one group's offsets before version 8, several groups' from then on, in request
+    order."""
     if ctx.api_version >= BATCHED_GROUPS_VERSION:
         groups = request.groups
     else:
         groups = [_as_group(request)]
     answers: dict[int, OffsetFetchResponseGroup] = {}
 
-    def one_done(index: int, answer: OffsetFetchResponseGroup) -> None:
+    def complete_group(index: int, answer: OffsetFetchResponseGroup) -> None:
         answers[index] = answer
         if len(answers) == len(groups):
             ctx.reply(_fetch_response(ctx, [answers[each] for each in range(len(groups))]))
@@ -142,7 +145,7 @@ def handle_offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Non
     if not groups:
         ctx.reply(OffsetFetchResponse())
     for index, group in enumerate(groups):
-        _fetch_group(ctx, request.require_stable, group, index, one_done)
+        _fetch_group(ctx, request.require_stable, group, index, complete_group)
 
 
 def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -177,7 +180,7 @@ def _fetch_group(
 
     def fetched(topics: list[FetchedTopic]) -> None:
         found = [_fetched_topic(metadata, by_id, topic) for topic in topics]
-        # Offsets of a deleted topic have no id to be told by.
+        # A deleted topic has no id, and v10 has no names.
         known = [topic for topic in found if topic is not None]
         done(index, OffsetFetchResponseGroup(group_id=group.group_id, topics=known + unknown))
 
@@ -236,7 +239,7 @@ def _partition(
 def _fetch_response(
     ctx: RequestContext, groups: list[OffsetFetchResponseGroup]
 ) -> OffsetFetchResponse:
-    """The groups as they are from version 8 on; before, the one group's topics stand in the response itself."""
+    """The response with all groups, or before version 8 with the topics of the only group."""
     if ctx.api_version >= BATCHED_GROUPS_VERSION:
         return OffsetFetchResponse(groups=groups)
     group = groups[0]
@@ -257,7 +260,7 @@ def _old_partition(
 ) -> OffsetFetchResponsePartition:
     error = partition.error_code
     if ctx.api_version == 0 and not error and partition.committed_offset == -1:
-        # In ZooKeeper's days a missing offset was a missing node.
+        # As in Kafka: for v0 a missing offset was a missing ZooKeeper node.
         error = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return OffsetFetchResponsePartition(
         partition_index=partition.partition_index,
@@ -272,7 +275,7 @@ def _old_partition(
 
 
 def handle_offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> None:
-    """KIP-496. Unknown topics and partitions are refused one by one."""
+    """Delete committed offsets (KIP-496); each unknown partition gets an error."""
     metadata = ctx.services.metadata
     topics = request.topics
     existing: list[OffsetDeleteRequestTopic] = []
@@ -287,7 +290,7 @@ def handle_offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> N
                 known.append(partition)
         if known:
             existing.append(type(topic)(name=topic.name, partitions=known))
-    # Also with nothing left to delete: the group itself is to be checked.
+    # Also without partitions: the coordinator checks the group.
     checked = OffsetDeleteRequest(group_id=request.group_id, topics=existing)
 
     def deleted(response: OffsetDeleteResponse) -> None:

@@ -1,8 +1,9 @@
-"""Groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups, DeleteGroups.
+"""Consumer group handlers: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, admin
+APIs.
 
-Answers to the group part of kafka.server.KafkaApis. What versions differ in is settled here; the rules are in
-kwire.coordinator. Offsets are in `group_offsets`.
-Left out: transaction coordinators. FindCoordinator refuses to look for one with an error that is final for clients.
+Answers to the group part of kafka.server.KafkaApis. This module handles the differences between
+versions; the rules are in kwire.coordinator. Offsets are in `group_offsets`. Left out: transaction
+coordinators. FindCoordinator refuses them with an error that is final for clients.
 """
 
 from __future__ import annotations
@@ -49,15 +50,18 @@ _MESSAGES: Final = {
 }
 
 GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
-"""READ, DELETE and DESCRIBE: all operations on a group, as a broker without an authorizer reports them."""
+"""READ, DELETE and DESCRIBE: all operations on a group, as a broker without an authorizer reports
+them."""
 
 
 # --- FindCoordinator
 
 
 def handle_find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> None:
-    """One key before version 4, several from then on. The offsets topic is made here when it is first needed: the
-    request is parked while another node, the controller, does that."""
+    """Find coordinators: one key before version 4, several from then on.
+
+    Creates `__consumer_offsets` when it is first needed; if the controller is another node, the
+    request is parked meanwhile."""
     services = ctx.services
     if (
         services.member is not None
@@ -97,7 +101,7 @@ def _coordinator(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
         elif key_type == TRANSACTION_KEY:
             raise refuse_transactions(ctx, key)
         elif key_type == SHARE_KEY and ctx.api_version >= SHARE_KEY_VERSION:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # as a Kafka without share groups
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # as Kafka without share groups
         else:
             message = "Coordinators of this type are not known, or not in this version."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
@@ -121,7 +125,7 @@ def _group_coordinator(ctx: RequestContext, group_id: str) -> tuple[int, Endpoin
         try:
             services.controller.topics.create_auto(OFFSETS_TOPIC)
         except KafkaError as error:
-            # Too few brokers for its replication factor, say: clients ask again.
+            # Too few brokers for its replication factor, say; clients retry on this error.
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from None
     index = services.group_coordinator.partition_for(group_id)
     state = metadata.partition(OFFSETS_TOPIC, index)
@@ -134,7 +138,7 @@ def _group_coordinator(ctx: RequestContext, group_id: str) -> tuple[int, Endpoin
 
 
 def handle_join_group(ctx: RequestContext, request: JoinGroupRequest) -> None:
-    """Parked until the group's join phase is over."""
+    """Join a group; parked until the join phase ends."""
     if ctx.api_version == 0:
         request.rebalance_timeout_ms = request.session_timeout_ms
     member = MemberContext(ctx.api_version, ctx.client_id or "", "/" + ctx.session.peer_host)
@@ -149,7 +153,7 @@ def handle_join_group(ctx: RequestContext, request: JoinGroupRequest) -> None:
 
 
 def handle_sync_group(ctx: RequestContext, request: SyncGroupRequest) -> None:
-    """Parked until the leader's assignment is committed."""
+    """Get the member's assignment; parked until the leader's assignment is committed."""
     if ctx.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         error = int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         ctx.reply(SyncGroupResponse(error_code=error))
@@ -162,7 +166,7 @@ def handle_heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> None:
 
 
 def handle_leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> None:
-    """Before version 3 one member leaves, and its error is the response's."""
+    """Remove members. Before version 3 there is one, whose error is the response's."""
     coordinator = ctx.services.group_coordinator
     if ctx.api_version >= 3:
         coordinator.leave_group(request, ctx.reply)
@@ -192,7 +196,7 @@ def handle_describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) 
 
 
 def handle_list_groups(ctx: RequestContext, request: ListGroupsRequest) -> None:
-    """The groups that this broker coordinates: clients ask every broker."""
+    """List the groups that this broker coordinates: clients query every broker."""
     groups = ctx.services.group_coordinator.list_groups(request.states_filter, request.types_filter)
     ctx.reply(ListGroupsResponse(groups=groups))
 

@@ -1,13 +1,14 @@
-"""Metadata (3) and DescribeTopicPartitions (75): where the brokers and the leaders are.
+"""Metadata (3) and DescribeTopicPartitions (75): brokers, topics and partition leaders.
 
-Answers to KafkaApis.handleTopicMetadataRequest, MetadataCache.getTopicMetadata, DescribeTopicPartitionsRequestHandler.
-Metadata 0-13: v0 an empty list means all topics; v1 rack, controller, internal topics; v2 cluster id; v4 the client may
-forbid creation; v5 offline replicas; v6 LISTENER_NOT_FOUND; v7 leader epochs; v8-10 authorized operations; v10 topic
-ids in answers; v12 in requests (KIP-516); v13 top-level error. DescribeTopicPartitions 0: KIP-966, without ELR.
+Answers to KafkaApis.handleTopicMetadataRequest, MetadataCache.getTopicMetadata,
+DescribeTopicPartitionsRequestHandler. Metadata 0-13: v0 an empty list means all topics; v1 rack,
+controller, internal topics; v2 cluster id; v4 the client may forbid creation; v5 offline replicas;
+v6 LISTENER_NOT_FOUND; v7 leader epochs; v8-10 authorized operations; v10 topic ids in answers; v12
+in requests (KIP-516); v13 top-level error. DescribeTopicPartitions 0: KIP-966, without ELR.
 
-The listener that the client came by decides hosts and ports. A topic that is created on demand is answered with its
-leader at once, where Kafka says UNKNOWN_TOPIC_OR_PARTITION until its metadata has gone round. Without an authorizer
-everything is allowed, so "authorized operations" are all operations of the resource.
+The listener of the connection decides hosts and ports. The response has the leader of an
+auto-created topic immediately, where Kafka returns UNKNOWN_TOPIC_OR_PARTITION until metadata has
+propagated. Without an authorizer "authorized operations" are all operations of the resource.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ CLUSTER_OPERATIONS = 8096
 
 
 def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> None:
-    """Metadata v0-13. Parked while another node, the controller, makes topics that were asked for, on a broker that has
-    only just started until the controller has told it of the cluster, and for a moment when the connection to a leader
-    has ended."""
+    """Metadata v0-13.
+
+    Parked while the controller, on another node, creates requested topics; on a starting broker
+    until the first UpdateMetadata; and briefly after the connection to a leader has ended."""
     member = ctx.services.member
     if member is not None and not member.is_told:
         member.when_told(lambda: _reply_with_topics(ctx, request))
@@ -57,16 +59,16 @@ def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> None:
 
 
 def _reply_with_topics(ctx: RequestContext, request: MetadataRequest) -> None:
-    """Replies once the topics exist that are to be created on demand."""
+    """Reply once the topics to auto-create exist."""
     member = ctx.services.member
-    if member is not None and (missing := _missing(ctx, request)):
+    if member is not None and (missing := _topics_to_create(ctx, request)):
         member.topic_creation.create(missing, lambda: ctx.reply(_metadata(ctx, request)))
     else:
         ctx.reply(_metadata(ctx, request))
 
 
-def _missing(ctx: RequestContext, request: MetadataRequest) -> list[str]:
-    """The topics asked for by name that are to be created."""
+def _topics_to_create(ctx: RequestContext, request: MetadataRequest) -> list[str]:
+    """The topics, requested by name, to auto-create."""
     services = ctx.services
     known = services.metadata.topics
     if not _may_create(ctx, request):
@@ -82,7 +84,7 @@ def _missing(ctx: RequestContext, request: MetadataRequest) -> list[str]:
 
 
 def _may_create(ctx: RequestContext, request: MetadataRequest) -> bool:
-    """Client and broker agree to that."""
+    """Whether both the client's flag and auto.create.topics.enable allow it."""
     allowed = request.allow_auto_topic_creation or ctx.api_version < 4
     return allowed and ctx.services.config.auto_create_topics_enable
 
@@ -93,7 +95,7 @@ def _metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse
     metadata = services.metadata
     listener = ctx.session.listener_name
     try:
-        topics = list(_topic_answers(ctx, request))
+        topics = list(_topics(ctx, request))
     except KafkaError as error:
         refused = [
             MetadataResponseTopic(error_code=int(error.code), name=topic.name or "")
@@ -126,21 +128,19 @@ def _brokers(metadata: MetadataCache, listener: str) -> list[MetadataResponseBro
 
 
 def live_controller(metadata: MetadataCache) -> int:
-    """The broker to send admin requests to: the controller, or any live one that forwards to it."""
+    """The broker for admin requests: the controller, or any live broker, which forwards them."""
     if metadata.controller_id in metadata.brokers:
         return metadata.controller_id
     return next(iter(metadata.brokers), -1)
 
 
-def _topic_answers(
-    ctx: RequestContext, request: MetadataRequest
-) -> Iterator[MetadataResponseTopic]:
+def _topics(ctx: RequestContext, request: MetadataRequest) -> Iterator[MetadataResponseTopic]:
     metadata = ctx.services.metadata
     version = ctx.api_version
     asked = request.topics
     if asked is None or (version == 0 and not asked):
         for known in metadata.topics.values():
-            yield _answer(ctx, request, known)
+            yield _topic(ctx, request, known)
         return
     if version < 12:
         for topic in asked:
@@ -167,18 +167,18 @@ def _topic_answers(
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         found = metadata.topics.get(name)
         if found is None:
-            error = _create(ctx, request, name)
+            error = _auto_create(ctx, request, name)
             found = metadata.topics.get(name)
             if found is None:
                 yield MetadataResponseTopic(
                     error_code=int(error), name=name, is_internal=name in INTERNAL_TOPICS
                 )
                 continue
-        yield _answer(ctx, request, found)
+        yield _topic(ctx, request, found)
 
 
-def _create(ctx: RequestContext, request: MetadataRequest, name: str) -> ErrorCode:
-    """Creates a topic on demand where client and broker agree to that; otherwise says why it is not there."""
+def _auto_create(ctx: RequestContext, request: MetadataRequest, name: str) -> ErrorCode:
+    """Auto-create a topic if allowed; returns the error to answer if it does not exist."""
     if topic_name_problem(name) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     controller = ctx.services.controller
@@ -186,15 +186,15 @@ def _create(ctx: RequestContext, request: MetadataRequest, name: str) -> ErrorCo
         try:
             controller.create_auto(name)
         except KafkaError:
-            # A name that collides, too few brokers: Kafka's client never learns why, either.
+            # A colliding name or too few brokers: as in Kafka the client does not learn why.
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _answer(
+def _topic(
     ctx: RequestContext, request: MetadataRequest, topic: TopicMetadata
 ) -> MetadataResponseTopic:
-    """What the client hears of a topic; the same object as long as neither topic nor brokers change."""
+    """A topic of the response, cached until the topic or the brokers change."""
     version = ctx.api_version
     metadata = ctx.services.metadata
     listener = ctx.session.listener_name
@@ -248,7 +248,7 @@ def _partition(
         leader_epoch=state.leader_epoch,
         replica_nodes=replicas,
         isr_nodes=isr,
-        # A broker that lives may have lost the log directory: only the controller knows that.
+        # A live broker may have lost the log directory; the controller reports that.
         offline_replicas=[
             b for b in state.replicas if b not in reachable or b in state.offline_replicas
         ],
@@ -268,9 +268,10 @@ def _leader(
 def handle_describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> None:
-    """DescribeTopicPartitions v0: topics by name, in pages of `response_partition_limit` partitions.
+    """DescribeTopicPartitions v0: topics by name, in pages of `response_partition_limit`
+    partitions.
 
-    Which replicas are eligible leaders (KIP-966) only the controller knows; it is asked where there can be any."""
+    Eligible leader replicas (KIP-966) are fetched from the controller if the feature is on."""
     response = _page(ctx, request)
     if not ctx.services.config.eligible_leader_replicas_enable:
         ctx.reply(response)
@@ -278,10 +279,10 @@ def handle_describe_topic_partitions(
     from kwire.apis.forwarding import ask_controller
 
     def finish(answer: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
-        told = {(t.name, p.partition_index): p for t in answer.topics for p in t.partitions}
+        decided = {(t.name, p.partition_index): p for t in answer.topics for p in t.partitions}
         for topic in response.topics:
             for partition in topic.partitions:
-                found = told.get((topic.name, partition.partition_index))
+                found = decided.get((topic.name, partition.partition_index))
                 if found is not None:
                     partition.eligible_leader_replicas = found.eligible_leader_replicas
                     partition.last_known_elr = found.last_known_elr
@@ -314,11 +315,11 @@ def _page(
         topic = metadata.topics.get(name)
         if topic is None:
             response.topics.append(_unknown_topic(name))
-            first = 0  # the cursor's topic has been deleted since
+            first = 0  # the cursor's topic was deleted: its index means nothing for the next
             continue
         indexes = [index for index in topic.partitions if index >= first]
         page = indexes[:left]
-        response.topics.append(_described(ctx, topic, page))
+        response.topics.append(_describe(ctx, topic, page))
         if len(page) < len(indexes):
             response.next_cursor = Cursor(topic_name=name, partition_index=indexes[len(page)])
             break
@@ -328,7 +329,7 @@ def _page(
 
 
 def _refused_page(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    """The cursor names a topic that was not asked for, or no partition."""
+    """The response to a cursor with a topic that was not requested, or a negative partition."""
     code = int(ErrorCode.INVALID_REQUEST)
     return DescribeTopicPartitionsResponse(
         topics=[
@@ -349,7 +350,7 @@ def _unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-def _described(
+def _describe(
     ctx: RequestContext, topic: TopicMetadata, indexes: list[int]
 ) -> DescribeTopicPartitionsResponseTopic:
     metadata = ctx.services.metadata
@@ -358,7 +359,7 @@ def _described(
     for index in indexes:
         plain = _partition(metadata, listener, 2, index, topic.partitions[index])
         partitions.append(
-            DescribeTopicPartitionsResponsePartition(  # without a leader it is described all the same
+            DescribeTopicPartitionsResponsePartition(  # no error without a leader, unlike Metadata
                 partition_index=index,
                 leader_id=plain.leader_id,
                 leader_epoch=plain.leader_epoch,

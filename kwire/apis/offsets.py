@@ -1,9 +1,10 @@
 """ListOffsets (2), DeleteRecords (21), OffsetForLeaderEpoch (23), DescribeProducers (61).
 
-ListOffsets: v0 a list of segment offsets · v1 one offset and its timestamp (KIP-79) · v2 isolation level · v4 leader
-epoch (KIP-320) · v5 OFFSET_NOT_AVAILABLE (KIP-207) · v6 flexible · v7 largest timestamp (KIP-734) · v8, v9, v11 special
-values of tiered storage (KIP-405, 1005, 1023), which is not here · v10 time-out, not used.
-OffsetForLeaderEpoch: v1 the epoch found (KIP-279) · v2 current leader epoch · v3 replica id · v4 flexible.
+ListOffsets: v0 a list of segment offsets · v1 one offset and its timestamp (KIP-79) · v2 isolation
+level · v4 leader epoch (KIP-320) · v5 OFFSET_NOT_AVAILABLE (KIP-207) · v6 flexible · v7 largest
+timestamp (KIP-734) · v8, v9, v11 special values of tiered storage (KIP-405, 1005, 1023), not
+supported · v10 timeout, not used. OffsetForLeaderEpoch: v1 the epoch found (KIP-279) · v2 current
+leader epoch · v3 replica id · v4 flexible.
 
 Answers to the handlers of the same names in KafkaApis and to ReplicaManager.fetchOffset.
 """
@@ -53,7 +54,7 @@ _FIRST_VERSION_OF = {
 
 
 def handle_list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> None:
-    """One offset for each timestamp; INVALID_REQUEST for a partition that is asked about twice (not in v0)."""
+    """Find the offset of each timestamp; INVALID_REQUEST for duplicate partitions (not in v0)."""
     from kwire.protocol.schemas.offsets import ListOffsetsResponse, ListOffsetsTopicResponse
 
     seen: set[TopicPartition] = set()
@@ -124,7 +125,7 @@ def _list_offset(
 def handle_offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> None:
-    """Where each leader epoch ended, -1 and -1 where that is unknown."""
+    """Find the end offset of each leader epoch; epoch and offset -1 if unknown."""
     from kwire.protocol.schemas.offsets import (
         OffsetForLeaderEpochResponse,
         OffsetForLeaderTopicResult,
@@ -155,7 +156,7 @@ def _end_offset(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition
 
 
 def handle_delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> None:
-    """Deletes what is before an offset (-1: before the high watermark), when the followers have done so too."""
+    """Delete records before an offset (-1: the high watermark); reply once all replicas have."""
     from kwire.protocol.schemas.topics import (
         DeleteRecordsPartitionResult,
         DeleteRecordsResponse,
@@ -189,7 +190,7 @@ def handle_delete_records(ctx: RequestContext, request: DeleteRecordsRequest) ->
 
 
 def handle_describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -> None:
-    """The producers that partitions remember, led here or followed: an admin client may ask any replica (KIP-664)."""
+    """Describe the producer state of partitions, on leaders and followers alike (KIP-664)."""
     from kwire.protocol.schemas.transactions import DescribeProducersResponse, TopicResponse
 
     topics = [

@@ -1,16 +1,16 @@
-"""Produce (0) and InitProducerId (22).
+"""Produce (0) and InitProducerId (22): validation of requests and appends to leaders.
 
-Produce: v3 takes record batches (KIP-98), before it message sets, which become one batch · v5 log start offset ·
-v7 zstd (KIP-110) · v8 which records were bad (KIP-467) · v9 flexible · v10 who leads now (KIP-951) · v12 transactions
-without AddPartitionsToTxn (KIP-890) · v13 topic ids (KIP-516).
-InitProducerId: v2 flexible · v3 id and epoch of a producer that recovers (KIP-360) · v4 PRODUCER_FENCED · v5 KIP-890.
+Produce: v3 record batches (KIP-98), earlier message sets, converted to one batch · v5 log start
+offset · v7 zstd (KIP-110) · v8 record errors (KIP-467) · v9 flexible · v10 current leader (KIP-951)
+· v12 transactions without AddPartitionsToTxn (KIP-890) · v13 topic ids (KIP-516). InitProducerId:
+v2 flexible · v3 id and epoch of a recovering producer (KIP-360) · v4 PRODUCER_FENCED · v5 KIP-890.
 
-Answers to handleProduceRequest, ProduceRequest.validateRecords and handleInitProducerIdRequest of Kafka. Topics are not
-created here (a client does that by Metadata). There is no transaction coordinator yet: a transactional id is refused
-(`refuse_transactions`), and so are transactional batches.
+Answers to handleProduceRequest, ProduceRequest.validateRecords and handleInitProducerIdRequest of
+Kafka. Produce creates no topics (Metadata does). There is no transaction coordinator yet: a
+transactional id is refused (`refuse_transactions`), and so are transactional batches.
 
-Deliberate differences: null records are INVALID_RECORD, where Kafka fails and never answers; one partition's corrupt
-bytes do not fail the others; a partition that stands twice in a request is appended to twice.
+Deliberate differences: null records are INVALID_RECORD, where Kafka fails and never replies; one
+partition's corrupt bytes do not fail the others; a duplicate partition is appended to twice.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 _NONE = ErrorCode.NONE
 _ZSTD = codec_id("zstd")
 _LOW_ATTRIBUTES_POSITION = ATTRIBUTES_POSITION + 1
-"""Of the byte that has the bits in use."""
+"""Position of the attributes' second byte, which has all bits in use."""
 
 
 def handle_produce(ctx: RequestContext, request: ProduceRequest) -> None:
-    """Appends. acks=0 has no response, but an error ends the connection; acks=all with followers waits for them."""
+    """Append the records. With acks=0 nothing is replied, but an error closes the connection."""
     version, acks = ctx.api_version, request.acks
     services = ctx.services
     response = ProduceResponse()
@@ -73,7 +73,7 @@ def handle_produce(ctx: RequestContext, request: ProduceRequest) -> None:
             )
             answers.append(answer)
             if info.error is not _NONE or name is None:
-                _explain(ctx, response, answer, name, info)
+                _add_error_details(ctx, response, answer, name, info)
                 continue
             appended.append((name, index))
             if info.required_offset >= 0:
@@ -82,9 +82,8 @@ def handle_produce(ctx: RequestContext, request: ProduceRequest) -> None:
             response.responses.append(answered)
     if pending:
         _await_followers(ctx, request.timeout_ms, response, pending)
-    for (
-        key
-    ) in appended:  # after the wait has begun: followers' fetches that wake up here may end it
+    for key in appended:
+        # Only now: fetches of followers that wake up here may complete the wait for replication.
         services.replica_manager.complete_waiting(key)
     if acks == 0:
         _end_without_response(ctx, response)
@@ -95,7 +94,7 @@ def handle_produce(ctx: RequestContext, request: ProduceRequest) -> None:
 def _append(
     ctx: RequestContext, topic: str | None, index: int, records: Buffer | None, acks: int
 ) -> LogAppendInfo:
-    """One partition. What every present-day client sends passes a few comparisons on its way to the log."""
+    """Append to one partition. Batches of current clients only pass a few comparisons."""
     if topic is None:
         return RefusedAppend(KafkaError(ErrorCode.UNKNOWN_TOPIC_ID))
     if (
@@ -108,24 +107,25 @@ def _append(
         or not -1 <= acks <= 1
     ):
         try:
-            records = _checked(ctx, topic, index, records, acks)
+            records = _check(ctx, topic, index, records, acks)
         except KafkaError as error:
             return RefusedAppend(error)
         if not len(records):
-            # An empty message set of an old client: nothing to do, and no error.
+            # An empty message set of an old client: as in Kafka no error.
             return LogAppendInfo(-1, -1, -1, -1, False, 0)
     return ctx.services.replica_manager.append_to_leader(topic, index, records, acks)
 
 
-def _checked(
+def _check(
     ctx: RequestContext, topic: str, index: int, records: Buffer | None, acks: int
 ) -> Buffer:
-    """The records as one batch (or nothing), if topic, acks and version allow them, in Kafka's order of refusals."""
+    """The records as one batch or b"", if topic, acks and version allow them, checked in Kafka's
+    order."""
     known = ctx.services.metadata.partition(topic, index) is not None
     try:
-        records = _acceptable(records, ctx.api_version)
+        records = _check_version(records, ctx.api_version)
     except KafkaError as error:
-        # Kafka sees that bytes are no batches at all before it looks the topic up, the rest after that.
+        # Kafka detects corrupt bytes before it looks up the topic, other errors after that.
         if known or error.code is ErrorCode.CORRUPT_MESSAGE:
             raise
     if not known or records is None:
@@ -137,8 +137,9 @@ def _checked(
     return records
 
 
-def _acceptable(records: Buffer | None, version: int) -> Buffer:
-    """What a version may carry, as one record batch (or nothing): ProduceRequest.validateRecords."""
+def _check_version(records: Buffer | None, version: int) -> Buffer:
+    """The records as one batch or b"", if the version allows them
+    (ProduceRequest.validateRecords)."""
     if version < 3:
         return _from_message_set(records)
     from kwire.protocol.message_set import iter_entries
@@ -162,13 +163,13 @@ def _acceptable(records: Buffer | None, version: int) -> Buffer:
             f"Produce requests with version {version} are not allowed to use ZStandard compression",
         )
     if attributes & TRANSACTIONAL_FLAG:
-        # An open transaction that nobody can end would hide what follows from read_committed for ever.
+        # No coordinator could end the transaction: read_committed consumers would be stuck forever.
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "there is no transaction coordinator")
     return records
 
 
 def _from_message_set(records: Buffer | None) -> Buffer:
-    """Before v3: a message set, as one batch; Kafka takes a batch there too."""
+    """Convert a message set (before v3) to one batch; as in Kafka a batch is accepted, too."""
     if records is None or len(records) == 0:
         return b""
     if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] == 2:
@@ -178,14 +179,14 @@ def _from_message_set(records: Buffer | None) -> Buffer:
     return upconvert(records)
 
 
-def _explain(
+def _add_error_details(
     ctx: RequestContext,
     response: ProduceResponse,
     answer: PartitionProduceResponse,
     topic: str | None,
     info: LogAppendInfo,
 ) -> None:
-    """Fills what an error brings along: texts from v8, the new leader from v10."""
+    """Add error details: messages from v8 on, the current leader from v10 on."""
     if ctx.api_version >= 8 and isinstance(info, RefusedAppend):
         answer.error_message = info.error_message
         answer.record_errors = [
@@ -199,7 +200,7 @@ def _explain(
 def _hint_leader(
     ctx: RequestContext, response: ProduceResponse, answer: PartitionProduceResponse, topic: str
 ) -> None:
-    """Says who leads instead, so that the client need not ask (KIP-951)."""
+    """Add the current leader, so that the client needs no Metadata request (KIP-951)."""
     if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return
     services = ctx.services
@@ -214,7 +215,7 @@ def _hint_leader(
 
 
 def _end_without_response(ctx: RequestContext, response: ProduceResponse) -> None:
-    """acks=0: all that a client can be told is that its connection ends."""
+    """End a request with acks=0; as in Kafka an error closes the connection."""
     failures = ", ".join(
         f"{topic.name}-{answer.index}: {ErrorCode(answer.error_code).name}"
         for topic in response.responses
@@ -247,7 +248,8 @@ def _await_followers(
 
 
 def handle_init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> None:
-    """A new producer id with epoch 0 for an idempotent producer, whatever id and epoch it had before, as in Kafka."""
+    """Allocate a new producer id with epoch 0, even if the producer already has one, as in
+    Kafka."""
     ctx.reply(_producer_id(ctx, request))
 
 

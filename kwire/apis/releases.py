@@ -1,7 +1,8 @@
-"""Which APIs and versions each release of Apache Kafka serves, for `--as-version`; imported only when asked for.
+"""API versions of each Apache Kafka release, for `--as-version`; imported only when used.
 
-Taken from the kafka-clients jar of each release: "key:lowest-highest", the highest being the last stable version.
-From 4.0 on Produce starts at 3 there, while brokers go on advertising it from 0 (`kwire.apis.served_ranges`).
+Taken from the kafka-clients jar of each release: "key:lowest-highest", the highest being the last
+stable version. From 4.0 on Produce starts at 3 there, while brokers still advertise it from 0
+(`kwire.apis.served_ranges`).
 """
 
 from __future__ import annotations
@@ -98,12 +99,12 @@ _RANGES = {
 
 
 def known_releases() -> list[str]:
-    """What there are ranges for, oldest first."""
+    """The known releases, oldest first."""
     return list(_RANGES)
 
 
 def release_ranges(release: str) -> dict[int, tuple[int, int]]:
-    """API key → (min, max) of a release: "3.9.1", or "3.9" for the 3.9 known. ValueError for an unknown one."""
+    """API key → (min, max) of a release such as "3.9.1" or "3.9". ValueError for an unknown one."""
     by_name = {name.rpartition(".")[0]: text for name, text in _RANGES.items()} | _RANGES
     if release not in by_name:
         known = ", ".join(name.rpartition(".")[0] for name in known_releases())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     Requests = list[list[Any]]
-    """Of one broker, oldest first, as `RecentRequests.listed` gives them."""
+    """Of one broker, oldest first, as `RecentRequests.list_requests` gives them."""
 
 
 class RequestHistory:
@@ -52,13 +52,13 @@ class RequestHistory:
         """The last requests at each broker; {} where they are not kept."""
         if not self.is_kept:
             return {}
-        from kwire.recent import aged
+        from kwire.recent import add_age
 
         found: dict[int, Requests] = {}
         now = asyncio.get_running_loop().time()
         for broker_id in self._brokers():
             ended, kept = self._ended.get(broker_id, (now, []))
-            found[broker_id] = aged(kept, round((now - ended) * 1000))
+            found[broker_id] = add_age(kept, round((now - ended) * 1000))
             with suppress(KwireError):
                 found[broker_id] += await self._ask(broker_id)
         return found

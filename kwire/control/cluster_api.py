@@ -117,9 +117,9 @@ async def reset(cluster: Cluster) -> dict[str, Any]:
 
 async def requests(cluster: Cluster) -> dict[str, Any]:
     """The last requests of clients at each broker."""
-    from kwire.recent import as_objects
+    from kwire.recent import to_objects
 
-    return as_objects(await cluster.inside.requests.by_broker())
+    return to_objects(await cluster.inside.requests.by_broker())
 
 
 async def forget(cluster: Cluster) -> dict[str, Any]:

@@ -155,17 +155,17 @@ def failures(control: NodeControl) -> dict[str, Any]:
 
 
 def requests(control: NodeControl) -> dict[str, Any]:
-    """The last requests of clients (`RecentRequests.listed`); none where they are not kept."""
-    from kwire.recent import as_objects
+    """The last requests of clients (`RecentRequests.list_requests`); none if they are not kept."""
+    from kwire.recent import to_objects
 
     def listed(broker: Broker) -> list[list[Any]]:
         sessions = broker.sessions
         if sessions.recent is None:
             return []
-        return sessions.recent.listed(sessions.by_connection.values())
+        return sessions.recent.list_requests(sessions.by_connection.values())
 
     brokers = [node for node in control.nodes() if not node.is_controller]
-    return as_objects({node.node_id: _step(node, listed) for node in brokers})
+    return to_objects({node.node_id: _step(node, listed) for node in brokers})
 
 
 def forget(control: NodeControl) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def forget(control: NodeControl) -> dict[str, Any]:
         if not node.is_controller:
             recent = node.core.sessions.recent
             if recent is not None:
-                recent.forget()
+                recent.clear()
     return {}
 
 

@@ -1,4 +1,4 @@
-"""A node without sockets: the real parts below the handlers on a MemoryLogStore, and requests as objects."""
+"""A broker without sockets: real components on a MemoryLogStore, and requests as objects."""
 
 from __future__ import annotations
 

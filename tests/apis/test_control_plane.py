@@ -1,4 +1,4 @@
-"""Orders over the wire: what a real controller of Kafka 3.9 sent to broker 2, and every version of its requests."""
+"""Controller orders over the wire: recorded ones of Kafka 3.9 to broker 2, and every version."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ TOPIC_ID = b"i" * 16
 
 
 class Driven:
-    """Broker 2 of a cluster whose controller is foreign: orders as frames, answers as messages."""
+    """Broker 2 of a cluster with a Kafka controller: orders as frames, responses as messages."""
 
     def __init__(self) -> None:
         self.outbox = Outbox()
@@ -82,7 +82,7 @@ class Driven:
         return self.connections
 
     def frame(self, frame: bytes, connection: int | None = None) -> Any:
-        """The answer to a request's frame; None when it is held back; the reason when the connection is closed."""
+        """The response to a frame; None while parked; the reason if the connection was closed."""
         connection = connection or self.connections
         self.broker.receive_frame(connection, frame)
         replies = [
@@ -125,7 +125,7 @@ def recorded() -> list[tuple[int, str, bytes]]:
     return [(d["connection"], d["api"], bytes.fromhex(d["request_frame_hex"])) for d in lines]
 
 
-def test_what_a_real_controller_sent_is_answered_as_a_kafka_broker_answers_it(
+def test_recorded_orders_of_a_kafka_controller_get_the_responses_of_a_kafka_broker(
     driven: Driven,
 ) -> None:
     connections: dict[int, int] = {}
@@ -155,12 +155,12 @@ def test_what_a_real_controller_sent_is_answered_as_a_kafka_broker_answers_it(
     assert driven.broker.failed == []
 
 
-def test_a_kafka_follower_is_served_what_it_fetches_in_the_recorded_way(driven: Driven) -> None:
+def test_recorded_fetches_of_a_kafka_follower_are_served(driven: Driven) -> None:
     frames = recorded()
     for _, _, frame in frames[:3]:
         driven.frame(frame)
     fetch = driven.open()
-    assert driven.frame(frames[3][2], fetch) is None  # nothing there yet: it waits
+    assert driven.frame(frames[3][2], fetch) is None  # no records yet: parked
     driven.broker.clock.now_ms += 500
     driven.broker.tick()
     (reply,) = [e for e in driven.outbox.drain() if isinstance(e, Reply)]
@@ -177,21 +177,21 @@ def test_a_foreign_controller_need_not_wait_for_a_registration(driven: Driven) -
 
 
 def metadata_answers(driven: Driven) -> list[Any]:
-    """What has been answered since to requests for Metadata v12."""
+    """The responses to Metadata v12 since the last call."""
     replies = [effect for effect in driven.outbox.drain() if isinstance(effect, Reply)]
     datas = [b"".join(bytes(part) for part in reply.parts)[4:] for reply in replies]
     return [api.parse_response(api.ApiKey.METADATA, 12, data)[1] for data in datas]
 
 
 def update_metadata(version: int) -> bytes:
-    """The frame of the controller's first word."""
+    """The frame of the controller's first UpdateMetadata."""
     parts = api.encode_request(
         api.ApiKey.UPDATE_METADATA, version, 7, "test", metadata_request(version)
     )
     return b"".join(bytes(part) for part in parts)[4:]
 
 
-def test_a_broker_that_knows_of_no_broker_yet_does_not_call_topics_unknown(driven: Driven) -> None:
+def test_metadata_is_parked_before_the_first_update_metadata(driven: Driven) -> None:
     client = driven.open()
     question = MetadataRequest(
         topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False
@@ -211,7 +211,7 @@ def test_a_broker_that_knows_of_no_broker_yet_does_not_call_topics_unknown(drive
     assert driven.frame(frame, client).topics[0].error_code == 0
 
 
-def test_who_asks_a_broker_that_its_controller_never_speaks_to_is_answered_in_the_end(
+def test_metadata_is_answered_eventually_without_update_metadata(
     driven: Driven,
 ) -> None:
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
@@ -334,7 +334,7 @@ def overrides(kind: int, name: str, **configs: str) -> AlterConfigsResource:
     return AlterConfigsResource(resource_type=kind, resource_name=name, configs=pairs)
 
 
-def test_configurations_of_the_controller_replace_what_was_there(driven: Driven) -> None:
+def test_configurations_of_the_controller_replace_earlier_ones(driven: Driven) -> None:
     test_every_version_of_leader_and_isr_makes_a_leader(driven, 7)
     principal = controller_principal(1000, 1)
     request = envelope(
@@ -355,7 +355,7 @@ def test_configurations_of_the_controller_replace_what_was_there(driven: Driven)
     assert log.config.retention_ms != 5000 and log.config.segment_bytes != 1000000
 
 
-def test_what_a_list_of_all_configurations_does_not_name_has_none(driven: Driven) -> None:
+def test_a_list_of_all_configurations_clears_those_not_named(driven: Driven) -> None:
     test_every_version_of_leader_and_isr_makes_a_leader(driven, 7)
     resources = [
         overrides(TOPIC_RESOURCE, "t", retention_ms="5000"),
@@ -370,7 +370,7 @@ def test_what_a_list_of_all_configurations_does_not_name_has_none(driven: Driven
     assert log.config.retention_ms not in (5000, 7000)
 
 
-def test_configurations_of_anybody_else_are_refused(driven: Driven) -> None:
+def test_configurations_of_other_senders_are_refused(driven: Driven) -> None:
     driven.ask(metadata_request(8), 8)
     resource = overrides(TOPIC_RESOURCE, "t", retention_ms="5000")
     for principal, error in (
@@ -388,7 +388,7 @@ def test_configurations_of_anybody_else_are_refused(driven: Driven) -> None:
     assert driven.metadata.topic_config("t") == {}
 
 
-def test_a_foreign_cluster_is_shown_the_control_plane_and_its_admin_is_sent_elsewhere(
+def test_a_kafka_cluster_sees_the_control_plane_and_admin_requests_are_refused(
     driven: Driven,
 ) -> None:
     versions = ApiVersionsRequest(client_software_name="x", client_software_version="1")

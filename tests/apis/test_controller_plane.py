@@ -1,4 +1,4 @@
-"""A controller node without sockets: what brokers ask of it, in frames, and what it orders them."""
+"""A controller node without sockets: requests of brokers, as frames, and its orders."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ CREATE = CreateTopicsRequest(
 )
 
 
-def test_a_registered_broker_is_told_of_the_cluster_where_it_said_it_is_reached() -> None:
+def test_a_registered_broker_gets_update_metadata_at_its_listener() -> None:
     rig = Rig()
     connection = rig.open()
     response = rig.register(1, connection)
@@ -173,7 +173,7 @@ def test_a_broker_of_another_cluster_is_refused(rig: Rig) -> None:
     assert response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
-def test_a_broker_whose_connection_ends_fails_after_a_grace_and_not_if_it_comes_back() -> None:
+def test_a_broker_is_fenced_some_time_after_its_connection_ends_unless_it_returns() -> None:
     rig = Rig()
     connection = rig.open()
     epoch = rig.register(1, connection).broker_epoch
@@ -269,7 +269,7 @@ def test_the_cluster_and_the_controller_are_described(rig: Rig) -> None:
     assert response.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
 
 
-def test_it_says_what_it_serves_and_closes_on_what_only_a_broker_can_answer(rig: Rig) -> None:
+def test_api_versions_lists_its_apis_and_broker_apis_close_the_connection(rig: Rig) -> None:
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
     keys = {entry.api_key for entry in rig.ask(request, 3).api_keys}
     assert {7, 18, 19, 56, 58, 60, 62, 63, 64, 67} <= keys and not {0, 1, 3} & keys

@@ -1,4 +1,4 @@
-"""The table of what a controller answers: each row, in each version, wherever it is served."""
+"""The controller's API table: each row, in each version, wherever it is served."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_controller_node_answers_each_row(rig: Rig, row: ControllerApi, versio
 
 
 @pytest.mark.parametrize(("row", "version"), ROWS_AND_VERSIONS)
-def test_an_envelope_holds_what_clients_ask(rig: Rig, row: ControllerApi, version: int) -> None:
+def test_every_client_request_fits_an_envelope(rig: Rig, row: ControllerApi, version: int) -> None:
     envelope = EnvelopeRequest(
         request_data=frame_of(row, version), request_principal=None, client_host_address=b""
     )
@@ -151,7 +151,7 @@ def test_an_envelope_holds_what_clients_ask(rig: Rig, row: ControllerApi, versio
 
 
 @pytest.mark.parametrize(("row", "version"), ROWS_AND_VERSIONS)
-def test_a_broker_answers_what_clients_ask(row: ControllerApi, version: int) -> None:
+def test_a_broker_answers_every_client_request(row: ControllerApi, version: int) -> None:
     outbox = Outbox()
     clock = Clock(now_ms=1000, wall_ms=1_700_000_000_000)
     broker = Broker(

@@ -169,7 +169,7 @@ def test_S18_bounds_of_consumers_and_followers(node, fetch, make_batch):
     assert values(one(fetch({("t", 0): 5}, replica=2)).records) == [b"5", b"6", b"7"]
 
 
-def test_S18_a_tool_that_says_minus_2_sees_what_consumers_see(node, fetch, make_batch):
+def test_S18_a_tool_with_replica_id_minus_2_reads_like_a_consumer(node, fetch, make_batch):
     node.create(replicas=(1, 2))
     node.produce(make_batch(b"a"), acks=1)
     node.produce(make_batch(b"b"), acks=1)
@@ -224,7 +224,7 @@ def test_another_topic_of_the_same_name_is_an_inconsistent_id(node, fetch, id_of
 
 
 @pytest.mark.parametrize(("version", "error"), [(4, 6), (5, 6), (6, 56)])
-def test_readers_that_may_not_know_56_are_told_to_look_for_the_leader(node, fetch, version, error):
+def test_old_clients_get_not_leader_instead_of_storage_error(node, fetch, version, error):
     node.create()
     node.manager.mark_offline(("t", 0), "a test")
     assert one(fetch({("t", 0): 0}, version)).error_code == error
@@ -249,7 +249,7 @@ def test_S15_S17_fencing_and_reading_at_a_follower(node, fetch):
     assert one(fetch({("t", 0): 0}, 10, current_leader_epoch=6)).error_code == 75
 
 
-def test_who_leads_now_is_told_from_version_16(node, fetch):
+def test_the_current_leader_is_returned_from_version_16_on(node, fetch):
     node.update_metadata("t", {0: 2})
     assert one(fetch({("t", 0): 0}, 15)).current_leader.leader_id == -1
     response = fetch({("t", 0): 0}, 16)
@@ -265,7 +265,7 @@ def test_S16_unknown_followers(node, fetch):
     assert one(fetch({("t", 0): 0}, replica=2)).error_code == 0
 
 
-def test_S12_S14_divergence_is_told_and_leaves_the_follower_as_it_was(node, fetch, make_batch):
+def test_S12_S14_divergence_is_returned_and_does_not_change_follower_state(node, fetch, make_batch):
     node.create(replicas=(1, 2))
     node.produce(make_batch(b"a", b"b"), acks=1)
     assert node.order(leader_epoch=3, partition_epoch=1, replicas=(1, 2)) == 0
@@ -318,7 +318,7 @@ def test_a_long_poll_is_answered_empty_when_its_time_is_over(node, fetch):
     assert node.waiting() == 0 and len(node.timers) == 0
 
 
-def test_min_bytes_counts_what_comes(node, fetch, make_batch):
+def test_min_bytes_counts_appended_bytes(node, fetch, make_batch):
     node.create(partitions=2)
     batch = make_batch(b"x" * 100)
     node.produce(batch)
@@ -331,9 +331,7 @@ def test_min_bytes_counts_what_comes(node, fetch, make_batch):
     assert sum(len(a.records) for a in partitions(response).values()) == 3 * len(batch)
 
 
-def test_a_reader_of_an_earlier_segment_does_not_wait_for_what_its_read_cannot_reach(
-    node, fetch, make_batch
-):
+def test_a_fetch_from_an_earlier_segment_does_not_wait_for_later_appends(node, fetch, make_batch):
     batch = make_batch(b"x" * 100)
     node.create(partitions=2, config={"segment.bytes": str(2 * len(batch))})
     for _ in range(5):
@@ -548,7 +546,7 @@ def append(node, batch, offset, epoch):
     node.log().append_as_follower(bytes(stamped))
 
 
-def test_a_long_poll_ends_when_what_was_readable_is_cut_off(follower, fetch):
+def test_a_long_poll_ends_when_the_readable_records_are_truncated(follower, fetch):
     assert fetch({("t", 0): 2}, max_wait_ms=500, min_bytes=1) is PARKED
     follower.log().truncate_to(1)
     follower.manager.complete_waiting(("t", 0))

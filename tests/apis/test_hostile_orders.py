@@ -1,4 +1,4 @@
-"""Orders and brokers' requests with bytes changed: an error or the end of a connection, never a failure within."""
+"""Requests between nodes with changed bytes: an error or a closed connection, no exception."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def changed(rng: Random, data: bytes) -> bytes:
     return bytes(result)
 
 
-def test_a_controller_survives_what_it_is_sent() -> None:
+def test_a_controller_survives_hostile_requests() -> None:
     rng = Random(1)
     rig = Rig()
     epoch = rig.register(1).broker_epoch
@@ -82,7 +82,7 @@ def test_a_controller_survives_what_it_is_sent() -> None:
     assert rig.node.failed == []
 
 
-def test_a_broker_survives_what_it_is_ordered() -> None:
+def test_a_broker_survives_hostile_orders() -> None:
     rng = Random(2)
     driven = Driven()
     orders = ("LeaderAndIsr", "StopReplica", "UpdateMetadata")

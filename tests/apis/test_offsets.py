@@ -141,7 +141,7 @@ def test_S58_a_new_leader_with_an_old_high_watermark_does_not_guess(node, list_o
     assert list_offset(103).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
 
 
-def test_S59_isolation_decides_what_is_latest(node, list_offset):
+def test_S59_the_isolation_level_decides_the_latest_offset(node, list_offset):
     from kwire.replication.log.log import AppendOrigin
 
     node.create(replicas=(1, 2))
@@ -220,7 +220,7 @@ def test_S61_records_before_an_offset_are_deleted(node, delete_records, list_off
     assert delete_records(-2, version=version) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
-def test_S61_what_delete_records_refuses(node, delete_records):
+def test_S61_delete_records_refuses_invalid_requests(node, delete_records):
     node.create("compacted", config={"cleanup.policy": "compact"})
     node.create("__consumer_offsets")
     node.update_metadata("elsewhere", {0: 2})
@@ -253,7 +253,7 @@ def test_S61_live_followers_are_awaited_and_dead_ones_are_not(node, delete_recor
     assert node.waiting() == 0
 
 
-def test_S61_who_waits_for_a_partition_that_is_gone_hears_that_it_is_unknown(node, delete_records):
+def test_S61_a_request_parked_on_a_deleted_partition_gets_unknown_topic(node, delete_records):
     node.create(replicas=(1, 2))
     fill(node, 1, 2)
     node.log().maybe_increment_high_watermark(2)

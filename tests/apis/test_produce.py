@@ -74,7 +74,7 @@ def test_bytes_that_are_no_batch_are_corrupt(node, records):
     assert node.produce(records, index=9).error_code == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_transaction_that_nobody_could_end_is_not_begun(node, make_batch):
+def test_a_transactional_batch_is_refused(node, make_batch):
     node.create()
     batch = make_batch(
         b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True
@@ -83,7 +83,9 @@ def test_a_transaction_that_nobody_could_end_is_not_begun(node, make_batch):
     assert node.log().last_stable_offset == node.log().log_end_offset == 0
 
 
-def test_the_log_start_is_told_with_errors_of_the_batch_but_not_of_the_bytes(node, make_batch):
+def test_the_log_start_offset_is_returned_with_batch_errors_not_with_corrupt_bytes(
+    node, make_batch
+):
     node.create(config={"cleanup.policy": "compact,delete"})
     node.produce(make_batch(b"a"), acks=1)
     assert node.produce(make_batch(b"a")).log_start_offset == 0
@@ -114,7 +116,7 @@ def test_a_record_without_key_on_a_compacted_topic_names_the_record(node, make_b
     assert node.produce(make_batch(b"a"), version=7).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_log_append_time_is_told(node, make_batch):
+def test_log_append_time_is_returned(node, make_batch):
     node.create(config={"message.timestamp.type": "LogAppendTime"})
     assert node.produce(make_batch(b"a")).log_append_time_ms == node.clock.wall_ms
 
@@ -217,7 +219,7 @@ def test_min_isr_is_never_more_than_the_replicas(node, make_batch):
     assert node.produce(make_batch(b"a")).error_code == 0
 
 
-def test_nobody_waits_for_a_connection_that_is_gone(node, make_batch):
+def test_a_parked_produce_is_cancelled_when_its_connection_ends(node, make_batch):
     node.create(replicas=(1, 2))
     ctx = node.context(9)
     parts = [PartitionProduceData(index=0, records=make_batch(b"a"))]
@@ -265,11 +267,11 @@ def test_a_producer_that_had_an_id_gets_a_new_one(node):
         ),
     ],
 )
-def test_what_init_producer_id_refuses(node, fields, error):
+def test_init_producer_id_refuses_invalid_requests(node, fields, error):
     assert init(node, **fields).error_code == error
 
 
-def test_a_transactional_id_that_is_refused_is_told_once(node):
+def test_a_refused_transactional_id_is_logged_once(node):
     node.services.log_event = logged = Recorder()
     for name in ("one", "two\n", "one"):
         init(node, transactional_id=name, transaction_timeout_ms=1000)

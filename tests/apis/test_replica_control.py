@@ -1,4 +1,4 @@
-"""LeaderAndIsr, StopReplica and UpdateMetadata as a broker obeys them."""
+"""LeaderAndIsr, StopReplica and UpdateMetadata at a broker."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_S66_a_leader_elected_again_keeps_what_it_knows_of_followers(node):
     assert partition(node).remote_replicas[2].log_end_offset == -1
 
 
-def test_listeners_hear_of_roles_that_changed(node):
+def test_listeners_are_called_when_a_role_changes(node):
     heard = []
     node.manager.role_listeners.append(lambda p, leads: heard.append((p.topic, leads)))
     node.create(replicas=(1, 2))
@@ -224,7 +224,7 @@ def test_S68_orders_for_an_earlier_incarnation_are_refused(node):
     assert node.order("u", broker_epoch=-1) == 0
 
 
-def test_S69_who_is_not_in_the_broker_list_leads_nothing(node):
+def test_S69_a_broker_missing_from_the_list_leads_nothing(node):
     from kwire.replication.core.metadata import LEADER_DURING_DELETE
 
     node.alive.append(3)
@@ -265,7 +265,7 @@ def test_a_full_request_sets_aside_the_logs_that_it_does_not_name(node):
     assert [p.topic for p in node.manager.partitions()] == ["u"]
 
 
-def test_S86_who_listens_to_roles_hears_that_a_stray_is_led_no_more(node):
+def test_S86_role_listeners_are_called_when_a_stray_loses_its_leader_role(node):
     node.create("__consumer_offsets")
     heard = []
     node.manager.role_listeners.append(lambda p, leads: heard.append((p.topic, p.index, leads)))

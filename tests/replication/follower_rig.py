@@ -391,7 +391,7 @@ class Rig:
                 elif isinstance(effect, HangUp):
                     hung = self.wires.pop((node.id, effect.node, effect.channel), None)
                     if hung is not None and hung.target in self.nodes:
-                        self.nodes[hung.target].sessions.closed(hung.connection)
+                        self.nodes[hung.target].sessions.connection_closed(hung.connection)
                 elif isinstance(effect, Reply):
                     for wire in self.wires.values():
                         if wire.connection == effect.connection:
@@ -407,14 +407,14 @@ class Rig:
             wire = Wire(source, target, channel, self.connections)
             self.wires[source, target, channel] = wire
             if target in self.nodes:
-                self.nodes[target].sessions.opened(wire.connection, "PLAINTEXT", "peer")
+                self.nodes[target].sessions.open(wire.connection, "PLAINTEXT", "peer")
         return wire
 
     def _drop(self, wire: Wire) -> None:
         """The connection ends: the leader hears it, and the follower that its requests are lost."""
         self.wires.pop((wire.source, wire.target, wire.channel), None)
         if wire.target in self.nodes:
-            self.nodes[wire.target].sessions.closed(wire.connection)
+            self.nodes[wire.target].sessions.connection_closed(wire.connection)
         for correlation in [*(c for c, _, _ in wire.owed), *(c for c, _ in wire.requests)]:
             self.nodes[wire.source].peers.respond(correlation, None)
 

@@ -21,7 +21,7 @@ def test_the_cluster_is_described_for_the_clients_listener(admin: Any, version: 
     assert response.cluster_authorized_operations == -(2**31)
 
 
-def test_authorized_operations_are_told_when_asked_for(admin: Any) -> None:
+def test_authorized_operations_are_returned_when_requested(admin: Any) -> None:
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
     assert admin.call(request, 1).cluster_authorized_operations == 8096
 

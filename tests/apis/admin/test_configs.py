@@ -94,7 +94,7 @@ def test_an_empty_list_of_keys_asks_for_all(topic: Any) -> None:
     assert len(result.configs) == 36
 
 
-def test_version_0_says_what_is_default(topic: Any) -> None:
+def test_version_0_has_is_default(topic: Any) -> None:
     configs = describe(topic, TOPIC, "t", "retention.ms", "segment.ms", version=0).configs
     assert {c.name: c.is_default for c in configs} == {"retention.ms": False, "segment.ms": True}
 
@@ -118,7 +118,7 @@ def test_synonyms_show_every_layer(new_admin: Any) -> None:
     assert shown["retention.ms"] == ("3600000", [])
 
 
-def test_documentation_comes_when_asked_for(topic: Any) -> None:
+def test_documentation_is_returned_when_requested(topic: Any) -> None:
     quiet, loud = (
         describe(topic, TOPIC, "t", "retention.ms", include_documentation=wanted).configs[0]
         for wanted in (False, True)
@@ -152,7 +152,7 @@ def test_a_broker_describes_itself(new_admin: Any) -> None:
         (GROUP, "", 42, "Group name must not be empty"),
     ],
 )
-def test_what_does_not_exist_is_not_described(
+def test_unknown_resources_are_not_described(
     admin: Any, kind: int, name: str, error: int, message: str
 ) -> None:
     result = describe(admin, kind, name)
@@ -236,7 +236,7 @@ def test_validation_alone_changes_nothing(topic: Any) -> None:
     assert values(topic, TOPIC, "t", "retention.ms") == {"retention.ms": ("1000", 1)}
 
 
-def test_dynamic_broker_values_change_what_topics_inherit(admin: Any) -> None:
+def test_topics_inherit_dynamic_broker_values(admin: Any) -> None:
     admin.create("t")
     log = admin.services.log_manager.get("t", 0)
     assert change(admin, BROKER, "", ("log.retention.ms", SET, "99999")) == (0, None)
@@ -290,7 +290,7 @@ def test_dynamic_broker_values_survive_a_restart(admin: Any) -> None:
         ("x", "log.cleaner.threads", "2", "Node id must be an integer, but it is: x"),
     ],
 )
-def test_what_a_running_broker_cannot_change_is_refused(
+def test_read_only_broker_keys_are_refused(
     admin: Any, name: str, key: str, value: str, message: str
 ) -> None:
     expected = (ErrorCode.INVALID_REQUEST, message)
@@ -346,7 +346,7 @@ def test_answers_keep_the_order_of_the_request(admin: Any) -> None:
 # AlterConfigs
 
 
-def test_what_is_not_named_returns_to_its_default(topic: Any) -> None:
+def test_keys_that_are_not_named_return_to_their_defaults(topic: Any) -> None:
     assert replace(topic, TOPIC, "t", {"segment.ms": "500000"}) == (0, None)
     assert values(topic, TOPIC, "t", "retention.ms", "segment.ms") == {
         "retention.ms": ("604800000", 5),

@@ -19,7 +19,7 @@ from kwire.protocol.schemas.topics import (
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_one_broker_leads_already_what_it_could_be_elected_for(admin: Any, version: int) -> None:
+def test_a_single_broker_already_leads_its_partitions(admin: Any, version: int) -> None:
     admin.create("t", 2)
     named = [TopicPartitions(topic="t", partitions=[0, 7])]
     response = admin.call(ElectLeadersRequest(topic_partitions=named), version)

@@ -125,7 +125,7 @@ def test_a_topic_asked_for_twice_is_answered_once(admin: Any) -> None:
     assert [topic.name for topic in ask(admin, "a", "a").topics] == ["a"]
 
 
-def test_authorized_operations_are_told_only_when_asked_for(admin: Any) -> None:
+def test_authorized_operations_are_returned_only_when_requested(admin: Any) -> None:
     admin.create("a")
     assert ask(admin, "a").topics[0].topic_authorized_operations == INT_MIN
     asked = ask(admin, "a", include_topic_authorized_operations=True)
@@ -214,7 +214,7 @@ def test_when_all_are_described_a_deleted_cursor_topic_is_skipped(topics: Any) -
     assert shape(describe(topics, cursor=("p", 5))) == ([("p3", [0, 1, 2])], None)
 
 
-def test_a_deleted_cursor_topic_says_nothing_of_the_next_one(topics: Any) -> None:
+def test_the_partition_of_a_deleted_cursor_topic_is_not_applied_to_the_next(topics: Any) -> None:
     response = describe(topics, "gone", "p3", cursor=("gone", 2))
     assert shape(response) == ([("gone", []), ("p3", [0, 1, 2])], None)
 

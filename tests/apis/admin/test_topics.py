@@ -59,7 +59,7 @@ def test_the_resulting_configuration_comes_back_from_version_5_on(admin: Any) ->
     assert admin.create("b", version=4).configs == []
 
 
-def test_broker_settings_are_the_source_of_what_they_give(new_admin: Any) -> None:
+def test_values_inherited_from_the_broker_have_it_as_their_source(new_admin: Any) -> None:
     result = new_admin({"log.retention.hours": "1"}).create("a")
     retention = next(c for c in result.configs if c.name == "retention.ms")
     assert (retention.value, retention.config_source) == ("3600000", 4)
@@ -256,7 +256,7 @@ def test_a_recreated_topic_gets_a_new_id_and_an_empty_log(admin: Any) -> None:
     assert admin.services.log_manager.get("a", 0).log_end_offset == 0
 
 
-def test_what_is_named_twice_is_refused_and_answered_once(admin: Any) -> None:
+def test_a_duplicate_topic_is_refused_and_answered_once(admin: Any) -> None:
     topic_id = admin.create("a").topic_id
     invalid = ErrorCode.INVALID_REQUEST
     named = delete_states(admin, ("a", ZERO_UUID), ("a", ZERO_UUID))
@@ -330,7 +330,7 @@ def test_partitions_are_added(admin: Any) -> None:
         (4, [[]], 39, "The manual partition assignment includes an empty replica list."),
     ],
 )
-def test_what_is_no_increase_or_has_wrong_replicas_is_refused(
+def test_a_partition_count_without_increase_or_wrong_replicas_are_refused(
     admin: Any, count: int, replicas: Any, error: int, message: str
 ) -> None:
     admin.create("a", 3)
