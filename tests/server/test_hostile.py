@@ -94,6 +94,7 @@ class Node:
             [
                 *(sys.executable, "-m", "kwire", "up", "--port", "0", "--topic", "good"),
                 *("--data-dir", str(data_dir), "--log-level", "info"),
+                *("-c", "log.retention.ms=-1"),  # records are of 1970; retention starts after 30 s
             ],
             stdout=subprocess.PIPE,
             stderr=errors.open("w"),
