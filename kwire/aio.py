@@ -79,10 +79,10 @@ class _Node(NodeState):
 
     async def start(self) -> None:
         """Starts it again, with its port and its directory. A broker: returns when the controller has taken it up."""
-        await self._handle.notice_end()
+        await self._handle.refresh_running()
         if self.running:
             raise errors.ClusterStateError(f"{self._kind} {self.id} runs already")
-        self._handle.expect(self._cluster.network.rules_of(self.id))
+        self._handle.set_start_rules(self._cluster.network.rules_of(self.id))
         with translated():
             await self._handle.start()
 

@@ -49,10 +49,10 @@ class NodeHandle(Protocol):
     def resume(self) -> Awaitable[None] | None:
         """Undo `pause`."""
 
-    async def notice_end(self) -> None:
+    async def refresh_running(self) -> None:
         """Set `running` for a node that was ended from outside."""
 
-    def expect(self, rules: list[LinkRule]) -> None:
+    def set_start_rules(self, rules: list[LinkRule]) -> None:
         """Rules for what this node sends that hold when it starts the next time."""
 
     async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:

@@ -65,7 +65,7 @@ class ContainerHandle:
                 raise errors.RequestError(text, error.kafka_error) from None
             raise errors.BrokerNotAvailableError(text) from None
 
-    def expect(self, rules: list[LinkRule]) -> None:
+    def set_start_rules(self, rules: list[LinkRule]) -> None:
         """Rules for what this node sends that hold when it starts the next time."""
         self._rules = rules
 
@@ -75,7 +75,7 @@ class ContainerHandle:
         rules = [rule.with_to(self._owner.id_inside(rule.to)) for rule in rules]
         await self.ask("PUT", "/v1/network", {"rules": [rule.to_json() for rule in rules]})
 
-    async def notice_end(self) -> None:
+    async def refresh_running(self) -> None:
         """Takes note of a container that somebody else has ended."""
         if self.running:
             await self._owner.call(self.container.reload)

@@ -147,7 +147,7 @@ def _partition_line(partition: dict[str, Any]) -> str:
     return line
 
 
-def tell(node_id: int, status: dict[str, Any]) -> None:
+def log_snapshot(node_id: int, status: dict[str, Any]) -> None:
     """Writes a snapshot into the log; as JSON each line has its values, too."""
     kind = NodeEvent.NODE_STATUS
     for text, values in _entries(status):

@@ -125,7 +125,7 @@ async def _main(settings: ContainerSettings, announce: Callable[[], None]) -> No
             lambda: [each for each in runners if each.is_loaded], network, NETWORK_FILE
         )
         control = await serve_nodes(settings.control_port, nodes)
-    loop.add_signal_handler(signal.SIGUSR1, _tell_status, runners)
+    loop.add_signal_handler(signal.SIGUSR1, _log_status, runners)
     work = loop.create_task(_start(settings, runners, announce, network))
     either: set[asyncio.Future[Any]] = {work, stopping}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -143,11 +143,11 @@ async def _main(settings: ContainerSettings, announce: Callable[[], None]) -> No
         await asyncio.sleep(0)  # connections that were being made are given up
 
 
-def _tell_status(runners: list[NodeRunner]) -> None:
+def _log_status(runners: list[NodeRunner]) -> None:
     """SIGUSR1, as to `kwire up`."""
     for runner in runners:
         if runner.is_loaded:
-            runner.tell_status()
+            runner.log_status()
 
 
 async def _controller_answers(runner: NodeRunner) -> bool:

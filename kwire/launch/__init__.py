@@ -1,4 +1,4 @@
-"""From specs to running nodes: `kwire up`, `kwire node`, the supervisor of a cluster.
+"""Starts nodes from specs: `kwire up`, `kwire node`, and the supervisor of a cluster.
 
 `__all__` names the modules that other rooms may import.
 """

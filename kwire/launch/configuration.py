@@ -1,8 +1,7 @@
-"""From the options of a command line to a spec: what they make of the configuration. No event loop,
-no sockets.
+"""Builds specs from command-line options and the configuration file. No event loop, no sockets.
 
-Keys come from the file (--config), then -c, then options that stand for a key (--port, --listener,
-…)."""
+Precedence of keys, lowest first: the file (--config), -c KEY=VALUE, options that stand for a key
+(--port, --listener, …)."""
 
 from __future__ import annotations
 
@@ -31,10 +30,8 @@ def cluster_spec(
     data_dir: str | None = None,
     **fields: Any,
 ) -> ClusterSpec:
-    """The options of `kwire up`, None where one was not given; `fields` of ClusterSpec and of its
-    NodeSpec.
-
-    SettingsError, NodeError."""
+    """Build the spec of `kwire up`. An option is None when it was not given; `fields` are those of
+    ClusterSpec and its NodeSpec. SettingsError, NodeError."""
     values = config_values(
         config_path, overrides, host=host, port=port, advertise=advertise, first_id=first_id
     )
@@ -63,7 +60,7 @@ def node_spec(
     values: Mapping[str, str],
     **fields: Any,
 ) -> NodeSpec:
-    """The options of `kwire node`. SettingsError, NodeError."""
+    """Build the spec of `kwire node`. SettingsError, NodeError."""
     if fields["role"] == BROKER and not fields["controllers"]:
         raise SettingsError("--roles broker: --controller ID@HOST:PORT is needed")
     if fields["role"] == BROKER and fields["standby"]:
@@ -78,7 +75,7 @@ def node_spec(
     directory = data_dir or found.get("log.dirs") or found.get("log.dir")
     if directory is None:
         raise SettingsError("--data-dir DIR, or -c log.dirs=DIR,…, is needed")
-    for key in ("node.id", "broker.id"):  # --id is needed
+    for key in ("node.id", "broker.id"):  # the mandatory --id wins
         found.pop(key, None)
     return NodeSpec(values=found, data_dir=absolute_dirs(directory), **fields)
 
@@ -92,8 +89,8 @@ def config_values(
     advertise: str | None = None,
     first_id: int | None = None,
 ) -> dict[str, str]:
-    """Keys and texts of a node's configuration, node.id and listeners among them. SettingsError,
-    NodeError."""
+    """Merge file, overrides and options into a node's configuration, node.id and listeners included.
+    SettingsError, NodeError."""
     values: dict[str, str] = {}
     if config_path is not None:
         from kwire.launch.properties import load_properties
@@ -115,7 +112,7 @@ def config_values(
         port = DEFAULT_PORT if port is None else port
         values["listeners"] = f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"
         if "advertised.listeners" not in overrides:
-            values.pop("advertised.listeners", None)  # the file's, of listeners that are no more
+            values.pop("advertised.listeners", None)  # the file's belong to replaced listeners
     if advertise is not None:
         names = [item.partition("://")[0].strip() for item in values["listeners"].split(",")]
         controllers = values.get("controller.listener.names", "").split(",")
@@ -127,7 +124,7 @@ def config_values(
 
 
 def warn_unknown_keys(config: BrokerConfig) -> None:
-    """A line in the log for each key that Kafka does not know."""
+    """Log a warning for each key that Kafka does not know."""
     unknown = config.unknown_keys()
     if not unknown:
         return
@@ -143,7 +140,7 @@ def warn_unknown_keys(config: BrokerConfig) -> None:
 
 
 def node_id_of(values: Mapping[str, str]) -> int:
-    """The number in node.id. SettingsError."""
+    """Parse node.id. SettingsError."""
     from kwire.replication.config.broker_config import ConfigError, parse_value
     from kwire.replication.config.table import BROKER_KEYS
 
@@ -154,16 +151,16 @@ def node_id_of(values: Mapping[str, str]) -> int:
 
 
 def _check_one_data_dir(data_dir: str | None, overrides: Mapping[str, str]) -> None:
-    """SettingsError when the command line names the log directories twice. A file's are overridden
-    as any key is."""
+    """SettingsError when the command line gives the log directories twice. Those of the file are
+    overridden like any other key."""
     also = overrides.get("log.dirs") or overrides.get("log.dir")
     if data_dir and also:
         raise SettingsError(f"--data-dir {data_dir} and -c log.dirs={also}: give one of them")
 
 
 def absolute_dirs(data_dir: str) -> str:
-    """Log directories with commas between, each an absolute path. SettingsError for none, or one
-    named twice."""
+    """Make each of the comma-separated log directories absolute. SettingsError when the list is
+    empty or names one twice."""
     from kwire.server.log_dirs import join_dirs, split_dirs
 
     return join_dirs(split_dirs(data_dir))

@@ -1,6 +1,7 @@
-"""One node of a cluster, to be started, stopped, killed, paused and asked: on this event loop, or in a process.
+"""Handles of the nodes of a cluster: start, stop, kill, pause and query a node.
 
-Answers to no class of Kafka's. A node keeps its ports and its directory from one run to the next.
+`ThreadHandle` runs its node on this event loop, `ProcessHandle` in a child process. Kafka has no
+counterpart. A node keeps its ports and its directory across restarts.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _log = logging.getLogger(__name__)
 
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
-_MAX_ANSWER_BYTES = 16 << 20  # of a process to a question
+_MAX_ANSWER_BYTES = 16 << 20  # one line of a node process's stdout
 
 
 class NodeHandle:
-    """What is known of a node without asking it."""
+    """The state of a node that is known without a request to it, and the operations on it."""
 
     def __init__(self, spec: NodeSpec) -> None:
         self.node_id = spec.node_id
@@ -50,29 +51,30 @@ class NodeHandle:
 
     @property
     def answers(self) -> bool:
-        """Whether it can be asked: it runs, and does not stand still."""
+        """Whether the node can answer requests: it runs and is not paused."""
         return self.running and not self.paused
 
     @property
     def log_dir(self) -> str:
-        """The directory of its logs, of several with commas between."""
+        """The node's log directories, comma-separated."""
         return self.spec.data_dir
 
     async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """The answer of the node's control API (`kwire.control.routes`). KafkaError for a request that is refused;
-        NodeError when the node does not run."""
+        """Send a request to the node's control API (`kwire.control.routes`); return the answer.
+
+        KafkaError when the request is refused; NodeError when the node does not run."""
         raise NotImplementedError
 
     async def set_link_rules(self, rules: list[LinkRule]) -> None:
-        """Replace all rules for what this node sends. NodeError when it does not run."""
+        """Replace all link rules of this node, the sender. NodeError when it does not run."""
         await self.ask("PUT", "/v1/network", {"rules": [rule.to_json() for rule in rules]})
 
-    def expect(self, rules: list[LinkRule]) -> None:
-        """Rules for what this node sends that hold when it starts the next time."""
+    def set_start_rules(self, rules: list[LinkRule]) -> None:
+        """Set the link rules that apply when this node starts the next time."""
         self.spec = self.spec.replace(network=tuple(rules))
 
     def _keep_ports(self, listeners: str) -> None:
-        """The next start binds the same ports, which may take a moment to become free."""
+        """Make the next start bind the same ports, and retry while they are still in use."""
         values = {**self.spec.values, "listeners": listeners}
         self.spec = self.spec.replace(values=values, again=True)
 
@@ -81,7 +83,7 @@ class ThreadHandle(NodeHandle):
     """A node on this event loop."""
 
     def __init__(self, spec: NodeSpec, on_death: Callable[[int, int, str], None]) -> None:
-        """`on_death(node id, 1, why)`: the node has ended itself."""
+        """`on_death(node id, 1, reason)` is called when the broker has halted itself."""
         super().__init__(spec)
         self.runner: NodeRunner | None = None
         self._on_death = on_death
@@ -98,11 +100,11 @@ class ThreadHandle(NodeHandle):
         runner = NodeRunner(self.spec)
         await runner.start(wait_seconds=START_SECONDS)
         self.runner = runner
-        runner.on_halted = self._halted
+        runner.on_halted = self._on_halted
         self.address, self.advertised = runner.address, runner.advertised
         self._keep_ports(runner.listeners)
 
-    def _halted(self, why: str) -> None:
+    def _on_halted(self, why: str) -> None:
         self.paused = False
         self.runner = None
         self._on_death(self.node_id, 1, why)
@@ -113,8 +115,8 @@ class ThreadHandle(NodeHandle):
         if runner is not None:
             await runner.stop(controlled=controlled)
 
-    async def notice_end(self) -> None:
-        """There is nothing that could end without being noticed."""
+    async def refresh_running(self) -> None:
+        """No-op: a node on this event loop reports its end itself."""
 
     async def kill(self) -> None:
         self.paused = False
@@ -124,13 +126,13 @@ class ThreadHandle(NodeHandle):
             await asyncio.sleep(0)
 
     def pause(self) -> None:
-        """Stands still until `resume`."""
+        """Suspend the node until `resume`, as SIGSTOP does."""
         if self.runner is not None and not self.paused:
             self.paused = True
             self.runner.node.pause()
 
     def resume(self) -> None:
-        """Undoes `pause`."""
+        """Undo `pause`."""
         if self.runner is not None and self.paused:
             self.paused = False
             self.runner.node.resume()
@@ -151,14 +153,14 @@ class ProcessHandle(NodeHandle):
     """A node in a process of its own: `python -m kwire node …`."""
 
     def __init__(self, spec: NodeSpec, on_death: Callable[[int, int], None]) -> None:
-        """`on_death(node id, return code)`: the process has ended, and nobody here asked for that."""
+        """`on_death(node id, return code)` is called when the process has ended unexpectedly."""
         super().__init__(spec)
         self._on_death = on_death
         self._process: asyncio.subprocess.Process | None = None
         self._ending = False
         self._asking = asyncio.Lock()
         self._exchanges: set[asyncio.Task[str]] = set()
-        self.log_path: str | None = None  # for what it logs, instead of this process's stderr
+        self.log_path: str | None = None  # where its stderr goes; None: to this process's stderr
         self._watcher: asyncio.Task[None] | None = None
 
     @property
@@ -186,7 +188,7 @@ class ProcessHandle(NodeHandle):
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 limit=_MAX_ANSWER_BYTES,
-                start_new_session=True,  # Ctrl-C is for the supervisor, who stops the nodes in order
+                start_new_session=True,  # Ctrl-C reaches the supervisor only: it stops the nodes in order
             )
         assert process.stdout is not None
         try:
@@ -219,12 +221,14 @@ class ProcessHandle(NodeHandle):
         if not self._ending:
             self._on_death(self.node_id, process.returncode or 0)
 
-    async def notice_end(self) -> None:
-        """Takes note of a process that somebody has killed a moment ago, before the kernel's word has come here."""
+    async def refresh_running(self) -> None:
+        """Update `running` now if the process has just been killed.
+
+        Otherwise the child watcher would do so some turns of the loop later."""
         process, watcher = self._process, self._watcher
         if process is None or watcher is None:
             return
-        with suppress(ChildProcessError):  # reaped, but not told yet
+        with suppress(ChildProcessError):  # reaped already, the watcher will run
             ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
             if os.waitid(os.P_PID, process.pid, ended) is None:
                 return
@@ -272,7 +276,7 @@ class ProcessHandle(NodeHandle):
             raise _kafka_error(error) from None
 
     async def _ask(self, line: str) -> str:
-        # Answers come in the order of the questions: who gives up waiting must not leave his to the next.
+        # Answers come in request order: a cancelled caller must not leave its answer to the next.
         exchange = asyncio.get_running_loop().create_task(self._exchange(line))
         self._exchanges.add(exchange)
         exchange.add_done_callback(self._exchanges.discard)
@@ -282,7 +286,7 @@ class ProcessHandle(NodeHandle):
         return answer
 
     async def _exchange(self, line: str) -> str:
-        """The answer to a line; "" when there is none."""
+        """Write a line to the process and read its answer; "" when the process has ended."""
         async with self._asking:
             process = self._process
             if process is None:
@@ -292,17 +296,17 @@ class ProcessHandle(NodeHandle):
             return (await process.stdout.readline()).decode().strip()
 
     def pause(self) -> None:
-        """Stands still until `resume`."""
+        """Suspend the node until `resume`, as SIGSTOP does."""
         self.paused = self.running
         self.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Undoes `pause`."""
+        """Undo `pause`."""
         self.paused = False
         self.send_signal(signal.SIGCONT)
 
     def send_signal(self, number: int) -> None:
-        """Any signal, if it runs."""
+        """Send a signal to the process; no-op if it does not run."""
         if self._process is not None:
             self._process.send_signal(number)
 

@@ -1,6 +1,6 @@
-"""The topics that a broker, a cluster or a container is told to have from the start.
+"""Creates the topics given at start-up (--topic, `topics=`, KAFKA_CREATE_TOPICS).
 
-Loaded by those who have some: it needs the schemas of CreateTopics.
+Imported only when there are such topics, because it loads the schemas of CreateTopics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _TIMEOUT_MS = 20_000
 def create_request(
     topics: Iterable[tuple[str, int, int]], configs: Mapping[str, Mapping[str, str]]
 ) -> CreateTopicsRequest:
-    """CreateTopics for topics (name, partitions, replication; -1: the default) and their `configs`, by topic."""
+    """Build CreateTopics for topics (name, partitions, replication; -1: the default).
+
+    `configs`: their configurations, by topic."""
     return CreateTopicsRequest(
         topics=[
             CreatableTopic(
@@ -43,7 +45,7 @@ def create_request(
 
 
 def check_created(response: CreateTopicsResponse) -> None:
-    """SettingsError for the first that was refused; a topic that exists is not."""
+    """SettingsError for the first refused topic; one that already exists is accepted."""
     for result in response.topics:
         code = ErrorCode(result.error_code)
         if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):

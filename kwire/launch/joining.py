@@ -1,8 +1,7 @@
-"""How a broker joins its cluster: it asks for the cluster's id, registers, and waits to be taken
-up.
+"""Joins a broker to its cluster: fetches the cluster id, then waits until it is registered.
 
-Answers to the start of kafka.server.BrokerLifecycleManager, as far as the process waits for it.
-What is waited for is in the log, once a second at most, and not twice in the same words."""
+Corresponds to the start of kafka.server.BrokerLifecycleManager, as far as the process waits for it.
+The reason for waiting is logged once a second at most, and only when it has changed."""
 
 from __future__ import annotations
 
@@ -30,19 +29,18 @@ _CLUSTER_ID_PAUSE_SECONDS = 0.05
 
 
 class Joining:
-    """The start of one broker of a cluster. `end()` when it is over."""
+    """The start of one broker of a cluster. Call `end()` when it is over."""
 
     def __init__(self, spec: NodeSpec) -> None:
         self._spec = spec
         self.link: ControllerLink | None = None
-        """The broker's connection to the controller, once the broker is made."""
+        """The broker's link to the controller; None until the broker is constructed."""
         self._ready = asyncio.Event()
         self._refusal: str | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def cluster_settings(self, inter_broker_listener: str) -> ClusterSettings:
-        """The broker's way to its cluster, which reports here whether the controller takes it
-        up."""
+        """The cluster settings of the broker, with callbacks for its registration."""
         from kwire.replication.member.cluster_member import ClusterSettings
 
         (controller_id, host, port), *more_controllers = self._spec.controllers
@@ -57,13 +55,13 @@ class Joining:
         )
 
     def refuse(self, reason: str) -> None:
-        """The broker will never be a member."""
+        """Fail the join: the controller will never register this broker, or it has halted."""
         self._refusal = reason
         self._ready.set()
 
     async def wait(self, seconds: float | None) -> None:
-        """Returns when the controller has taken up the broker. NodeError: refused, or not in
-        time."""
+        """Return when the controller has registered the broker. NodeError: refused, or not within
+        `seconds` (None: no limit)."""
         try:
             async with asyncio.timeout(seconds):
                 await self._ready.wait()
@@ -73,13 +71,13 @@ class Joining:
             raise NodeError(self._refusal)
 
     def end(self) -> None:
-        """The start is over: nothing is waited for."""
+        """Stop logging: the start is over."""
         if self._timer is not None:
             self._timer.cancel()
 
-    async def ask_cluster_id(self) -> str | None:
-        """The controller's answer. None: the log directories say, or a foreign controller.
-        NodeError."""
+    async def fetch_cluster_id(self) -> str | None:
+        """Fetch the cluster id from the controller; None when the broker knows it: from
+        meta.properties, or because the controller is not kwire's. NodeError."""
         spec = self._spec
         if spec.broker_epoch is not None or any(
             os.path.exists(os.path.join(path, "meta.properties"))
@@ -105,8 +103,8 @@ class Joining:
         raise NodeError(f"the controller at {format_address(host, port)}: {reason}")
 
     def log_waiting(self, logged: str = "") -> None:
-        """Until `end`: logs every second what is waited for, unless that is what was `logged`
-        last."""
+        """Log the reason for waiting every second until `end`, if it differs from `logged`, the
+        previous one."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(_SILENT_SECONDS, self._log_waiting_now, logged)
 

@@ -1,11 +1,12 @@
-"""`kwire node`: one node of a cluster in a process of its own.
+"""`kwire node`: runs one node of a cluster in its own process.
 
-Prints "ready id=… roles=… listeners=… bootstrap=…" when it is. SIGTERM and SIGINT stop it with a
-controlled shutdown. Under a supervisor (`--supervised`) what goes wrong at the start is a line on
-stdout, "failed STATUS TEXT", for the supervisor to tell, and the end of stdin is a clean stop
-without controlled shutdown: the cluster stops as a whole, or its supervisor has died. Lines on
-stdin are requests of the control API (`kwire.control.lines`). SIGUSR1: how the node is, in its log
-(`status.py`).
+Prints "ready id=… roles=… listeners=… bootstrap=…" when the node is ready. SIGTERM and SIGINT stop
+it with a controlled shutdown. SIGUSR1 writes the node's status to its log (`status.py`).
+
+Under a supervisor (`--supervised`) a start failure is the line "failed STATUS TEXT" on stdout, which
+the supervisor reports. Lines on stdin are requests of the control API (`kwire.control.lines`). End
+of file on stdin is a clean stop without controlled shutdown: the whole cluster stops, or the
+supervisor has died.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ async def _run(spec: NodeSpec, supervised: bool) -> int:
                 stopping.set_result(None)
 
     runner = NodeRunner(spec)
-    loop.add_signal_handler(signal.SIGUSR1, runner.tell_status)
+    loop.add_signal_handler(signal.SIGUSR1, runner.log_status)
     if not supervised:
         warn_unknown_keys(runner.config)
     else:
@@ -62,7 +63,7 @@ async def _run(spec: NodeSpec, supervised: bool) -> int:
     starting = loop.create_task(runner.start())
     either: set[asyncio.Future[Any]] = {starting, stopping}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():  # a signal while the controller is waited for
+    if not starting.done():  # a signal while the broker waits for its controller
         starting.cancel()
         await asyncio.wait({starting})
         return 0
@@ -80,34 +81,34 @@ async def _run(spec: NodeSpec, supervised: bool) -> int:
         )
     except NodeError as error:
         await runner.stop()
-        return _say(1, str(error), False)
+        return _print_failure(1, str(error), False)
     settle_garbage_collector()
     halted = await stopping
     if halted is not None:
-        return _say(1, halted, False)
+        return _print_failure(1, halted, False)
     await runner.stop(controlled=controlled)
-    await asyncio.sleep(0)  # connections that were being made are given up
+    await asyncio.sleep(0)  # lets cancelled connection attempts finish
     return 0
 
 
 def run_node(options: dict[str, Any], *, supervised: bool) -> int:
-    """Runs until a signal; returns the exit status and has said why when that is not 0.
+    """Run a node until a signal; return the exit status. A failure has printed its line by then.
 
-    `options`: those of `configuration.node_spec`."""
-    gc.disable()  # until the start is over: nothing it makes is garbage
+    `options`: the arguments of `configuration.node_spec`."""
+    gc.disable()  # until the start is over: start-up objects live on, a collection frees nothing
     logs.configure(options["log_level"], options["log_json"])
     loop = new_event_loop()
     try:
         return loop.run_until_complete(_run(node_spec(**options), supervised))
     except SettingsError as error:
-        return _say(2, str(error), supervised)
+        return _print_failure(2, str(error), supervised)
     except NodeError as error:
-        return _say(1, str(error), supervised)
+        return _print_failure(1, str(error), supervised)
     finally:
         loop.close()
 
 
-def _say(status: int, line: str, supervised: bool) -> int:
+def _print_failure(status: int, line: str, supervised: bool) -> int:
     line = line.replace("\n", " ")
     if supervised:
         sys.stdout.write(f"failed {status} {line}\n")

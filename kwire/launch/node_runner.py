@@ -1,8 +1,7 @@
-"""One node, from its spec to a listening socket: a broker among several, the controller, or a
-standalone broker.
+"""Runs one node, from its spec to a listening socket: a broker, a controller or a standalone broker.
 
-`kwire up` with one broker and `kwire node` run one in their own process, the supervisor runs
-several on one event loop; all by `NodeRunner`."""
+`kwire up` with one broker and `kwire node` run one node in their process, the supervisor runs
+several on one event loop; all of them use `NodeRunner`."""
 
 from __future__ import annotations
 
@@ -42,12 +41,12 @@ _BIND_PAUSE_SECONDS = 0.02
 
 
 class Stage(Enum):
-    """The stages of a node's one run, in order."""
+    """The stages of one run of a node, in order."""
 
     BINDING = "binding"
     LOADING = "loading"
     JOINING = "joining"
-    """Loaded, and it serves; a broker of a cluster is not yet taken up by the controller."""
+    """Loaded and serving; the controller has not registered the broker yet."""
     RUNNING = "running"
     ENDED = "ended"
 
@@ -63,11 +62,11 @@ VALID_PREVIOUS_STAGES: dict[Stage, tuple[Stage, ...]] = {
 
 
 class NodeRunner:
-    """`await start()`, then the node serves until `await stop()` or `kill()`; a new one for the
-    next run."""
+    """One run of a node: it serves between `await start()` and `await stop()` or `kill()`. A restart
+    needs a new NodeRunner."""
 
     def __init__(self, spec: NodeSpec) -> None:
-        """SettingsError for a configuration that is refused."""
+        """SettingsError when the configuration is refused."""
         self.spec = spec
         self.stage = BINDING
         try:
@@ -77,9 +76,9 @@ class NodeRunner:
             raise SettingsError(str(error)) from None
         self._api_caps = _api_caps(spec.as_version)
         self.on_loaded: Callable[[Broker | ControllerNode], None] | None = None
-        """Called with the core before it serves."""
+        """Called with the loaded core before the node serves."""
         self.on_halted: Callable[[str], None] | None = None
-        """Called when the broker has ended itself, with the reason; nothing of it is left then."""
+        """Called with the reason after the broker has halted itself and released everything."""
         self._core: Broker | ControllerNode | None = None
         self._dirs: LogDirs | FileLogStore | None = None
         self._joining = _joining(spec)
@@ -92,52 +91,51 @@ class NodeRunner:
 
     @property
     def node_id(self) -> int:
-        """The node's id."""
         return self.spec.node_id
 
     @property
     def is_controller(self) -> bool:
-        """Whether the node is a controller and no broker."""
+        """Whether the node is a controller only."""
         return self.spec.role == CONTROLLER
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the node can be asked: it has a core, and runs or is about to."""
+        """Whether the node has a core and can answer requests of the control API."""
         return self.stage in (JOINING, RUNNING)
 
     @property
     def core(self) -> Broker | ControllerNode:
-        """The broker or controller. NodeError while there is none: the node binds or loads."""
+        """The broker or controller. NodeError before it is loaded."""
         if self._core is None:
             raise NodeError(f"node {self.node_id} is {self.stage.value}")
         return self._core
 
     @property
     def listeners(self) -> str:
-        """As in the configuration, with the ports that were bound."""
+        """The listeners as in the configuration, with the bound ports."""
         return ",".join(
             f"{each.name}://{format_address(each.host, each.port)}" for each in self.node.listeners
         )
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the node is reached from this machine."""
+        """Host and port to reach the node from this machine."""
         first = self.node.listeners[0]
         return reachable(format_address(first.host, first.port))
 
     @property
     def advertised(self) -> str:
-        """The address that clients are given."""
+        """The advertised address (HOST:PORT)."""
         return self.node.bootstrap_servers
 
     # --- start
 
     async def start(self, *, wait_seconds: float | None = None) -> None:
-        """Binds, loads and serves. A broker of a cluster: returns when the controller has told it
-        of the cluster.
+        """Bind, load and serve; for a broker of a cluster, return when the controller has registered
+        it.
 
-        NodeError, SettingsError: nothing is left running then. `wait_seconds`: how long the
-        controller may take."""
+        `wait_seconds`: the limit for the registration. NodeError, SettingsError: nothing is left
+        running."""
         joining = self._joining
         try:
             self._check_directories()
@@ -146,7 +144,7 @@ class NodeRunner:
             await self._bind()
             cluster_id = self.spec.cluster_id
             if cluster_id is None and joining is not None:
-                cluster_id = await joining.ask_cluster_id()
+                cluster_id = await joining.fetch_cluster_id()
             self._move(LOADING)
             try:
                 self._core = self._load(cluster_id)
@@ -174,24 +172,24 @@ class NodeRunner:
                 joining.end()
 
     def _check_halted(self) -> None:
-        """NodeError when the broker has ended itself while it started."""
+        """NodeError when the broker has halted itself during the start."""
         if self._halt_reason is not None:
             raise NodeError(self._halt_reason)
 
     def _check_directories(self) -> None:
-        """NodeError when the data directory was used for something else."""
+        """NodeError when the data directory belongs to a different kind of node."""
         spec = self.spec
         if spec.role == STANDALONE and spec.temporary:
             return  # nothing is there yet
-        from kwire.launch.shape import check_alone, check_node
+        from kwire.launch.shape import check_node, check_standalone
 
         if spec.role == STANDALONE:
-            check_alone(split_dirs(spec.data_dir))
+            check_standalone(split_dirs(spec.data_dir))
         else:
             check_node(split_dirs(spec.data_dir), is_controller=self.is_controller)
 
     async def _bind(self) -> None:
-        """The port of this node's last run may take a moment to become free."""
+        """Bind; on a restart retry, for the port of the last run may take a moment to become free."""
         for tries_left in reversed(range(_BIND_TRIES if self.spec.again else 1)):
             try:
                 self.node.bind()
@@ -204,7 +202,8 @@ class NodeRunner:
             await asyncio.sleep(_BIND_PAUSE_SECONDS)
 
     def _load(self, cluster_id: str | None) -> Broker | ControllerNode:
-        """The core, started: its data is loaded, its requests to other nodes wait in the outbox."""
+        """Construct and start the core: its data is loaded, requests to other nodes are in the
+        outbox."""
         from random import Random
 
         random = Random(int.from_bytes(os.urandom(8), "big"))
@@ -264,7 +263,7 @@ class NodeRunner:
         return core
 
     def _log_loaded(self) -> None:
-        """A line in the log for a standalone broker; others log that they join."""
+        """Log what a standalone broker has loaded; brokers of a cluster log that they join."""
         if self.spec.role == STANDALONE:
             services = self.core.services
             event(
@@ -285,14 +284,14 @@ class NodeRunner:
         return load_error(self.spec.data_dir, error)
 
     def _halt(self, why: str) -> None:
-        """Its log directories have failed, which it finds out in the middle of a step: the end comes after it."""
+        """Halt the broker after the current step, in which it found its log directories failed."""
         event(_log, NodeEvent.BROKER_HALTED, detail=why, node_id=self.config.node_id)
         self._halt_reason = why
         if self._joining is not None:
             self._joining.refuse(why)
-        asyncio.get_running_loop().call_soon(self._halted, why)
+        asyncio.get_running_loop().call_soon(self._finish_halt, why)
 
-    def _halted(self, why: str) -> None:
+    def _finish_halt(self, why: str) -> None:
         if self.stage is not ENDED:
             self.kill()
             if self.on_halted is not None:
@@ -300,7 +299,7 @@ class NodeRunner:
 
     @property
     def control(self) -> NodeControl:
-        """The subject of the control API's requests to this node."""
+        """The node as the control API sees it."""
         if self._control is None:
             from kwire.control.node_api import NodeControl
 
@@ -308,24 +307,26 @@ class NodeRunner:
             self._control = NodeControl(lambda: [self] if self.is_loaded else [], rules)
         return self._control
 
-    def tell_status(self) -> None:
-        """Writes into the log how the node is (SIGUSR1)."""
-        from kwire.control.status import snapshot_of_broker, snapshot_of_controller, tell
+    def log_status(self) -> None:
+        """Log the node's status (SIGUSR1)."""
+        from kwire.control.status import log_snapshot, snapshot_of_broker, snapshot_of_controller
 
         if not self.is_loaded:
             event(_log, NodeEvent.NODE_STARTING, node_id=self.config.node_id)
             return
         snapshot = snapshot_of_controller if self.is_controller else snapshot_of_broker
-        tell(self.config.node_id, snapshot(self.core))
+        log_snapshot(self.config.node_id, snapshot(self.core))
 
     def set_link_rules(self, rules: list[LinkRule]) -> None:
-        """Replace all rules for what this node sends to others, for tests."""
+        """Replace all link rules of this node, the sender; for tests."""
         self.node.peer_connections().set_rules(rules)
 
-    # --- the end
+    # --- stop
 
     async def stop(self, *, controlled: bool = True) -> None:
-        """A clean stop; `controlled`: leaderships are moved away before. NodeError when logs cannot be closed."""
+        """Stop cleanly; with `controlled` leaderships move away first (controlled shutdown).
+
+        NodeError when logs cannot be closed."""
         if self.stage is ENDED:
             return
         try:
@@ -334,7 +335,7 @@ class NodeRunner:
             self._release()
 
     def kill(self) -> None:
-        """The end of a process that is killed: nothing is said, nothing is flushed."""
+        """End the node as `kill -9` would: nothing is flushed, clients get no response."""
         if self.stage is not ENDED:
             self.node.kill()
             self._release()
@@ -347,14 +348,14 @@ class NodeRunner:
 
 
 def reachable(address: str) -> tuple[str, int]:
-    """Host and port to connect to, on this machine, of an address that is bound: "" and 0.0.0.0 are any."""
+    """Host and port to connect to a bound address from this machine; wildcards become loopback."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)
 
 
 def endpoints(node: Node) -> list[Endpoint]:
-    """The addresses that clients and other nodes are given of a node that is bound."""
+    """The advertised endpoints of a bound node."""
     from kwire.replication.core.metadata import Endpoint
 
     return [
@@ -369,7 +370,7 @@ def endpoints(node: Node) -> list[Endpoint]:
 
 
 def _joining(spec: NodeSpec) -> Joining | None:
-    """How the node joins a cluster; None for a controller and for a standalone broker."""
+    """The join of a broker of a cluster; None for a controller and for a standalone broker."""
     if spec.role != BROKER:
         return None
     from kwire.launch.joining import Joining
@@ -378,7 +379,7 @@ def _joining(spec: NodeSpec) -> Joining | None:
 
 
 def _api_caps(as_version: str | None) -> dict[int, tuple[int, int]] | None:
-    """The API versions of the release to pass for. SettingsError for one that is not known."""
+    """The API versions of the release to emulate. SettingsError for an unknown release."""
     if as_version is None:
         return None
     from kwire.apis.releases import release_ranges

@@ -1,4 +1,4 @@
-"""Options as data: the fields of a spec, each with its name on the command line.
+"""Options as data: the fields of a spec, each with its command-line flag.
 
 A `Spec` is a value: compared by its fields and never changed (`replace` makes another). The fields
 are gathered by hand because every start loads this module: a dataclass of this size takes a
@@ -26,7 +26,7 @@ REQUIRED: Any = object()
 
 
 class Option:
-    """How a field is called on the command line and in a container's environment."""
+    """The command-line flag and environment variable of a field."""
 
     __slots__ = (
         "choices",
@@ -80,7 +80,7 @@ class Option:
         self.variable = variable
 
     def words(self, value: Any) -> list[str]:
-        """The option with this value, as words of a command line."""
+        """The option with this value as command-line arguments."""
         if self.kind == FLAG:
             return [self.flag]
         if self.kind == RULES:
@@ -134,24 +134,24 @@ class Spec:
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def replace(self, **changes: Any) -> Self:
-        """The same with other values for some fields."""
+        """A copy with some fields changed."""
         return type(self)(**{**vars(self), **changes})
 
     def changed(self) -> dict[str, Any]:
-        """The fields that have not their default."""
+        """The fields whose value is not the default."""
         fields = self.fields
         return {name: it for name, it in vars(self).items() if it != fields[name].default}
 
 
 def parse_rule(text: str) -> LinkRule:
-    """ "cut NODE" or "delay NODE MILLISECONDS". ValueError with one line for anything else."""
+    """Parse "cut NODE" or "delay NODE MILLISECONDS". ValueError with a one-line text."""
     from kwire.server.link_rules import LinkRule
 
     return LinkRule.parse(text)
 
 
 def parse_voter(text: str) -> Voter:
-    """ID@HOST:PORT. ValueError with one line for anything else."""
+    """Parse ID@HOST:PORT. ValueError with a one-line text."""
     node_id, at, address = text.partition("@")
     host, colon, port = address.rpartition(":")
     numbers = [item for item in (node_id, port) if item.isascii() and item.isdigit()]
@@ -161,6 +161,6 @@ def parse_voter(text: str) -> Voter:
 
 
 def _voter_text(voter: Voter) -> str:
-    """ID@HOST:PORT."""
+    """Format a voter as ID@HOST:PORT."""
     node_id, host, port = voter
     return f"{node_id}@{f'[{host}]' if ':' in host else host}:{port}"

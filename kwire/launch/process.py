@@ -1,4 +1,4 @@
-"""What a process that runs nodes has to do with the outside: signals, the ready line, the ready file."""
+"""Signals, the ready line and the ready file of a process that runs nodes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kwire.server.errors import NodeError
 
 
 def stop_on_signals() -> asyncio.Future[str | None]:
-    """A future of the running loop that SIGINT and SIGTERM set to None: a clean stop.
+    """A future that SIGINT and SIGTERM resolve to None, for a clean stop.
 
-    Set to a text by somebody else, it says why the nodes have ended by themselves. The next signal
-    ends the process."""
+    Callers resolve it to a text when the nodes have ended by themselves: the reason. A second signal
+    ends the process immediately."""
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[str | None] = loop.create_future()
 
@@ -29,9 +29,9 @@ def stop_on_signals() -> asyncio.Future[str | None]:
 
 
 def write_ready_line(line: str) -> None:
-    """Writes a line to stdout. NodeError when nobody reads there."""
+    """Write a line to stdout. NodeError when stdout is closed."""
     try:
-        if sys.stdout is None:  # Python's way to say that it was closed from the start
+        if sys.stdout is None:  # closed before Python started
             raise BrokenPipeError
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
@@ -42,7 +42,7 @@ def write_ready_line(line: str) -> None:
 
 
 def write_ready_file(path: str, bootstrap: str, control: str | None) -> None:
-    """Atomically: a reader sees the whole file or none."""
+    """Write the ready file atomically: readers see the whole file or none."""
     import json
 
     text = json.dumps({"bootstrap": bootstrap, "control": control, "pid": os.getpid()})
@@ -57,7 +57,7 @@ def write_ready_file(path: str, bootstrap: str, control: str | None) -> None:
 
 
 def remove(path: str) -> None:
-    """Deletes a file, if it is there."""
+    """Delete a file if it exists."""
     try:
         os.unlink(path)
     except OSError:

@@ -1,9 +1,9 @@
 """Reads Java .properties files such as Kafka's server.properties.
 
-The rules are those of java.util.Properties.load: ISO-8859-1; `#` and `!` begin a comment line; a line that ends in an
-odd number of backslashes goes on in the next one; the key ends at the first unescaped `=`, `:` or white space;
-\\t \\n \\r \\f \\uXXXX are escapes and a backslash before anything else is dropped. Written here because the libraries
-at hand take 20 ms and more to import.
+The rules are those of java.util.Properties.load: ISO-8859-1; `#` and `!` begin a comment line; a
+line that ends in an odd number of backslashes continues on the next one; the key ends at the first
+unescaped `=`, `:` or white space; \\t \\n \\r \\f \\uXXXX are escapes and a backslash before anything
+else is dropped. Hand-written because existing libraries take 20 ms and more to import.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Keys and values; a later line wins, as in Java. ValueError for a \\u without four hexadecimal digits."""
+    """Parse keys and values; a later line wins, as in Java.
+
+    ValueError for a \\u without four hexadecimal digits."""
     values: dict[str, str] = {}
     for line in _logical_lines(text):
         end, value_start = _key_end(line)
@@ -22,7 +24,9 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def load_properties(path: str) -> dict[str, str]:
-    """Keys and values of a file. OSError when it cannot be read; ValueError, with its name, when it is no such file."""
+    """Read keys and values from a file.
+
+    OSError when it cannot be read; ValueError, with its path, when it is not a properties file."""
     with open(path, encoding="iso-8859-1", newline="") as file:
         text = file.read()
     try:
@@ -32,7 +36,7 @@ def load_properties(path: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Lines without comments and blank ones, continued lines joined, leading white space gone."""
+    """Lines without comments and blanks, continuations joined, leading white space stripped."""
     lines: list[str] = []
     pending = ""
     for natural in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
@@ -48,7 +52,7 @@ def _logical_lines(text: str) -> list[str]:
 
 
 def _key_end(line: str) -> tuple[int, int]:
-    """Where the key ends and where the value begins."""
+    """Index after the key, and index of the value's first character."""
     end = 0
     while end < len(line) and line[end] not in _WHITE + "=:":
         end += 2 if line[end] == "\\" else 1
@@ -77,5 +81,5 @@ def _unescape(text: str) -> str:
         else:
             parts.append(_ESCAPES.get(letter, letter))
     parts.append(text[position:])
-    # Surrogate pairs are two escapes in Java.
+    # Java escapes a character beyond U+FFFF as two surrogates.
     return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,12 +1,13 @@
-"""What a data directory was used for, so that it is not taken for something else: a broker alone, or a cluster.
+"""Detects the layout of a data directory, a standalone broker's or a cluster's, and refuses a mismatch.
 
-Answers to no class of Kafka's. A broker alone has its logs and its controller's journal in the directory itself;
-`kwire up --brokers N` and `kwire.Cluster` have `controller` and `broker-1` … below it; a container that is broker and
-controller of a cluster has its logs in it and `kwire-controller` below. What is not known to the controller of one
-would be set aside by the other, so a start that would do so ends with one line. What the stores show by themselves
-(another node's directory, one of several) replication/log_dirs/manager.py and broker.py refuse.
+Kafka has no counterpart. A standalone broker has its logs and its controller's journal in the
+directory itself; `kwire up --brokers N` and `kwire.Cluster` have `controller`, `broker-1`, … below
+it; a container that is broker and controller of a cluster has its logs in it and `kwire-controller`
+below. Partitions that the controller does not know would be set aside as stray, so a start on the
+wrong layout fails with one line. Mismatches that the stores detect themselves (another node's
+directory, one of several) are refused by replication/log_dirs/manager.py and broker.py.
 
-Invariant: nothing here changes anything, but for the lock of a cluster.
+Invariant: checks only read; the sole change is the lock of a cluster.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ _SINGLE_JOURNAL = "kwire-controller.journal"  # replication/controller/journal.p
 _GENERATIONS = "kwire-controller-"  # replication/controller/claim.py
 
 
-def check_alone(dirs: list[str]) -> None:
-    """For a broker alone. NodeError when a cluster's data is in one of the directories, or one is a part of it."""
+def check_standalone(dirs: list[str]) -> None:
+    """Check the directories of a standalone broker. NodeError when one holds, or is a part of, a
+    cluster's data."""
     for path in dirs:
         brokers = brokers_in(path)
         if brokers or _has(path, CONTROLLER, _IDENTITY):
@@ -53,7 +55,7 @@ def check_alone(dirs: list[str]) -> None:
 
 
 def check_cluster(dirs: list[str]) -> None:
-    """For several brokers below these directories. NodeError when they hold something else, or are not complete."""
+    """Check the directories of a cluster. NodeError when they hold another layout or are incomplete."""
     has_controller = _has(dirs[0], CONTROLLER, _IDENTITY)
     for path in dirs:
         if _has(path, _SINGLE_JOURNAL):
@@ -86,7 +88,8 @@ def check_cluster(dirs: list[str]) -> None:
 
 
 def check_node(dirs: list[str], *, is_controller: bool) -> None:
-    """For one node of a cluster in a process of its own. NodeError when a broker alone has its data there."""
+    """Check the directories of one node of a cluster in its own process. NodeError when a standalone
+    broker has its data there."""
     for path in dirs:
         if not _has(path, _SINGLE_JOURNAL):
             continue
@@ -103,7 +106,7 @@ def check_node(dirs: list[str], *, is_controller: bool) -> None:
 
 
 def brokers_in(path: str) -> list[int]:
-    """The ids of the brokers of a cluster that have data below a directory, in order."""
+    """The sorted ids of the cluster's brokers that have data below a directory."""
     found = {_broker_id(name): name for name in _names(path) if name.startswith(BROKER)}
     return sorted(
         broker
@@ -113,10 +116,11 @@ def brokers_in(path: str) -> list[int]:
 
 
 class ClusterLock:
-    """A cluster's directories, held against others: a broker alone, and another cluster."""
+    """Locks on a cluster's directories against standalone brokers and other clusters."""
 
     def __init__(self, dirs: Iterable[str]) -> None:
-        """NodeError when another process holds one. One of several that cannot be used is left out: it is offline."""
+        """NodeError when another process holds a lock. Of several directories those that cannot be
+        used are skipped: they are offline."""
         from errno import EAGAIN
 
         from kwire.server.file_log_store import lock_directory
@@ -133,7 +137,7 @@ class ClusterLock:
                     raise load_error(path, error) from None
 
     def release(self) -> None:
-        """Lets go."""
+        """Release all locks."""
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors.clear()

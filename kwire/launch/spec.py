@@ -1,10 +1,10 @@
-"""What a node and a cluster are started from: every option stands here once.
+"""Specs of a node and of a cluster: every start option is defined here, once.
 
-From the fields of `NodeSpec` derive the options of `kwire node` and those that `kwire up` shares
-with it (cli.py), the arguments of a child process (`argv`), the variables of a container
-(`variables`; kwire.docker.environment reads them) and, with `ClusterSpec`, what `kwire up` and
-`kwire.Cluster` give a supervisor. To add an option: a field here, read from the spec at the place
-that acts on it. tests/test_spec.py sends every field through all of these.
+The fields of `NodeSpec` define the options of `kwire node` and those that `kwire up` shares with it
+(cli.py), the arguments of a child process (`argv`) and the variables of a container (`variables`;
+kwire.docker.environment reads them). `kwire up` and `kwire.Cluster` pass a `ClusterSpec` to the
+supervisor. To add an option, add a field here and read it from the spec where it takes effect.
+tests/test_spec.py sends every field through all of these.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _LISTENER_KEYS = ("listener", "advertised.", "inter.broker.", "controller.listen
 class NodeSpec(Spec):
     """One node: a broker or a controller of a cluster, or a standalone broker.
 
-    `values`: configuration keys and texts; `node_id` and `data_dir` win over theirs. `data_dir`:
-    absolute, several with commas between; "": not chosen yet. `again`: the node has run before, on
-    the ports in `values`. `network`: rules for what the node sends, from the first moment.
-    `temporary`: the data need not survive a power cut."""
+    `values`: configuration keys and texts; `node_id` and `data_dir` override theirs. `data_dir`:
+    absolute paths, comma-separated; "": not chosen yet. `again`: a restart, on the ports in `values`.
+    `network`: link rules of the node (as sender), from its start on. `temporary`: the data need not
+    survive a power failure, so nothing is fsynced."""
 
     node_id: int = option(
         "--id",
@@ -146,12 +146,12 @@ class NodeSpec(Spec):
     )
 
     def argv(self) -> list[str]:
-        """The options of `kwire node` that make this spec."""
+        """The options of `kwire node` that yield this spec."""
         fields = self.fields
         return [word for name, it in self.changed().items() for word in fields[name].words(it)]
 
     def variables(self) -> dict[str, str]:
-        """The variables of a container's environment for the fields that have one."""
+        """The environment variables of a container, for the fields that have one."""
         fields = self.fields
         return {
             fields[name].variable: "true" if value is True else str(value)
@@ -160,7 +160,7 @@ class NodeSpec(Spec):
         }
 
     def configuration(self) -> dict[str, str]:
-        """Keys and texts of the node's configuration, its id and its directories among them."""
+        """Keys and texts of the node's configuration, including its id and its directories."""
         values = {**self.values, "node.id": str(self.node_id), "log.dirs": self.data_dir}
         values.pop("log.dir", None)
         return values
@@ -169,9 +169,9 @@ class NodeSpec(Spec):
 class ClusterSpec(Spec):
     """Several nodes, or a standalone broker.
 
-    `node`: the first broker, with the directory that all of them share; ports in its listeners are
-    its own, the next broker has the next ones, and so on (0 stays 0). `overrides`: keys of single
-    brokers (broker.rack, say), by id."""
+    `node`: the first broker, with the data directory that all of them share. The ports in its
+    listeners are the first broker's; each further broker's are one higher (0 stays 0).
+    `overrides`: keys of single brokers (broker.rack, say), by id."""
 
     brokers: int = option(
         "--brokers",
@@ -204,21 +204,20 @@ class ClusterSpec(Spec):
 
     @property
     def is_standalone(self) -> bool:
-        """Whether one broker that has the controller in it will do."""
+        """Whether the cluster is a single broker with the controller in it."""
         return self.brokers == 1 and self.controllers == 1
 
     @property
     def controller_id(self) -> int:
-        """The first controller's node id: 1000, or the first one above the brokers when they have
-        that."""
+        """The first controller's node id: 1000, or the first id above the brokers' if theirs reach
+        1000."""
         first, last = self.node.node_id, self.node.node_id + self.brokers - 1
         if first < CONTROLLER_ID + self.controllers and last >= CONTROLLER_ID:
             return last + 1
         return CONTROLLER_ID
 
     def controller_specs(self) -> list[NodeSpec]:
-        """The controllers: with the keys of brokers, but one listener whose port the kernel
-        chooses."""
+        """The controllers' specs: the brokers' keys, but a single listener on an ephemeral port."""
         values = {
             key: value
             for key, value in self._values().items()
@@ -243,8 +242,8 @@ class ClusterSpec(Spec):
         ]
 
     def broker_specs(self) -> list[NodeSpec]:
-        """The brokers; which addresses their controllers have is not known before those have
-        started."""
+        """The brokers' specs, without controller addresses: those are known once the controllers
+        have started."""
         from kwire.server.log_dirs import below
 
         specs = []
@@ -270,8 +269,7 @@ class ClusterSpec(Spec):
 
 
 def _shifted_ports(values: Mapping[str, str], number: int) -> dict[str, str]:
-    """Broker `number`'s listeners (the first is 0): each port is the first broker's plus
-    `number`."""
+    """The listeners of broker `number` (counted from 0): the first broker's ports plus `number`."""
     shifted = {}
     for key in ("listeners", "advertised.listeners"):
         if values.get(key):
@@ -286,8 +284,8 @@ def _shifted_ports(values: Mapping[str, str], number: int) -> dict[str, str]:
 
 
 def _add_internal_listener(values: dict[str, str]) -> None:
-    """A listener for the nodes, all on this machine, where clients are given another address than
-    the one that is bound: the nodes need not be able to reach that."""
+    """Add a listener for inter-broker traffic if the advertised address differs from the bound one:
+    the nodes, all on this machine, may not be able to reach the advertised one."""
     if not values.get("advertised.listeners") or _INTER_BROKER_KEYS & values.keys():
         return
     from kwire.replication.config.table import BROKER_KEYS

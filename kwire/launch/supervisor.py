@@ -1,11 +1,11 @@
-"""A cluster's nodes: started, stopped, killed and started again, on one event loop or in a process each.
+"""Starts, stops, kills and restarts the nodes of a cluster, on one event loop or in a process each.
 
-Answers to no class of Kafka's; its tests have KafkaClusterTestKit. The controller is node 1000 (or the first free id
-above the brokers), always a node of its own; brokers have the ids that were asked for. More controllers, that take
-over from it, have the next ids and share its directory. Between nodes everything crosses TCP, whatever the isolation.
+Compare KafkaClusterTestKit in Kafka's tests. The controller is node 1000 (or the first free id above
+the brokers) and always a separate node; brokers have the ids of the spec. Standby controllers have
+the next ids and share its directory. Nodes talk over TCP only, whatever the isolation.
 
-Invariants: a node keeps its ports and its directory from one run to the next; a process that ends unasked is told in
-one line and takes nobody with it; nothing that was started outlives `stop`.
+Invariants: a node keeps its ports and its directory across restarts; a process that dies
+unexpectedly is logged in one line and the other nodes keep running; nothing outlives `stop`.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Supervisor:
         self.data_dir = node.data_dir
         self._stopping = False
         self.on_none_left: Callable[[], None] | None = None
-        """Called when the last node has ended unasked."""
+        """Called when the last running node has died unexpectedly."""
         self._lock: ClusterLock | None = None
-        self._idle: list[int] = []  # brokers whose data is here, and that are not started
-        self.deaths: list[tuple[str, str, int]] = []  # of processes, unasked: who, how, return code
+        self._idle: list[int] = []  # ids with data here that the spec does not start
+        self.deaths: list[tuple[str, str, int]] = []  # unexpected: node, how, return code
         self.controller_id = spec.controller_id
         self.controllers = {each.node_id: self._handle(each) for each in spec.controller_specs()}
         self.controller = self.controllers[self.controller_id]
@@ -62,10 +62,10 @@ class Supervisor:
 
     def _handle(self, spec: NodeSpec) -> Handle:
         if self.isolation == PROCESS:
-            return ProcessHandle(spec, self._died)
-        return ThreadHandle(spec, self._died)
+            return ProcessHandle(spec, self._on_death)
+        return ThreadHandle(spec, self._on_death)
 
-    def _died(self, node_id: int, status: int, why: str | None = None) -> None:
+    def _on_death(self, node_id: int, status: int, why: str | None = None) -> None:
         if not self._stopping:
             how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
             how = why or how
@@ -83,27 +83,29 @@ class Supervisor:
 
     @property
     def any_runs(self) -> bool:
-        """Whether any node does."""
+        """Whether any node runs."""
         return any(
             handle.running for handle in (*self.controllers.values(), *self.brokers.values())
         )
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all brokers, as clients are told them."""
+        """The advertised addresses of all brokers, comma-separated."""
         return ",".join(handle.advertised for handle in self.brokers.values())
 
     # --- the whole cluster
 
     async def start(self) -> None:
-        """Starts everything; returns when every broker knows of every other. NodeError, SettingsError: nothing runs."""
+        """Start all nodes; return when every broker's metadata lists all brokers.
+
+        NodeError, SettingsError: nothing runs."""
         self._stopping = False
         try:
-            self._take_directory()
-            for handle in self.controllers.values():  # in turn: the first is the active one
+            self._lock_directory()
+            for handle in self.controllers.values():  # one by one: the first becomes active
                 await self._start_node(handle)
             active = await self.active_controller() if self._idle else None
-            if active is not None:  # before the others register: they leave ISRs meanwhile
+            if active is not None:  # so that they leave ISRs while the others register
                 await active.ask("POST", "/v1/brokers/fence", {"brokers": self._idle})
             voters = tuple((node_id, *each.address) for node_id, each in self.controllers.items())
             for handle in self.brokers.values():
@@ -118,8 +120,10 @@ class Supervisor:
             await self.kill()
             raise
 
-    def _take_directory(self) -> None:
-        """NodeError when the directory is in use, or is not this cluster's. A temporary one is held by its maker."""
+    def _lock_directory(self) -> None:
+        """Lock the data directory. NodeError when it is in use or not this cluster's.
+
+        A temporary directory is locked by its TemporaryDirectory."""
         if self.spec.node.temporary:
             return
         from kwire.launch import shape
@@ -132,7 +136,7 @@ class Supervisor:
         if idle:
             event(_log, NodeEvent.UNUSED_DATA_FOUND, brokers=idle, data_dir=self.data_dir)
 
-    def _let_directory_go(self) -> None:
+    def _release_directory(self) -> None:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -144,7 +148,7 @@ class Supervisor:
             raise NodeError(f"{self._name(handle.node_id)}: {error}") from None
 
     async def stop(self) -> None:
-        """Stops everything cleanly, controllers first: nobody need take over anything."""
+        """Stop all nodes cleanly, controllers first, so that no leadership moves."""
         self._stopping = True
         failures: list[BaseException] = []
         # An asyncio server that is closed while it accepts forgets the socket.
@@ -154,36 +158,37 @@ class Supervisor:
             results = await asyncio.gather(*stops, return_exceptions=True)
             failures += [failure for failure in results if isinstance(failure, BaseException)]
             await _settle_connections()
-        self._let_directory_go()
+        self._release_directory()
         if failures:
             raise failures[0]
 
     async def kill(self) -> None:
-        """Ends what runs, at once."""
+        """Kill all nodes."""
         self._stopping = True
         for handle in (*self.brokers.values(), *self.controllers.values()):
             await handle.kill()
-        self._let_directory_go()
+        self._release_directory()
         await _settle_connections()
 
-    async def tell_status(self) -> None:
-        """Writes into the log how every node is: `status.py`."""
-        from kwire.control.status import tell
+    async def log_status(self) -> None:
+        """Log the status of every node (`control/status.py`)."""
+        from kwire.control.status import log_snapshot
 
         for handle in (*self.controllers.values(), *self.brokers.values()):
             if not handle.running:
                 event(_log, NodeEvent.NODE_NOT_RUNNING, node_id=handle.node_id)
                 continue
             try:
-                # Shielded: an answer that comes too late must not be taken for that to the next question.
+                # Shielded: a late answer must not be read as the answer to the next request.
                 asking = asyncio.shield(handle.ask("GET", "/v1/status"))
                 for node in (await asyncio.wait_for(asking, _STATUS_SECONDS))["nodes"]:
-                    tell(handle.node_id, node["status"])
+                    log_snapshot(handle.node_id, node["status"])
             except (TimeoutError, NodeError):
                 event(_log, NodeEvent.NODE_NOT_ANSWERING, node_id=handle.node_id)
 
     async def active_controller(self) -> Handle | None:
-        """The controller that is active now; of two that think they are, the later one. None: nobody knows of one."""
+        """The active controller; of two that claim to be, the one with the higher epoch. None: none
+        is active."""
         found: tuple[int, Handle] | None = None
         for handle in self.controllers.values():
             if not handle.running or handle.paused:
@@ -195,7 +200,7 @@ class Supervisor:
         return found[1] if found is not None else None
 
     async def wait_for_members(self, seconds: float = START_SECONDS) -> None:
-        """Returns when every running broker's metadata lists exactly the running brokers."""
+        """Return when every running broker's metadata lists exactly the running brokers."""
         wanted = {node_id for node_id, handle in self.brokers.items() if handle.running}
         deadline = asyncio.get_running_loop().time() + seconds
         for node_id in wanted:
@@ -225,9 +230,9 @@ class Supervisor:
         topics: Iterable[tuple[str, int, int]],
         configs: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """Creates topics (name, partitions, replication; -1: default) that do not exist. `configs`: by topic.
+        """Create topics (name, partitions, replication; -1: default) unless they exist.
 
-        SettingsError for what is refused."""
+        `configs`: by topic. SettingsError for a refused topic."""
         from kwire.client.connection import NoResponseError
         from kwire.client.streams import ask
         from kwire.launch.initial_topics import check_created, create_request
@@ -242,13 +247,13 @@ class Supervisor:
 
 
 async def _settle_connections() -> None:
-    """Connections that were being made are given up, those that were ended are closed: asyncio takes a few turns."""
+    """Give asyncio the turns that it needs to cancel connection attempts and close transports."""
     for _ in range(_TURNS_TO_CLOSE):
         await asyncio.sleep(0)
 
 
 def _stored_cluster_id(data_dir: str) -> str:
-    """The id of the cluster whose directory it is; a new one for a new directory."""
+    """The cluster id stored in the directory, or a new one for a new directory."""
     from kwire.replication.log.checkpoints import encode_uuid
 
     path = os.path.join(split_dirs(data_dir)[0], "controller", "meta.properties")

@@ -1,9 +1,8 @@
-"""What `kwire up` does once its options are read: from a spec to exit status. A standalone broker
-is one node in this process; several brokers are in `up_cluster.py`.
+"""Runs `kwire up` from its spec to the exit status: a standalone broker as one node in this process.
 
-Exit status: 0 after SIGINT or SIGTERM with data flushed, 1 for a failure at run time (`NodeError`),
-2 for a configuration that is refused (`SettingsError`). Each failure is one line; nothing here
-prints a traceback.
+Several brokers are run by `up_cluster.py`. Exit status: 0 after SIGINT or SIGTERM with data flushed,
+1 for a failure at run time (`NodeError`), 2 for a refused configuration (`SettingsError`). Each
+failure is one line; nothing here prints a traceback.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class Surroundings:
-    """What `kwire up` and a container add to the nodes: topics, the control API, the ready line."""
+    """The additions of `kwire up` and of a container to the nodes: topics, control API, ready line."""
 
     __slots__ = (
         "announce",
@@ -67,12 +66,12 @@ class Surroundings:
         make_control: MakeControl | None = None,
         open_control: OpenControl | None = None,
     ) -> None:
-        """`topics`: name, partitions, replication (-1: default). `announce` gets the bootstrap
-        servers when the nodes are ready; None: the ready line on stdout.
+        """`topics`: name, partitions, replication (-1: default). `announce` is called with the
+        bootstrap servers when the nodes are ready; None: print the ready line on stdout.
 
-        `control_port`: of the control API; None: a cluster's is the kernel's choice, a standalone
-        broker has none. `make_control`: what answers there, of a supervisor; `open_control`: opens
-        that of a container's broker."""
+        `control_port`: port of the control API; None: an ephemeral port for a cluster, no control
+        API for a standalone broker. `make_control(supervisor)`: make its handler. `open_control`:
+        open the control API of a container's broker."""
         self.topics = topics
         self.topic_configs = topic_configs or {}
         self.ready_file = ready_file
@@ -83,14 +82,14 @@ class Surroundings:
 
 
 def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> int:
-    """Runs until a signal; returns the exit status and has printed its line when that is not 0.
+    """Run until a signal; return the exit status. A failure has printed its line by then.
 
-    `make_spec()`: may raise SettingsError and NodeError."""
-    gc.disable()  # until the start is over: nothing it makes is garbage
+    `make_spec()` may raise SettingsError and NodeError."""
+    gc.disable()  # until the start is over: start-up objects live on, a collection frees nothing
     ready_file = surroundings.ready_file
     try:
         if ready_file is not None:
-            remove(ready_file)  # of an earlier run: nobody shall wait for the wrong node
+            remove(ready_file)  # an earlier run's would announce the wrong node
         spec = make_spec()
         if spec.is_standalone and surroundings.control_port is None:
             main = _run_standalone(spec.node, surroundings)
@@ -106,22 +105,22 @@ def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> 
             if ready_file is not None:
                 remove(ready_file)
     except SettingsError as error:
-        return _say(2, str(error))
+        return _print_failure(2, str(error))
     except NodeError as error:
-        return _say(1, str(error))
+        return _print_failure(1, str(error))
     except Exception as error:
         _log.debug("internal error", exc_info=error)
         text = f"internal error: {type(error).__name__}: {error}"
-        return _say(1, f"{text} (please report it; --log-level debug shows where)")
+        return _print_failure(1, f"{text} (please report it; --log-level debug shows where)")
     return 0
 
 
 async def _run_standalone(spec: NodeSpec, surroundings: Surroundings) -> None:
-    """Runs a broker with its controller in it until a signal. SettingsError, NodeError."""
+    """Run a standalone broker until a signal. SettingsError, NodeError."""
     stopping = stop_on_signals()
     loop = asyncio.get_running_loop()
     runner = NodeRunner(spec)
-    loop.add_signal_handler(signal.SIGUSR1, runner.tell_status)
+    loop.add_signal_handler(signal.SIGUSR1, runner.log_status)
     warn_unknown_keys(runner.config)
 
     def on_halted(why: str) -> None:
@@ -130,7 +129,7 @@ async def _run_standalone(spec: NodeSpec, surroundings: Surroundings) -> None:
 
     runner.on_loaded = lambda core: _create_topics(core, surroundings)
     runner.on_halted = on_halted
-    folder = made_temporary(spec.data_dir) if spec.temporary else None
+    folder = make_temporary(spec.data_dir) if spec.temporary else None
     try:
         await runner.start()
         try:
@@ -170,8 +169,8 @@ def _create_topics(core: Broker | ControllerNode, surroundings: Surroundings) ->
     check_created(controller.handle(request, 7))  # type: ignore[arg-type]  # a CreateTopicsResponse
 
 
-def made_temporary(path: str) -> TemporaryDirectory:
-    """NodeError when it cannot be made."""
+def make_temporary(path: str) -> TemporaryDirectory:
+    """Make a temporary data directory. NodeError when that fails."""
     from kwire.server.temporary import TemporaryDirectory
 
     try:
@@ -193,6 +192,6 @@ def announce(surroundings: Surroundings, bootstrap: str, control: str | None = N
     write_ready_line(f"ready bootstrap={bootstrap}{more}")
 
 
-def _say(status: int, line: str) -> int:
+def _print_failure(status: int, line: str) -> int:
     sys.stderr.write("kwire up: " + line.replace("\n", " ") + "\n")
     return status

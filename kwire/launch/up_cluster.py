@@ -1,4 +1,4 @@
-"""`kwire up --brokers N`: a cluster in the foreground, from options to exit status."""
+"""`kwire up --brokers N`: runs a cluster in the foreground until a signal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kwire.control.socket import ControlSocket
 from kwire.launch.configuration import warn_unknown_keys
 from kwire.launch.process import stop_on_signals
 from kwire.launch.supervisor import Supervisor
-from kwire.launch.up import announce, made_temporary
+from kwire.launch.up import announce, make_temporary
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.server.errors import NodeError
 from kwire.server.node import settle_garbage_collector
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 async def run_cluster(spec: ClusterSpec, surroundings: Surroundings) -> None:
-    """Runs until a signal. SettingsError, NodeError."""
+    """Run a cluster until a signal. SettingsError, NodeError."""
     stopping = stop_on_signals()
     node = spec.node
     supervisor = Supervisor(spec)
-    with suppress(ConfigError):  # a node's start reports that
+    with suppress(ConfigError):  # the node's start will report it
         warn_unknown_keys(BrokerConfig(node.configuration(), brokers=spec.brokers))
-    folder = made_temporary(node.data_dir) if node.temporary else None
+    folder = make_temporary(node.data_dir) if node.temporary else None
     try:
         await _run(supervisor, surroundings, stopping)
     finally:
@@ -42,12 +42,12 @@ async def _run(
     supervisor: Supervisor, surroundings: Surroundings, stopping: asyncio.Future[str | None]
 ) -> None:
     loop = asyncio.get_running_loop()
-    telling: set[asyncio.Task[None]] = set()
+    log_tasks: set[asyncio.Task[None]] = set()
 
     def on_status_signal() -> None:
-        task = loop.create_task(supervisor.tell_status())
-        telling.add(task)
-        task.add_done_callback(telling.discard)
+        task = loop.create_task(supervisor.log_status())
+        log_tasks.add(task)
+        task.add_done_callback(log_tasks.discard)
 
     loop.add_signal_handler(signal.SIGUSR1, on_status_signal)
     control = _control_socket(surroundings, supervisor)
@@ -68,7 +68,7 @@ async def _run(
             stopping.set_result("no node is left")
 
     supervisor.on_none_left = on_none_left
-    if not supervisor.any_runs:  # since before that line
+    if not supervisor.any_runs:  # died before `on_none_left` was set
         on_none_left()
     failure = await stopping
     await _close(control)

@@ -13,7 +13,7 @@ import pytest
 from server_harness import kwire_up
 
 from kwire import Cluster, errors
-from kwire.launch.shape import ClusterLock, check_alone, check_node
+from kwire.launch.shape import ClusterLock, check_node, check_standalone
 from kwire.server.errors import NodeError
 
 pytestmark = pytest.mark.timeout(60)
@@ -141,7 +141,7 @@ def test_a_directory_with_a_container_s_controller_is_not_for_a_broker_alone(
     (tmp_path / "kwire-controller").mkdir()
     (tmp_path / "kwire-controller" / "meta.properties").write_text("version=1\n")
     with pytest.raises(NodeError, match="belongs to a node of a cluster"):
-        check_alone([str(tmp_path)])
+        check_standalone([str(tmp_path)])
 
 
 def test_one_of_two_log_directories_is_not_enough_for_a_broker_alone(tmp_path: Path) -> None:

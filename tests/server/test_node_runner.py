@@ -57,7 +57,7 @@ async def test_a_node_that_is_not_loaded_refuses_questions(
     with pytest.raises(ControlError, match="no broker runs in this process"):
         ask_nodes(runner.control, "POST", "/v1/failures", {"text": "x"})
     with caplog.at_level(logging.INFO):
-        runner.tell_status()
+        runner.log_status()
     assert [record.getMessage() for record in caplog.records] == ["is starting"]
 
 

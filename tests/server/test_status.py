@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from server_harness import kwire_up
 
-from kwire.control.status import lines, tell
+from kwire.control.status import lines, log_snapshot
 from kwire.server import logs
 
 
@@ -111,9 +111,9 @@ def test_a_broker_alone_tells_of_itself() -> None:
         )
 
 
-def test_as_json_the_values_are_told_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_as_json_has_the_values(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("info", as_json=True)
-    tell(3, {"counts": {"MaxLag": 4}, "failed": ["u-3"], "truncations": ["u-1 cut"]})
+    log_snapshot(3, {"counts": {"MaxLag": 4}, "failed": ["u-3"], "truncations": ["u-1 cut"]})
     told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     texts = ["MaxLag=4", "not followed any more: u-3", "u-1 cut"]
     assert [each["message"] for each in told] == texts
