@@ -40,6 +40,8 @@ def event(
 def write(effect: Log, node_id: int) -> None:
     """Logs an event of a node's core: its sentence; as JSON also its name, its fields and its own time."""
     kind = effect.event
+    if kind.level < logging.ERROR and not _core_log.hasHandlers():
+        return  # a script without logging: it has asked for the faults that Python would print to stderr
     if _core_log.isEnabledFor(kind.level):
         values = {"time_ms": effect.time_ms, **effect.fields}
         extra = {"event": kind.name, "fields": {"node_id": node_id}, "values": values}

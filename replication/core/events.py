@@ -430,7 +430,7 @@ class Event:
     # --- Clients
 
     TRANSACTIONS_REFUSED = EventType(
-        WARNING,
+        ERROR,
         "refused: client {client_id} with transactional.id {transactional_id}: {detail}",
     )
     """A client has asked for transactions; logged once for each transactional id.

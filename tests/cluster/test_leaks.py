@@ -114,3 +114,27 @@ print(cluster._inner.node(1).pid)
     with pytest.raises(ProcessLookupError):
         os.kill(int(done.stdout), 0)
     assert list(tmp_path.iterdir()) == []
+
+
+FAULTS = """
+from kwire import Cluster
+with Cluster(3, topics=["orders:1:3"]) as cluster:
+    old = cluster.partition("orders", 0).leader
+    cluster.broker(old).kill()
+    cluster.wait_for(lambda c: c.partition("orders", 0).leader not in (-1, old))
+    cluster.broker(old).start()
+    cluster.wait_for(lambda c: c.partition("orders", 0).isr == {1, 2, 3}, timeout=10)
+"""
+
+
+@pytest.mark.parametrize("logging_is_set_up", [False, True])
+def test_faults_that_a_script_asked_for_are_printed_only_by_its_logging(
+    logging_is_set_up: bool,
+) -> None:
+    before = "import logging; logging.basicConfig()\n" if logging_is_set_up else ""
+    done = subprocess.run(
+        [sys.executable, "-c", before + FAULTS], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert ("has failed" in done.stderr) == logging_is_set_up
+    assert logging_is_set_up or done.stderr == ""
