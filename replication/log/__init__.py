@@ -1,4 +1,4 @@
-"""One partition's log: segments, indexes, loading and recovery, leader epochs, producer state, truncation.
+"""One partition's log: append, read, segments, recovery, leader epochs, producer state.
 
 `__all__` names the modules that other rooms may import.
 """

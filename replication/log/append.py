@@ -1,11 +1,12 @@
-"""Appending to a partition's log, as its leader or as a follower.
+"""Append record batches to a partition's log, as leader or as follower.
 
-Answers to the append side of kafka.log.UnifiedLog (append, analyzeAndValidateRecords, maybeRoll); the rest of it is in
-log.py. The append path touches the 61 bytes of a batch's header and nothing else, unless the topic's configuration asks
-(validation.py); the record bytes go from the request's frame to the file without a copy.
+Answers to the append side of kafka.log.UnifiedLog (append, analyzeAndValidateRecords, maybeRoll);
+log.py has the rest. The append path reads only the 61 bytes of a batch's header, unless the topic's
+configuration requires more (validation.py); the record bytes go from the request's frame to the
+file without a copy.
 
-Invariants: every stored batch's epoch is in the leader-epoch cache before the batch is in the file; a refused batch and
-one that could not be written have changed nothing.
+Invariants: a batch's epoch is in the leader-epoch cache before the batch is in the file; a batch
+that is refused or cannot be written changes nothing.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ if TYPE_CHECKING:
     from kwire.replication.core.outbox import Buffer
 
 _STAMP = Struct(">qii")
-"""Base offset, length, leader epoch: what stands before the magic, outside the checksum."""
+"""Base offset, length, leader epoch: the fields before the magic, not covered by the CRC."""
 
 
 def _single_batch(records: Buffer) -> tuple[memoryview, tuple[int, ...]]:
-    """The one batch of a request and the fields of its header. KafkaError as validation.single_batch."""
+    """The request's only batch and its header fields. KafkaError as validation.single_batch."""
     view = records if type(records) is memoryview else memoryview(records)
     try:
         fields = HEADER.unpack_from(view)
@@ -82,7 +83,7 @@ def _single_batch(records: Buffer) -> tuple[memoryview, tuple[int, ...]]:
 
 
 class AppendableLog(LocalLog):
-    """A log as far as appends go: segments, epochs, producers, configuration. In use it is always a `Log`."""
+    """The append half of a log: segments, epochs, producers, configuration. Use `Log`."""
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class AppendableLog(LocalLog):
         self.producer_state = producer_state
         self.log_start_offset = log_start_offset
         self.high_watermark = log_start_offset
-        self._appended_epoch = -1  # the last epoch known to be in the cache
+        self._appended_epoch = -1  # the last epoch that an append put into the cache
         self.config = config
 
     @property
@@ -133,13 +134,13 @@ class AppendableLog(LocalLog):
 
     @property
     def config(self) -> LogConfig:
-        """Replaced as a whole when a topic's or broker's key changes; takes effect with the next append."""
+        """Replaced as a whole when a topic or broker key changes; applies from the next append."""
         return self._config
 
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        # Whether an append must look at more than a batch's header: decided once here, not with every batch.
+        # Whether appends must read more than batch headers: decided here once, not for each batch.
         self._validates_records = (
             config.compact
             or config.compression_type != "producer"
@@ -152,18 +153,18 @@ class AppendableLog(LocalLog):
     def append_as_leader(
         self, records: Buffer, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> LogAppendInfo:
-        """Appends one batch, stamped with the next offset and `leader_epoch`.
+        """Append one batch, stamped with the next offset and `leader_epoch`.
 
-        KafkaError in Kafka's order: INVALID_RECORD (not exactly one batch of magic 2, base offset not 0),
-        MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, what log_validation refuses (INVALID_RECORD, INVALID_TIMESTAMP with
-        `record_errors`, compression), RECORD_LIST_TOO_LARGE, what ProducerStateManager refuses. Source:
-        UnifiedLog.append.
+        KafkaError in Kafka's order: INVALID_RECORD (not exactly one batch of magic 2, base offset
+        not 0), MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, errors of validation.validate (INVALID_RECORD,
+        INVALID_TIMESTAMP with `record_errors`, compression), RECORD_LIST_TOO_LARGE, errors of
+        ProducerStateManager.check. Source: UnifiedLog.append.
         """
         view, fields = _single_batch(records)
         self._check_header(view, fields, origin)
         append_time_ms = -1
         if self._needs_validation(fields, origin):
-            view, append_time_ms = self._validated(view, origin)
+            view, append_time_ms = self._validate(view, origin)
             fields = HEADER.unpack_from(view)
         try:
             return self._append_stamped(view, fields, leader_epoch, origin, append_time_ms)
@@ -173,7 +174,7 @@ class AppendableLog(LocalLog):
     def _check_header(
         self, view: memoryview, fields: tuple[int, ...], origin: AppendOrigin
     ) -> None:
-        """Refuse a batch that its header and its checksum condemn (UnifiedLog.analyzeAndValidateRecords)."""
+        """Check base offset, size and CRC (UnifiedLog.analyzeAndValidateRecords)."""
         base_offset = fields[BASE_OFFSET]
         if base_offset != 0 and origin is AppendOrigin.CLIENT:
             raise KafkaError(
@@ -189,9 +190,10 @@ class AppendableLog(LocalLog):
             )
 
     def _needs_validation(self, fields: tuple[int, ...], origin: AppendOrigin) -> bool:
-        """Whether LogValidator may refuse or change the batch: Kafka lets it look at every one.
+        """Whether LogValidator might refuse or change the batch; Kafka runs it on every batch.
 
-        A header that breaks no rule is believed where the topic asks for nothing of the records (validation.py).
+        A valid header is trusted if the topic has no rules for the records themselves
+        (validation.py).
         """
         attributes, wall_ms = fields[ATTRIBUTES], self.clock.wall_ms
         if (
@@ -200,15 +202,15 @@ class AppendableLog(LocalLog):
             or fields[MAX_TIMESTAMP] - wall_ms > self._config.message_timestamp_after_max_ms
         ):
             return True
-        return origin is AppendOrigin.CLIENT and (  # brokers' own batches are as they must be
+        return origin is AppendOrigin.CLIENT and (  # the broker's own batches are always valid
             fields[LAST_OFFSET_DELTA] < 0
             or fields[COUNT] != fields[LAST_OFFSET_DELTA] + 1
             or attributes & COMPRESSION_MASK > LAST_CODEC_ID
             or (fields[PRODUCER_ID] >= 0 and fields[BASE_SEQUENCE] < 0)
         )
 
-    def _validated(self, view: memoryview, origin: AppendOrigin) -> tuple[memoryview, int]:
-        """The batch as LogValidator leaves it, and the log append time or -1. KafkaError as validation.validate."""
+    def _validate(self, view: memoryview, origin: AppendOrigin) -> tuple[memoryview, int]:
+        """Validate a batch as LogValidator does. Result and KafkaError as validation.validate."""
         from kwire.replication.log.validation import validate
 
         view, append_time_ms = validate(view, self._config, self.clock.wall_ms, origin, self.name)
@@ -224,7 +226,7 @@ class AppendableLog(LocalLog):
         origin: AppendOrigin,
         append_time_ms: int,
     ) -> LogAppendInfo:
-        """Give a batch that may be appended its offset and its epoch, and write it; its bytes are not copied."""
+        """Write a valid batch with its offset and epoch; the bytes of its records are not copied."""
         size, base_offset = fields[LENGTH] + LOG_OVERHEAD, self.log_end_offset
         if size > self._config.segment_bytes:
             raise KafkaError(
@@ -250,11 +252,11 @@ class AppendableLog(LocalLog):
     # --- appending as follower
 
     def append_as_follower(self, records: Buffer, leader_epoch: int | None = None) -> LogAppendInfo:
-        """Appends batches as the leader has them; batches of an epoch above `leader_epoch` and a partial one are left
-        out.
+        """Append the leader's batches unchanged.
 
-        KafkaError: CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR when offsets do not increase; UnexpectedAppendOffset when
-        the first is below the log end. Nothing is written unless all of it is good. Source:
+        Skips batches of an epoch above `leader_epoch`, and a partial one at the end. KafkaError:
+        CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR if offsets do not increase; UnexpectedAppendOffset if
+        the first is below the log end. Writes nothing unless all batches are valid. Source:
         UnifiedLog.appendAsFollower, KAFKA-18723.
         """
         from kwire.replication.log.validation import follower_batches
@@ -288,10 +290,10 @@ class AppendableLog(LocalLog):
     # --- writing one batch
 
     def _enter_epoch(self, epoch: int, base_offset: int) -> None:
-        """Make durable what must be so before the first batch of an epoch (KIP-101). OSError."""
+        """Put an epoch into the cache and its file before its first batch (KIP-101). OSError."""
         if self._topic_id_unflushed:
             self.flush_topic_id()
-        if epoch >= 0:  # -1: a batch that was written before there were epochs
+        if epoch >= 0:  # -1: a batch from before leader epochs existed
             self.leader_epochs.assign(epoch, base_offset)
         self._appended_epoch = epoch
 
@@ -303,9 +305,10 @@ class AppendableLog(LocalLog):
         origin: AppendOrigin,
         append_time_ms: int,
     ) -> LogAppendInfo:
-        """An idempotent or transactional batch, or a transaction marker: sequences first, the transaction after.
+        """Append an idempotent or transactional batch, or a transaction marker.
 
-        `view` begins with the batch, `header` has its offset in this log.
+        Checks sequences before the write, updates the transaction after it. `view` begins with the
+        batch; `header` has its offset in this log.
         """
         base_offset, last_offset = header.base_offset, header.last_offset
         marker: ControlMarker | None = None
@@ -315,7 +318,7 @@ class AppendableLog(LocalLog):
             marker = marker_of(view, header)
         producer_state = self.producer_state
         duplicate = producer_state.check(header, origin, marker)
-        if duplicate is not None:  # answered as it was the first time; nothing is written
+        if duplicate is not None:  # same answer as the first time; nothing is written
             first_offset, last_offset = duplicate.first_offset, duplicate.last_offset
             start_offset, appended_ms = self.log_start_offset, duplicate.timestamp
             return LogAppendInfo(first_offset, last_offset, appended_ms, start_offset, True, 0)
@@ -323,9 +326,11 @@ class AppendableLog(LocalLog):
         segment = self._write(parts, size, base_offset, last_offset, header.max_timestamp)
         completed = producer_state.append(header, base_offset, origin, marker)
         if completed is not None:
-            segment.note_completed(completed, producer_state)
+            segment.update_txn_index(completed, producer_state)
         is_due = self._unflushed_messages >= self._config.flush_messages
-        if is_due and origin is not AppendOrigin.REPLICATION:  # a follower: after its last batch
+        if (
+            is_due and origin is not AppendOrigin.REPLICATION
+        ):  # a follower flushes after its last batch
             self.flush()
         return LogAppendInfo(
             base_offset, last_offset, append_time_ms, self.log_start_offset, False, size
@@ -339,10 +344,10 @@ class AppendableLog(LocalLog):
         last_offset: int,
         max_timestamp: int,
     ) -> LogSegment:
-        """Roll when it is time, write one batch, move the log end. OSError: nothing was written."""
+        """Roll if due, write one batch, advance the log end offset. OSError: nothing was written."""
         config, segment = self._config, self.active
         first = segment._first_timestamp
-        # Kafka asks shouldRoll before every append; here that is called when one of its reasons may hold.
+        # Kafka calls shouldRoll before every append; here only if one of its conditions may hold.
         if (
             segment.size + size > config.segment_bytes
             or last_offset - segment.base_offset > INT32_MAX
@@ -361,8 +366,9 @@ class AppendableLog(LocalLog):
     def _should_roll(
         self, segment: LogSegment, size: int, last_offset: int, max_timestamp: int
     ) -> bool:
-        """LogSegment.shouldRoll: size, age by the first batch's timestamp, a full index, an offset that does not
-        fit.
+        """Whether size, age, a full index or a relative offset above int32 requires a roll.
+
+        Age is measured from the first batch's timestamp. Source: LogSegment.shouldRoll.
         """
         config = self._config
         if not segment.size:
@@ -378,17 +384,19 @@ class AppendableLog(LocalLog):
         )
 
     def _roll(self, base_offset: int) -> LogSegment:
-        """A new active segment, with the producers' snapshot beside it; the old one begins to be flushed."""
+        """Start a new active segment, take a producer snapshot, start to flush the old segment."""
         old = self.active
         segment = self._start_segment(max(base_offset, self.log_end_offset))
         self.producer_state.map_end_offset = segment.base_offset
-        self.producer_state.take_snapshot(flush=False)  # after a power cut the log gives it again
+        self.producer_state.take_snapshot(
+            flush=False
+        )  # after a power cut it is rebuilt from the log
         if old is not segment and old.base_offset != segment.base_offset:
             old.start_flush()
         return segment
 
     def flush(self) -> None:
-        """Returns when everything appended survives a power cut; the recovery point is then the log end."""
+        """Flush everything appended to the disk; the recovery point becomes the log end offset."""
         try:
             self.flush_files()
         except OSError as error:

@@ -1,8 +1,8 @@
-"""The small files of a log directory and of a partition: offsets by partition, identity, the mark of a clean stop.
+"""Checkpoint files, meta.properties, partition.metadata and the clean shutdown file.
 
-Answers to CheckpointFile, OffsetCheckpointFile, PartitionMetadataFile, MetaProperties and CleanShutdownFileHandler of
-Kafka 3.9. All are replaced whole (the store's write_file); an empty offset checkpoint has no entries, anything
-malformed is an error.
+Answers to CheckpointFile, OffsetCheckpointFile, PartitionMetadataFile, MetaProperties and
+CleanShutdownFileHandler of Kafka 3.9. Each write replaces the whole file (the store's write_file).
+An empty offset checkpoint has no entries; a malformed one is an error.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ PARTITION_METADATA = "partition.metadata"
 
 
 class CorruptCheckpoint(OSError):
-    """A checkpoint file is not what Kafka or kwire writes: the log directory cannot be used."""
+    """A checkpoint file is malformed: the log directory cannot be used."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(EIO, f"malformed {path}: {reason}")
 
 
 def read_offsets(store: LogStore, path: str) -> dict[TopicPartition, int]:
-    """The offsets of a checkpoint file; none when it is absent or empty."""
+    """The offsets in a checkpoint file; an absent or empty file has none."""
     if not store.exists(path):
         return {}
     try:
@@ -69,7 +69,7 @@ def format_offsets(offsets: Iterable[tuple[TopicPartition, int]]) -> bytes:
 
 
 def read_topic_id(store: LogStore, directory: str) -> bytes | None:
-    """The topic id in `partition.metadata`; None when the file is absent, CorruptCheckpoint when it is malformed."""
+    """The topic id in `partition.metadata`, None without the file. CorruptCheckpoint."""
     path = f"{directory}/{PARTITION_METADATA}"
     try:
         text = store.read_file(path)
@@ -88,7 +88,7 @@ def read_topic_id(store: LogStore, directory: str) -> bytes | None:
 
 
 def format_partition_metadata(topic_id: bytes) -> bytes:
-    """The content of `partition.metadata`, without a newline at the end as Kafka leaves it."""
+    """The content of `partition.metadata`; no newline at the end, as in Kafka."""
     return b"version: 0\ntopic_id: " + encode_uuid(topic_id)
 
 
@@ -100,7 +100,7 @@ def encode_uuid(value: bytes) -> bytes:
 
 
 def decode_uuid(text: str) -> bytes | None:
-    """The uuid of such a text; None when it is none."""
+    """The uuid that `encode_uuid` gave this text; None for a malformed text."""
     from binascii import Error, a2b_base64
 
     if len(text) != 22 or not text.isascii():
@@ -116,7 +116,7 @@ _FROM_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
 def read_meta_properties(store: LogStore) -> dict[str, str]:
-    """`meta.properties` as keys and values; empty when the directory is new."""
+    """The keys and values of `meta.properties`; empty for a new directory."""
     if not store.exists(META_PROPERTIES):
         return {}
     properties: dict[str, str] = {}
@@ -134,13 +134,14 @@ def write_meta_properties(store: LogStore, properties: Mapping[str, str]) -> Non
 
 
 def write_clean_shutdown(store: LogStore, broker_epoch: int) -> None:
-    """Marks that everything is flushed and complete: the next start trusts what it finds."""
+    """Mark a clean shutdown: the next start trusts the files and skips recovery."""
     store.write_file(CLEAN_SHUTDOWN, f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode())
 
 
-def take_clean_shutdown(store: LogStore) -> int | None:
-    """The broker epoch of the last clean stop (-1 unknown), or None after an unclean one; the mark is gone after
-    this.
+def pop_clean_shutdown(store: LogStore) -> int | None:
+    """Delete the clean shutdown file and return its broker epoch (-1: unknown).
+
+    None after an unclean shutdown.
     """
     if not store.exists(CLEAN_SHUTDOWN):
         return None

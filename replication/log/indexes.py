@@ -1,12 +1,14 @@
-"""The three files beside a segment that find things in it: `.index`, `.timeindex`, `.txnindex`.
+"""The index files of a segment: `.index`, `.timeindex`, `.txnindex`.
 
-Answers to org.apache.kafka.storage.internals.log.{OffsetIndex,TimeIndex,TransactionIndex}. Look-ups read the file
-(binary search over one page at a time); of each index at most one page and a few dozen entries not yet written are in
-memory, so memory does not grow with the data stored. Kafka preallocates the active segment's indexes and trims them
-later; here files always have their exact size, which is what Kafka's trimmed files look like.
+Answers to org.apache.kafka.storage.internals.log.{OffsetIndex,TimeIndex,TransactionIndex}. Look-ups
+read the file (binary search over one page at a time). Each index keeps at most one page and a few
+dozen unwritten entries in memory, so memory does not grow with the stored data. Kafka preallocates
+the active segment's indexes and trims them later; here files always have their exact size, like
+Kafka's after the trim.
 
-Invariants: entries strictly increase in offset (.index) and timestamp (.timeindex); an index never lacks what a look-up
-needs, because entries wait in memory until they are written; all of it can be rebuilt from the `.log` file.
+Invariants: entries strictly increase in offset (.index) and timestamp (.timeindex); look-ups find
+unwritten entries too, as those stay in memory until written; the `.log` file alone is enough to
+rebuild the indexes.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ OFFSET_INDEX_ENTRY_BYTES = 8
 TIME_INDEX_ENTRY_BYTES = 12
 _PAGE_ENTRIES = 512
 _PENDING_BYTES_MAX = 512
-"""New entries are written in lots of this size: one write in some 200 KiB of records instead of two in 4 KiB."""
+"""Entries are written in batches of this size: one write per 200 KiB of records, not two per 4."""
 
 
 class _Index:
-    """Fixed-size entries, sorted by every field. `count` counts those not yet written too."""
+    """Fixed-size entries, sorted by every field. `count` includes unwritten entries."""
 
     _entry: Struct
 
@@ -33,7 +35,7 @@ class _Index:
         self.path = path
         self._file: LogFile | None = None
         self._pending = bytearray()
-        self._stored = -1  # entries in the file; -1: not looked at yet
+        self._stored = -1  # entries in the file; -1: not counted yet
         self._page_first = -1
         self._page = b""
 
@@ -41,7 +43,7 @@ class _Index:
     def count(self) -> int:
         stored = self._stored
         if stored < 0:
-            stored = self._open_existing()
+            stored = self._count_stored()
         return stored + len(self._pending) // self._entry.size
 
     def last(self) -> tuple[int, int] | None:
@@ -53,7 +55,7 @@ class _Index:
         size = self._entry.size
         if number >= self._stored:
             return self._entry.unpack_from(self._pending, (number - self._stored) * size)
-        return self._entry.unpack(self._opened().read(number * size, size))
+        return self._entry.unpack(self._open_file().read(number * size, size))
 
     def floor(self, target: int, field: int = 0) -> tuple[int, int] | None:
         """The last entry whose `field` is at most `target`, or None."""
@@ -80,7 +82,7 @@ class _Index:
             else:
                 high = middle - 1
         self._page_first = low * _PAGE_ENTRIES
-        self._page = self._opened().read(self._page_first * size, _PAGE_ENTRIES * size)
+        self._page = self._open_file().read(self._page_first * size, _PAGE_ENTRIES * size)
         return self._floor_within(self._page, target, field)
 
     def _floor_within(
@@ -98,16 +100,16 @@ class _Index:
 
     def _append(self, entry: bytes) -> None:
         if self._stored < 0:
-            self._open_existing()
+            self._count_stored()
         self._pending += entry
         if len(self._pending) >= _PENDING_BYTES_MAX:
-            with suppress(OSError):  # entries stay in memory; the next flush or close reports it
+            with suppress(OSError):  # entries stay in memory; the next flush or close raises
                 self.write_out()
 
     def write_out(self) -> None:
-        """Makes the file hold every entry; creates it when there is none. OSError as the store's."""
+        """Write all entries to the file, creating it if needed. OSError."""
         if self._stored < 0:
-            self._open_existing()
+            self._count_stored()
         file = self._file
         if file is None:
             file = self._file = self._store.open(self.path, create=True)
@@ -118,7 +120,7 @@ class _Index:
             self._page = b""
 
     def truncate_entries(self, count: int) -> None:
-        """Keeps the first `count` entries."""
+        """Keep the first `count` entries."""
         if count >= self.count:
             return
         size = self._entry.size
@@ -127,7 +129,7 @@ class _Index:
             return
         self._pending.clear()
         self._page = b""
-        self._opened().truncate(count * size)
+        self._open_file().truncate(count * size)
         self._stored = count
 
     def truncate_to(self, relative_offset: int, field: int) -> None:
@@ -142,15 +144,15 @@ class _Index:
         self.truncate_entries(low)
 
     def reset(self) -> None:
-        """Empties the index before it is rebuilt, whatever nonsense the file holds."""
+        """Empty the index before a rebuild; the file may hold anything."""
         self._pending.clear()
         self._page = b""
         if self._store.exists(self.path):
-            self._opened().truncate(0)
+            self._open_file().truncate(0)
         self._stored = 0
 
     def is_sane(self) -> bool:
-        """Kafka's sanityCheck: whole entries, and the last one belongs into this segment."""
+        """Whether the file has whole entries and its last belongs to this segment (sanityCheck)."""
         if not self._store.exists(self.path):
             return False
         if self._store.size(self.path) % self._entry.size:
@@ -163,22 +165,22 @@ class _Index:
 
     def flush(self) -> None:
         self.write_out()
-        self._opened().flush()
+        self._open_file().flush()
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
 
-    def moved(self, path: str) -> None:
-        """The caller renamed the file (the store keeps open files valid)."""
+    def set_path(self, path: str) -> None:
+        """Follow a rename of the file by the caller (the store keeps open files valid)."""
         self.path = path
 
-    def _opened(self) -> LogFile:
+    def _open_file(self) -> LogFile:
         if self._file is None:
             self._file = self._store.open(self.path)
         return self._file
 
-    def _open_existing(self) -> int:
+    def _count_stored(self) -> int:
         if self._file is not None:
             self._stored = self._file.size // self._entry.size
         elif self._store.exists(self.path):
@@ -197,12 +199,12 @@ class OffsetIndex(_Index):
         self._append(self._entry.pack(relative_offset, position))
 
     def position_for_offset(self, relative_offset: int) -> int:
-        """Where to start looking for an offset: the position of a batch that does not come after it."""
+        """The position to scan from for an offset: that of a batch at or before it."""
         entry = self.floor(relative_offset)
         return entry[1] if entry is not None else 0
 
     def position_before(self, position: int) -> int:
-        """The largest indexed batch position that is at most `position` (0 when none)."""
+        """The largest indexed batch position that is at most `position`; 0 without one."""
         entry = self.floor(position, 1)
         return entry[1] if entry is not None else 0
 
@@ -217,7 +219,7 @@ class TimeIndex(_Index):
     _entry = Struct(">qi")
 
     def maybe_append(self, timestamp: int, relative_offset: int) -> None:
-        """Only a timestamp larger than the last one is noted (TimeIndex.maybeAppend)."""
+        """Append the entry if its timestamp exceeds the last one's (TimeIndex.maybeAppend)."""
         last = self.last()
         if timestamp > (last[0] if last is not None else -1):
             self._append(self._entry.pack(timestamp, relative_offset))
@@ -228,7 +230,7 @@ class TimeIndex(_Index):
 
 
 class AbortedTxn:
-    """An aborted transaction: first and last offset (the marker), and the LSO when the marker was written."""
+    """An aborted transaction: first offset, last offset (the marker), LSO at the marker's write."""
 
     __slots__ = ("first_offset", "last_offset", "last_stable_offset", "producer_id")
 
@@ -254,7 +256,10 @@ class AbortedTxn:
 
 
 class TransactionIndex:
-    """Aborted transactions whose markers are in this segment: 34 bytes each; the file exists once there is one."""
+    """The aborted transactions whose markers are in a segment, 34 bytes each.
+
+    The first entry creates the file.
+    """
 
     _entry = Struct(">hqqqq")
 
@@ -274,7 +279,7 @@ class TransactionIndex:
         self._exists = True
 
     def entries(self) -> list[AbortedTxn]:
-        """All entries, oldest marker first. A torn last one is ignored."""
+        """All entries, oldest marker first; ignores a torn last one."""
         if not self.exists:
             return []
         data = self._store.open(self.path)
@@ -283,7 +288,10 @@ class TransactionIndex:
         return [AbortedTxn(*fields[1:]) for fields in self._entry.iter_unpack(raw[:whole])]
 
     def collect(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTxn], bool]:
-        """Those that overlap [start, end), and whether later segments need no look (collectAbortedTxns)."""
+        """The entries that overlap [start, end), and whether no later segment can have more.
+
+        Source: TransactionIndex.collectAbortedTxns.
+        """
         found = []
         for txn in self.entries():
             if txn.last_offset >= start_offset and txn.first_offset < end_offset:
@@ -293,7 +301,7 @@ class TransactionIndex:
         return found, False
 
     def truncate_to(self, offset: int) -> None:
-        """Drops transactions whose marker is at or after `offset`."""
+        """Drop transactions whose marker is at or after `offset`."""
         if self.exists:
             keep = sum(1 for txn in self.entries() if txn.last_offset < offset)
             self._store.open(self.path).truncate(keep * self._entry.size)
@@ -303,7 +311,7 @@ class TransactionIndex:
             self._store.open(self.path).truncate(0)
 
     def is_sane(self, base_offset: int) -> bool:
-        """Whole entries that belong to this segment."""
+        """Whether the file has only whole entries, all of this segment."""
         if not self.exists:
             return True
         return self._store.size(self.path) % self._entry.size == 0 and all(
@@ -318,5 +326,5 @@ class TransactionIndex:
         if self._exists:
             self._store.open(self.path).close()
 
-    def moved(self, path: str) -> None:
+    def set_path(self, path: str) -> None:
         self.path = path

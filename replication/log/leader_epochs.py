@@ -1,13 +1,15 @@
-"""Where each leader's epoch begins in a partition's log: what tells a follower how far its log is the leader's.
+"""The start offset of each leader epoch in a log; followers truncate by it.
 
-Answers to LeaderEpochFileCache and LeaderEpochCheckpointFile of Kafka 3.9 (KIP-101, KIP-279, KIP-320), without tiered
-storage. Entries are (epoch, start offset), both strictly increasing. The file `leader-epoch-checkpoint` holds a line
-"0" (version), the number of entries, then "epoch start" a line.
+Answers to LeaderEpochFileCache and LeaderEpochCheckpointFile of Kafka 3.9 (KIP-101, KIP-279,
+KIP-320), without tiered storage. Entries are (epoch, start offset), both strictly increasing. The
+file `leader-epoch-checkpoint` holds a line "0" (version), a line with the number of entries, then a
+line "epoch start" for each.
 
-An entry is on the disk before the first record of its epoch: the file never lacks one that counts. An epoch without
-records (a leader's that has not written yet) may wait for them in memory, as it is cut off when a log is loaded: a
-broker that starts with thousands of partitions writes nothing. A truncation writes without waiting for the disk: an
-entry that comes back after a crash is cut again when the log is loaded.
+An entry is on the disk before the first record of its epoch, so the file never lacks one that
+matters. The entry of an epoch without records (the leader has not written yet) may stay in memory
+until the first record: loading a log removes such entries anyway, and a broker that starts with
+thousands of partitions then writes nothing. A truncation writes the file without a flush: if an
+entry reappears after a crash, loading removes it again.
 """
 
 from __future__ import annotations
@@ -27,20 +29,20 @@ EpochEntry = tuple[int, int]
 
 
 class LeaderEpochCache:
-    """The epochs of one log. Methods that change it raise OSError when the file cannot be written."""
+    """The leader epochs of one log. Methods that change it raise OSError if the write fails."""
 
     __slots__ = ("_path", "_store", "_unwritten", "entries", "latest_epoch")
 
     def __init__(self, store: LogStore, directory: str) -> None:
         self._store = store
         self._path = f"{directory}/{FILE_NAME}"
-        self._unwritten = False  # an entry that no record has followed is not in the file
+        self._unwritten = False  # the last entry, without records yet, is not in the file
         self.entries: list[EpochEntry] = []
         self.latest_epoch = UNDEFINED_EPOCH
-        """-1 without entries."""
+        """UNDEFINED_EPOCH without entries."""
 
     def load(self) -> None:
-        """Reads the file, if there is one. OSError when it is damaged."""
+        """Read the file if it exists. OSError if it is malformed."""
         self.entries.clear()
         if self._store.exists(self._path):
             for entry in parse_checkpoint(self._store.read_file(self._path)):
@@ -48,10 +50,11 @@ class LeaderEpochCache:
         self._update_latest()
 
     def assign(self, epoch: int, start_offset: int, *, has_records: bool = True) -> bool:
-        """`epoch` begins at `start_offset`, unless it is the latest and began earlier. True when that was news.
+        """Start `epoch` at `start_offset`, unless it is the latest and began earlier.
 
-        Entries that contradict it (a later or the same epoch, a start not before its) go. `has_records` False: the log
-        ends at `start_offset`, and this is called again before it grows.
+        Returns whether the cache changed. Removes contradicting entries (a later or the same epoch,
+        or a start offset that is not lower). `has_records` False: the log ends at `start_offset`,
+        and the caller assigns the epoch again before it grows.
         """
         assert epoch >= 0 and start_offset >= 0, (epoch, start_offset)
         is_known = epoch == self.latest_epoch and start_offset >= self.entries[-1][1]
@@ -60,13 +63,13 @@ class LeaderEpochCache:
             self._update_latest()
             self._unwritten = True
         if has_records and self._unwritten:
-            # Flushed, unless nothing stands before it: an empty log loses nothing with it, and new topics are many.
+            # No flush for an empty log: it has nothing to lose, and creating topics stays fast.
             self._write(flush=self.entries[-1][1] > 0)
             self._unwritten = False
         return not is_known
 
     def write(self) -> None:
-        """Without waiting for the disk: a disk that takes nothing any more is noticed."""
+        """Write the file without a flush; detects a failed disk. OSError."""
         self._write(flush=False)
 
     def _insert(self, epoch: int, start_offset: int) -> None:
@@ -78,10 +81,10 @@ class LeaderEpochCache:
         entries.append((epoch, start_offset))
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEntry:
-        """(largest epoch not above `epoch`, the offset where the next one begins); (-1, -1) when undefined.
+        """(largest epoch not above `epoch`, start offset of the next one); (-1, -1) if undefined.
 
-        The latest epoch ends at `log_end_offset`. An epoch before the first is answered with itself and the first's
-        start: its records are gone, and the follower goes on from there.
+        The latest epoch ends at `log_end_offset`. For an epoch before the first: the epoch itself
+        and the first's start offset, as its records are gone and the follower continues from there.
         """
         if epoch == UNDEFINED_EPOCH:
             return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
@@ -95,12 +98,12 @@ class LeaderEpochCache:
         return floor, entries[higher][1]
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch in which the record at `offset` was written; -1 when it is before the first entry."""
+        """The epoch of the record at `offset`; -1 before the first entry."""
         index = bisect_right(self.entries, offset, key=_start)
         return self.entries[index - 1][0] if index else UNDEFINED_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log ends at `end_offset` now: epochs that begin there or later go. A negative offset does nothing."""
+        """Remove epochs that begin at or after `end_offset`; a negative offset does nothing."""
         entries = self.entries
         if end_offset < 0 or not entries or entries[-1][1] < end_offset:
             return
@@ -109,7 +112,7 @@ class LeaderEpochCache:
         self._write(flush=False)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log begins at `start_offset` now: the epoch in force there begins there, older ones go."""
+        """Move the epoch in force at `start_offset` there, remove older ones."""
         entries = self.entries
         index = bisect_right(entries, start_offset, key=_start)
         if index == 0 or (index == 1 and entries[0][1] == start_offset):
@@ -118,7 +121,7 @@ class LeaderEpochCache:
         self._write(flush=False)
 
     def clear(self) -> None:
-        """No epochs: the log starts anew."""
+        """Remove all epochs, for a log that restarts empty."""
         if self.entries:
             self.entries.clear()
             self._update_latest()
@@ -146,7 +149,7 @@ def format_checkpoint(entries: list[EpochEntry]) -> bytes:
 
 
 def parse_checkpoint(data: bytes) -> list[EpochEntry]:
-    """The entries in a `leader-epoch-checkpoint`; none in an empty file. OSError when it is not what it should be."""
+    """The entries of a `leader-epoch-checkpoint`; none in an empty file. OSError if malformed."""
     lines = data.decode("ascii", "replace").splitlines()
     if not lines:
         return []

@@ -1,11 +1,11 @@
-"""Makes a Log out of a partition's directory: a new one, one that was closed cleanly, one whose broker died.
+"""Create a partition's log, or load it from its directory, with recovery after an unclean shutdown.
 
-Answers to kafka.log.LogLoader, LogSegment.recover and UnifiedLog.rebuildProducerState of Kafka 3.9. After a clean
-stop the files are believed: a few small reads a partition. After an unclean one every batch from the recovery point
-on is read again (CRC, offsets), indexes and producer state are built anew, the log is cut at the first bad batch and
-what comes after it is deleted; events tell what and why.
+Answers to kafka.log.LogLoader, LogSegment.recover and UnifiedLog.rebuildProducerState of Kafka 3.9.
+After a clean shutdown the files are trusted: a few small reads a partition. After an unclean one
+recovery reads every batch from the recovery point on (CRC, offsets), rebuilds indexes and producer
+state, truncates at the first bad batch, deletes later segments, and reports that as events.
 
-Invariants after loading: as log.py says; no file ends in `.deleted`, `.cleaned` or `.swap`; no index without a segment.
+Invariants: as log.py; no `.deleted`, `.cleaned`, `.swap` file; no index without a segment.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class LogContext:
-    """What all logs of a store share."""
+    """The clock, store and settings shared by all logs of a directory."""
 
     __slots__ = (
         "clock",
@@ -74,7 +74,7 @@ class LogContext:
         log_event: LogEvent = ignore,
         on_failure: Callable[[str], None] | None = None,
     ) -> None:
-        """`on_failure` is told of every error of the store that a log runs into once it is open."""
+        """`on_failure` is called with every store error of a log after it was opened."""
         self.on_failure = on_failure
         self.store = store
         self.clock = clock
@@ -102,8 +102,7 @@ def create_log(
     *,
     directory: str | None = None,
 ) -> Log:
-    """An empty log at offset 0 in a new directory. Nothing is flushed before the first append: a power cut may forget
-    the partition until then."""
+    """Create an empty log at offset 0. A power cut before its first append may lose it."""
     store, directory = context.store, directory or f"{topic}-{partition}"
     store.make_dir(directory)
     if topic_id != ZERO_UUID:
@@ -130,7 +129,7 @@ def create_log(
 
 
 def write_topic_id(store: LogStore, directory: str, topic_id: bytes) -> None:
-    """Not flushed: `Log` does that before it writes data beside it (PartitionMetadataFile.maybeFlush)."""
+    """Write `partition.metadata`; `Log` flushes it later (PartitionMetadataFile.maybeFlush)."""
     path = f"{directory}/{PARTITION_METADATA}"
     store.write_file(path, format_partition_metadata(topic_id), flush=False)
 
@@ -146,9 +145,10 @@ def load_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
 ) -> Log:
-    """The log in a partition's directory. `recovery_point` and `log_start_offset` are the checkpoints' (0: none).
+    """Load the log in a partition's directory.
 
-    OSError when files cannot be read, or are what no crash can have left (a malformed leader-epoch-checkpoint).
+    `recovery_point` and `log_start_offset` come from the checkpoints (0: none). OSError if files
+    cannot be read or no crash can explain them (a malformed leader-epoch-checkpoint).
     """
     return _Loader(
         context, directory, topic, partition, config, clean, recovery_point, log_start_offset
@@ -177,7 +177,7 @@ class _Loader:
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
         self.segments: list[LogSegment] = []
-        self.already_cut: set[LogSegment] = set()  # with their indexes rebuilt
+        self.truncated: set[LogSegment] = set()  # when their indexes were rebuilt
         self.epochs = LeaderEpochCache(context.store, directory)
 
     def log_event(self, event: EventType, **fields: object) -> None:
@@ -200,7 +200,7 @@ class _Loader:
         if not self.clean:
             self.restore_epochs()
         start_offset = max(self.log_start_offset, self.segments[0].base_offset)
-        # In this order: of an empty log's old epochs, brought back by a power cut, none is left.
+        # In this order: it removes all old epochs of an empty log that a power cut brought back.
         self.epochs.truncate_from_start(start_offset)
         self.epochs.truncate_from_end(log_end_offset)
         producers = self.context.producers(self.directory)
@@ -238,15 +238,13 @@ class _Loader:
         try:
             return read_topic_id(self.store, self.directory) or ZERO_UUID
         except CorruptCheckpoint as error:
-            # Written without a flush when the partition was made: a power cut may leave it empty.
+            # Written without a flush at creation: a power cut may leave it empty.
             self.log_event(Event.TOPIC_ID_IGNORED, detail=str(error.strerror))
             self.store.delete(f"{self.directory}/{PARTITION_METADATA}")
             return ZERO_UUID
 
     def open_segments(self, names: list[str], present: set[str]) -> None:
-        """All segments in order; one whose indexes are missing or damaged gets them rebuilt
-        (LogLoader.loadSegmentFiles).
-        """
+        """Open all segments in order, rebuild bad indexes (LogLoader.loadSegmentFiles)."""
         now_ms = self.context.clock.wall_ms
         for name in names:
             base_offset = base_offset_of(name)
@@ -260,13 +258,13 @@ class _Loader:
                 segment = LogSegment.open(self.store, self.directory, base_offset, now_ms)
                 self.segments.append(segment)
                 if self.is_unflushed(segment):
-                    continue  # it will be rebuilt anyway
+                    continue  # recovery rebuilds its indexes anyway
                 missing = f"{stem}.index" not in present or f"{stem}.timeindex" not in present
                 if missing or not self.indexes_are_sane(segment):
                     reason = "missing" if missing else "damaged"
                     self.log_event(Event.INDEXES_REBUILT, file=name, reason=reason)
                     if self.recover_segment(segment, self.segments[:-1]):
-                        self.already_cut.add(segment)
+                        self.truncated.add(segment)
 
     def is_unflushed(self, segment: LogSegment) -> bool:
         return not self.clean and segment.base_offset >= self.recovery_point
@@ -279,7 +277,7 @@ class _Loader:
         )
 
     def recover_unflushed(self) -> None:
-        """Reads again what may not have reached the disk, from the segment with the recovery point on."""
+        """Recover the segments that may not be flushed, from the one with the recovery point on."""
         segments = self.segments
         first = 0
         for number, segment in enumerate(segments):
@@ -288,11 +286,11 @@ class _Loader:
         for number in range(first, len(segments)):
             segment = segments[number]
             is_active = number + 1 == len(segments)
-            cut = (
+            is_truncated = (
                 self.recover_segment(segment, segments[:number], is_active=is_active)
-                or segment in self.already_cut
+                or segment in self.truncated
             )
-            if cut and number + 1 < len(segments):
+            if is_truncated and number + 1 < len(segments):
                 doomed = segments[number + 1 :]
                 del segments[number + 1 :]
                 self.log_event(
@@ -308,9 +306,9 @@ class _Loader:
     def recover_segment(
         self, segment: LogSegment, before: list[LogSegment], *, is_active: bool = False
     ) -> int:
-        """Checks every batch, rebuilds the indexes, cuts at the first bad one; returns the bytes cut.
+        """Check batches, rebuild indexes, truncate at the first bad batch; return bytes removed.
 
-        Those of the active segment are written when it is rolled, flushed or closed, as those of a new one."""
+        The active segment's indexes are written when it is rolled, flushed or closed."""
         producers = self.context.producers(self.directory)
         rebuild_producer_state(
             producers,
@@ -334,7 +332,7 @@ class _Loader:
             epoch = header.partition_leader_epoch
             if epoch > self.epochs.latest_epoch:
                 self.epochs.assign(epoch, header.base_offset)
-            note_producer(producers, header, data, segment)
+            update_producer_state(producers, header, data, segment)
             producers.map_end_offset = header.next_offset
         producers.take_snapshot(flush=False)
         removed = segment.size - end
@@ -347,7 +345,7 @@ class _Loader:
                 log_end_offset=last_offset + 1,
                 detail=reason or "the last batch is not whole",
             )
-            segment.cut(end)
+            segment.truncate_file(end)
         if is_active:
             segment.index_largest_timestamp()
         else:
@@ -355,22 +353,21 @@ class _Loader:
         return removed
 
     def restore_epochs(self) -> None:
-        """Reads the epochs from the batches again when the cache does not know the first one's, and cuts off what the
-        batches contradict.
+        """Rebuild the epoch cache from the batches, or remove the entries that they contradict.
 
-        The first epoch of an empty log is noted without a flush, so that after a power cut it may be missing, or be the
-        one of what was in the log before it was truncated to nothing. Truncations are noted without a flush, too: an
-        epoch that was cut may come back where by now batches of an earlier one stand. (A batch of a later epoch is no
-        contradiction: compaction may have removed the epoch's own.)
+        The first epoch of an empty log and truncations are not flushed. After a power cut the first
+        epoch may be missing or one from before a full truncation, and a removed epoch may be back
+        at an offset where an earlier epoch's batches are now. (A batch of a later epoch contradicts
+        nothing: compaction may have removed the epoch's own batches.)
         """
         first = next((batch for segment in self.segments for batch in segment.batches(0)), None)
         if first is None:
             return
         if self.epochs.epoch_for_offset(
             max(first.base_offset, self.log_start_offset)
-        ) == self.epoch_at(self.log_start_offset, first):
+        ) == self.epoch_at_or_after(self.log_start_offset, first):
             for epoch, start_offset in self.epochs.entries:
-                if self.epoch_at(start_offset, first) < epoch:
+                if self.epoch_at_or_after(start_offset, first) < epoch:
                     self.epochs.truncate_from_end(start_offset)
                     break
             return
@@ -380,7 +377,7 @@ class _Loader:
                 if batch.partition_leader_epoch > self.epochs.latest_epoch:
                     self.epochs.assign(batch.partition_leader_epoch, batch.base_offset)
 
-    def epoch_at(self, offset: int, first: BatchHeader) -> int:
+    def epoch_at_or_after(self, offset: int, first: BatchHeader) -> int:
         """The epoch of the batch at or after an offset."""
         if offset <= first.last_offset:
             return first.partition_leader_epoch
@@ -390,7 +387,7 @@ class _Loader:
         return self.epochs.epoch_for_offset(offset)
 
     def end_offset(self) -> int:
-        """The log end. A log that ends before its start has lost its tail: it begins again, empty, at its start."""
+        """The log end; a log that ends below its start has lost its tail and restarts empty."""
         segments = self.segments
         if segments:
             last = segments[-1].load_tail()
@@ -418,11 +415,10 @@ class _Loader:
 
 
 def remove_leftovers(store: LogStore, directory: str) -> tuple[list[str], list[str]]:
-    """Ends what a crash interrupted: `.deleted` and `.cleaned` go, `.swap` takes its place. Returns the names left,
-    sorted, and those that were a `.swap`.
+    """Delete `.deleted` and `.cleaned` files, complete `.swap` files; return all names and those.
 
-    `.swap` from an offset at or above the first `.cleaned` one belongs to a replacement that was not complete.
-    """
+    A `.swap` at or above the first `.cleaned` offset belongs to an unfinished replacement and is
+    deleted."""
     names = store.list_dir(directory)
     if not any(name.endswith((".deleted", ".cleaned", ".swap", ".tmp")) for name in names):
         return names, []
@@ -443,7 +439,7 @@ def remove_leftovers(store: LogStore, directory: str) -> tuple[list[str], list[s
 
 
 def _finish_swaps(store: LogStore, directory: str, swaps: list[str]) -> list[str]:
-    """Deletes the segments that a finished replacement covers, and gives it their name, which is returned."""
+    """Delete the segments that finished replacements cover; rename those and return their names."""
     ranges = []
     for name in swaps:
         if name.endswith(".log.swap"):
@@ -465,9 +461,7 @@ def _finish_swaps(store: LogStore, directory: str, swaps: list[str]) -> list[str
 
 
 def scan_batches(segment: LogSegment) -> Iterator[tuple[BatchHeader, memoryview, str]]:
-    """Every batch of a segment with its bytes, checked; the reason why is not empty for the first bad one, then it
-    ends.
-    """
+    """Yield batches as (header, bytes, error), up to the first with an error ("" if valid)."""
     file, size, position = segment.file, segment.size, 0
     chunk, chunk_start = memoryview(b""), 0
     while position < size:
@@ -482,7 +476,7 @@ def scan_batches(segment: LogSegment) -> Iterator[tuple[BatchHeader, memoryview,
             chunk_start, at = position, 0
             chunk = memoryview(file.read(position, max(header.size, _CHUNK_BYTES)))
         data = chunk[at : at + header.size] if header.size > 0 else chunk[:0]
-        reason = _why_bad(segment, header, data)
+        reason = _batch_error(segment, header, data)
         yield header, data, reason
         if reason:
             return
@@ -492,7 +486,7 @@ def scan_batches(segment: LogSegment) -> Iterator[tuple[BatchHeader, memoryview,
 _NO_HEADER = BatchHeader(0, -1, 0, -1, -1, 0, 0, 0, -1, -1, -1, -1, -1, 0)
 
 
-def _why_bad(segment: LogSegment, header: BatchHeader, data: memoryview) -> str:
+def _batch_error(segment: LogSegment, header: BatchHeader, data: memoryview) -> str:
     if header.size < HEADER_SIZE:
         return f"a batch of {header.size} bytes is smaller than its header"
     if len(data) < header.size:
@@ -510,19 +504,19 @@ def _why_bad(segment: LogSegment, header: BatchHeader, data: memoryview) -> str:
 
 
 def marker_of(buffer: memoryview, header: BatchHeader) -> ControlMarker | None:
-    """What a control batch (at the buffer's start) says; None when compaction has emptied it."""
+    """The marker in the control batch at the buffer's start; None if compaction has emptied it."""
     for record in iter_records(buffer, header._replace(position=0)):
         return parse_control_record(record)
     return None
 
 
-def note_producer(
+def update_producer_state(
     producers: ProducerStateManager,
     header: BatchHeader,
     data: memoryview,
     segment: LogSegment | None,
 ) -> None:
-    """Takes note of a stored batch. `segment`: where a marker's index entry is to be rebuilt."""
+    """Apply a stored batch (LogSegment.updateProducerState); rebuild `segment`'s txn index."""
     if header.producer_id < 0:
         return
     marker = marker_of(data, header) if header.is_control else None
@@ -530,7 +524,7 @@ def note_producer(
     if completed is None:
         return
     if segment is not None:
-        segment.note_completed(completed, producers)
+        segment.update_txn_index(completed, producers)
     else:
         producers.complete_txn(completed)
 
@@ -545,9 +539,9 @@ def rebuild_producer_state(
     clean: bool = False,
     snapshot: bool = True,
 ) -> None:
-    """Brings producer state to `log_end_offset`: the latest snapshot, then the batches after it (headers only).
+    """Rebuild producer state up to `log_end_offset`: latest snapshot, then later batch headers.
 
-    After a clean stop without any snapshot there was nothing to note: empty snapshots are written instead of a scan.
+    No snapshot after a clean shutdown means no producers: write an empty one, without a scan.
     """
     if clean and producers.latest_snapshot_offset() is None:
         if log_end_offset > 0:
@@ -556,7 +550,8 @@ def rebuild_producer_state(
         return
     was_empty = (
         not producers.producers
-        and producers.first_unstable_offset is None  # that of a producer that has expired may be
+        and producers.first_unstable_offset
+        is None  # an expired producer may have an open transaction
         and producers.map_end_offset >= log_end_offset > 0
     )
     producers.truncate_and_reload(log_start_offset, log_end_offset, wall_ms)
@@ -587,4 +582,4 @@ def _replay_segment(
             continue
         if header.producer_id >= 0:
             data = memoryview(segment.read_batch(header)) if header.is_control else memoryview(b"")
-            note_producer(producers, header, data, None)
+            update_producer_state(producers, header, data, None)

@@ -1,9 +1,10 @@
-"""The segments of one log: which there are, the active one, rolling, cutting, deleting, flushing.
+"""The segments of one log: read, roll, truncate, delete, replace, flush.
 
-Answers to kafka.log.LocalLog. Knows nothing of epochs, producers or high watermarks: that is log.py.
+Answers to kafka.log.LocalLog. Epochs, producers and high watermarks are left to append.py and
+log.py.
 
-Invariants: `segments` is never empty, in order of base offset; the last is the active one; `recovery_point` is an
-offset below which everything has been flushed; a deleted segment's files live on as `.deleted` for
+Invariants: `segments` is never empty and in order of base offset; the last is the active one;
+everything below `recovery_point` is flushed; a deleted segment's files stay as `.deleted` for
 `file.delete.delay.ms`.
 """
 
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
 
 _REMEMBERED_POSITIONS = 32
 _JUMP_BYTES = 1 << 16
-"""In more than this the end of the last whole batch is looked up in the index instead of walked to."""
+"""In a larger read the index gives a batch near the end, instead of a walk over all batches."""
 
 
 class LocalLog:
-    """The files of a log. OSError from what touches the store; `storage_error` makes Kafka's error of it."""
+    """The files of a log. Methods raise the store's OSError; `storage_error` converts it."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class LocalLog:
         log_event: LogEvent,
         on_failure: Callable[[str], None] | None = None,
     ) -> None:
-        """`on_failure` is told of every error of the store: its whole directory fails with it."""
+        """`on_failure` is called with every store error: the whole directory fails with it."""
         self._on_failure = on_failure
         self.store = store
         self.directory = directory
@@ -81,7 +82,7 @@ class LocalLog:
 
     @property
     def size_bytes(self) -> int:
-        """Of all `.log` files, as DescribeLogDirs reports it."""
+        """The size of all `.log` files, as DescribeLogDirs reports it."""
         return sum(segment.size for segment in self.segments)
 
     def log_event(self, event: EventType, **fields: object) -> None:
@@ -90,20 +91,23 @@ class LocalLog:
         self._log_event(event, log=log, topic=topic, partition=partition, **fields)
 
     def storage_error(self, action: str, error: OSError) -> KafkaError:
-        """KAFKA_STORAGE_ERROR for an error of the store, and the directory hears of it (LogDirFailureChannel)."""
+        """Report a store error to the directory; return it as KAFKA_STORAGE_ERROR.
+
+        Answers to LogDirFailureChannel.
+        """
         why = f"Failed to {action} partition {self.directory}: {error}"
         if self._on_failure is not None and not isinstance(error, PartitionFault):
             self._on_failure(why)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
 
     def segment_number(self, offset: int) -> int:
-        """Index of the segment whose range holds `offset`; 0 when it is below all of them."""
+        """The index of the segment whose range holds `offset`; 0 below the first."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def position_of(self, segment: LogSegment, offset: int) -> int:
-        """Where the first batch that ends at or after `offset` begins; the segment's size when there is none.
+        """The position of the first batch that ends at or after `offset`, else the segment's size.
 
-        A few answers are remembered: where readers stopped and where the high watermark is.
+        Remembers the last few results: the offsets where readers stopped, the high watermark.
         """
         if offset <= segment.base_offset:
             return 0
@@ -122,7 +126,7 @@ class LocalLog:
             del positions[next(iter(positions))]
 
     def bytes_between(self, offset: int, end_offset: int) -> int:
-        """How many bytes of batches lie between two offsets: what a waiting fetch counts (DelayedFetch)."""
+        """The bytes of batches between two offsets, as DelayedFetch counts them."""
         if offset >= end_offset:
             return 0
         first, last = self.segment_number(offset), self.segment_number(end_offset)
@@ -136,7 +140,7 @@ class LocalLog:
     # --- reading
 
     def rolls_between(self, offset: int, end_offset: int) -> bool:
-        """Whether a segment begins after `offset` and at or before `end_offset`: no single read gets that far."""
+        """Whether a segment begins in (`offset`, `end_offset`]: a single read stops before it."""
         if offset >= self.active.base_offset:
             return False
         return self.segment_number(offset) < self.segment_number(end_offset)
@@ -168,18 +172,18 @@ class LocalLog:
                 break
             number += 1
         else:
-            return FetchedData(b"", offset, offset)  # what is left is a gap up to the log end
+            return FetchedData(b"", offset, offset)  # only a gap is left up to the log end
         last = number + 1 == len(self.segments)
         next_offset = self.log_end_offset if last else self._bases[number + 1]
         available = segment.size - position
-        if end_offset < next_offset:  # else all that the segment has
+        if end_offset < next_offset:  # otherwise the rest of the segment
             available, next_offset = self.position_of(segment, end_offset) - position, end_offset
         if available <= 0:
             return FetchedData(b"", offset, offset)
         data = segment.file.read(position, min(max(max_bytes, LOG_OVERHEAD), available))
         first_offset, length = OFFSET_AND_LENGTH.unpack_from(data)
         size = len(data)
-        if length + LOG_OVERHEAD > max_bytes:  # KIP-74: a reader gets on, whatever its limit
+        if length + LOG_OVERHEAD > max_bytes:  # KIP-74: a reader makes progress whatever its limit
             if not min_one_batch:
                 return FetchedData(b"", offset, offset, True)
             data = segment.file.read(position, length + LOG_OVERHEAD)
@@ -194,7 +198,7 @@ class LocalLog:
     # --- changing the list of segments
 
     def _start_segment(self, base_offset: int) -> LogSegment:
-        """A new active segment. One of the same base (empty, or with a full index) makes room for it."""
+        """Start a new active segment; replaces one of the same base (empty, or with a full index)."""
         if self.active.base_offset == base_offset:
             self._remove([self.active])
         else:
@@ -206,7 +210,7 @@ class LocalLog:
         return segment
 
     def _remove(self, segments: Iterable[LogSegment]) -> None:
-        """Takes segments out of the log; their files are renamed now and deleted after `file.delete.delay.ms`."""
+        """Remove segments: rename their files now, delete them after `file.delete.delay.ms`."""
         doomed = list(segments)
         if not doomed:
             return
@@ -230,8 +234,11 @@ class LocalLog:
 
         self.timers.schedule(key, deadline, delete_files)
 
-    def _cut_segments(self, offset: int) -> list[LogSegment]:
-        """Removes what is at or after `offset`; returns the segments that went as a whole (LocalLog.truncateTo)."""
+    def _truncate_segments(self, offset: int) -> list[LogSegment]:
+        """Remove everything from `offset` on; return the segments removed as a whole.
+
+        Source: LocalLog.truncateTo.
+        """
         keep = bisect_right(self._bases, offset)
         doomed = self.segments[keep:]
         self._remove(doomed)
@@ -240,11 +247,11 @@ class LocalLog:
         self._positions.clear()
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
-        self._unflushed_messages += 1  # a cut has to reach the disk too
+        self._unflushed_messages += 1  # a truncation must be flushed, too
         return doomed
 
     def _restart_segments(self, offset: int) -> list[LogSegment]:
-        """Removes everything and begins again, empty, at `offset`."""
+        """Remove all segments and restart, empty, at `offset`; return the removed ones."""
         doomed = list(self.segments)
         self._remove(doomed)
         segment = LogSegment.create(self.store, self.directory, offset, self.clock.wall_ms)
@@ -257,10 +264,10 @@ class LocalLog:
         return doomed
 
     def replace_segments(self, old: list[LogSegment], new: LogSegment) -> None:
-        """Puts a cleaned segment (its files end in `.cleaned`) in the place of `old`, safe against a crash at any
-        point.
+        """Replace `old` by a cleaned segment (its files end in `.cleaned`); safe at any crash.
 
-        Kafka's protocol: `.cleaned` → `.swap` makes the replacement final; then the old ones go, then `.swap` → "".
+        As in Kafka: `.cleaned` → `.swap` makes the replacement final; then the old segments are
+        removed, then `.swap` → "".
         """
         new.seal()
         new.flush()
@@ -274,13 +281,16 @@ class LocalLog:
     # --- flushing
 
     def flush_topic_id(self) -> None:
-        """Before the first data: whatever a power cut leaves of it can be told from another topic's of that name
-        (UnifiedLog.maybeFlushMetadataFile). OSError."""
+        """Flush `partition.metadata` before the first data. OSError.
+
+        After a power cut the data is then never taken for that of another topic of the same name
+        (UnifiedLog.maybeFlushMetadataFile).
+        """
         self.store.flush_file(f"{self.directory}/partition.metadata")
         self._topic_id_unflushed = False
 
     def flush_files(self) -> None:
-        """Everything up to the log end reaches the disk; the recovery point follows."""
+        """Flush everything up to the log end offset; it becomes the recovery point."""
         if self._unflushed_messages or self.recovery_point < self.log_end_offset:
             for number in range(self.segment_number(self.recovery_point), len(self.segments)):
                 self.segments[number].flush()
@@ -289,13 +299,13 @@ class LocalLog:
         self._last_flush_ms = self.clock.now_ms
 
     def abandon(self) -> None:
-        """Gives back the descriptors; nothing is written any more, as when the log is being deleted."""
+        """Close the files without writing anything, as for a log that is deleted."""
         self.closed = True
         for segment in self.segments:
             segment.release()
 
     def advance_recovery_point(self) -> int:
-        """Moves the recovery point over the segments whose flush, begun when they were rolled, has ended."""
+        """Advance the recovery point over segments whose flush, started at the roll, has ended."""
         number = self.segment_number(self.recovery_point)
         while number + 1 < len(self.segments):
             segment = self.segments[number]
@@ -308,7 +318,7 @@ class LocalLog:
 
 
 def _last_whole_batch(data: bytes, segment: LogSegment, position: int) -> tuple[int, int]:
-    """Where the last whole batch of `data` (read at a batch's position) ends, and the offset after it."""
+    """The end of the last whole batch in `data` (read at a batch's position), and its next offset."""
     size = len(data)
     at = 0
     if size > _JUMP_BYTES:

@@ -1,12 +1,13 @@
-"""One partition's log: append, read, look up, truncate, delete.
+"""One partition's log: read, look up, high watermark, truncate, retention (append: append.py).
 
-Answers to kafka.log.{UnifiedLog,LocalLog} of Kafka 3.9 without tiered storage, future logs and formats before magic 2.
-Appending is in append.py. A read is one `pread`; where a sequential reader goes on is remembered, so that it costs no
-look-up.
+Answers to kafka.log.{UnifiedLog,LocalLog} of Kafka 3.9 without tiered storage and formats before
+magic 2. A read is one `pread`; the log remembers where a sequential reader stopped, so its next
+read needs no index look-up.
 
-Invariants: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset; there is always an active
-segment, the last one; segments' base offsets increase and none is above the log end; every stored batch's epoch is in
-the leader-epoch cache; retention and a new log start never remove anything at or above the high watermark.
+Invariants: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset; the last
+segment is the active one; segments' base offsets increase and none is above the log end; every
+stored batch's epoch is in the leader-epoch cache; retention and DeleteRecords never remove anything
+at or above the high watermark.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ __all__ = [
 
 
 class Log(AppendableLog):
-    """A partition's log, made by `log_loader.create_log` or `log_loader.load_log`.
+    """A partition's log, created by `loader.create_log` or `loader.load_log`.
 
-    Every method may raise KafkaError(KAFKA_STORAGE_ERROR) when the store fails; a failed append changed nothing.
+    Every method may raise KafkaError(KAFKA_STORAGE_ERROR); a failed append changes nothing.
     """
 
     # --- reading
@@ -46,11 +47,11 @@ class Log(AppendableLog):
     def read(
         self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool = True
     ) -> FetchedData:
-        """Whole batches from the one that holds `offset`, all below `end_offset`, out of one segment, up to
-        `max_bytes`.
+        """Read whole batches of one segment, from the one that holds `offset`, up to `max_bytes`.
 
-        The first batch is returned whatever its size if `min_one_batch`. KafkaError(OFFSET_OUT_OF_RANGE) below the log
-        start or above the log end; nothing at or above `end_offset`. Source: UnifiedLog.read, LogSegment.read.
+        All batches are below `end_offset`; from there on the result is empty. `min_one_batch`:
+        return the first batch whatever its size. KafkaError(OFFSET_OUT_OF_RANGE) below the log
+        start or above the log end. Source: UnifiedLog.read, LogSegment.read.
         """
         log_end = self.log_end_offset
         if offset < self.log_start_offset or offset > log_end:
@@ -71,7 +72,10 @@ class Log(AppendableLog):
     # --- look-ups
 
     def offset_by_timestamp(self, timestamp: int, end_offset: int) -> TimestampAndOffset | None:
-        """The first record below `end_offset` with at least this timestamp (UnifiedLog.fetchOffsetByTimestamp)."""
+        """The first record below `end_offset` with at least this timestamp.
+
+        Source: UnifiedLog.fetchOffsetByTimestamp.
+        """
         from kwire.replication.log.lookup import offset_by_timestamp
 
         try:
@@ -80,7 +84,7 @@ class Log(AppendableLog):
             raise self.storage_error("read from", error) from error
 
     def max_timestamp_offset(self, end_offset: int) -> TimestampAndOffset | None:
-        """The first record with the largest timestamp of the log; None when it is not below `end_offset` (KIP-734)."""
+        """The first record with the log's largest timestamp (KIP-734); None at or above `end_offset`."""
         from kwire.replication.log.lookup import max_timestamp_offset
 
         try:
@@ -89,8 +93,9 @@ class Log(AppendableLog):
             raise self.storage_error("read from", error) from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch not above `epoch`, where it ends); (-1, -1) when unknown
-        (LeaderEpochFileCache.endOffsetFor).
+        """(largest epoch not above `epoch`, its end offset); (-1, -1) if unknown.
+
+        Source: LeaderEpochFileCache.endOffsetFor.
         """
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
@@ -98,7 +103,7 @@ class Log(AppendableLog):
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to where read_committed sees: the first offset of an undecided transaction, at most the high watermark."""
+        """The end of what read_committed sees: the first undecided offset or the high watermark."""
         high_watermark, producers = self.high_watermark, self.producer_state
         if not (producers.ongoing or producers.unreplicated):
             return high_watermark
@@ -108,13 +113,13 @@ class Log(AppendableLog):
         return max(unstable, self.log_start_offset)
 
     def update_high_watermark(self, offset: int) -> int:
-        """Sets the high watermark, kept between log start and log end; returns what it became."""
+        """Set the high watermark, clamped to [log start, log end]; return the result."""
         self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
         self.producer_state.on_high_watermark_updated(self.high_watermark)
         return self.high_watermark
 
     def maybe_increment_high_watermark(self, offset: int) -> bool:
-        """Raises it if `offset` is larger. Above the log end it would be a bug."""
+        """Advance the high watermark if `offset` is larger; `offset` is at most the log end."""
         assert offset <= self.log_end_offset, (offset, self.log_end_offset)
         if offset <= self.high_watermark:
             return False
@@ -124,7 +129,8 @@ class Log(AppendableLog):
         return True
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
-        """Moves the log start up (DeleteRecords, retention). OFFSET_OUT_OF_RANGE above the high watermark."""
+        """Advance the log start (DeleteRecords, retention). OFFSET_OUT_OF_RANGE above the high
+        watermark."""
         if offset > self.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -144,7 +150,7 @@ class Log(AppendableLog):
     # --- segments: roll, truncate, retention
 
     def roll(self) -> None:
-        """Begins a new segment at the log end; an empty active segment stays."""
+        """Roll a new segment at the log end; an empty active segment stays."""
         if self.active.size:
             try:
                 self._roll(self.log_end_offset)
@@ -152,9 +158,10 @@ class Log(AppendableLog):
                 raise self.storage_error("roll", error) from error
 
     def truncate_to(self, offset: int) -> bool:
-        """Removes everything at or after `offset`; False when there was nothing (the epoch cache is cut all the same).
+        """Remove everything from `offset` on; return whether the log was longer.
 
-        Log start and high watermark come down with the log end. Source: UnifiedLog.truncateTo.
+        The epoch cache is truncated in any case. Log start and high watermark are lowered to the
+        new log end if they are above it. Source: UnifiedLog.truncateTo.
         """
         assert offset >= 0, offset
         try:
@@ -168,7 +175,7 @@ class Log(AppendableLog):
             self.producer_state.map_end_offset = (
                 self.log_end_offset
             )  # not kept up to date by appends
-            for segment in self._cut_segments(offset):
+            for segment in self._truncate_segments(offset):
                 self.producer_state.delete_snapshot(segment.base_offset)
             self.leader_epochs.truncate_from_end(offset)
             self.log_start_offset = min(self.log_start_offset, offset)
@@ -188,8 +195,9 @@ class Log(AppendableLog):
         return True
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Drops everything: log start (unless given), high watermark and log end are `offset`, the epoch cache is
-        empty.
+        """Drop everything: `offset` becomes log end, high watermark and (unless given) log start.
+
+        The epoch cache is cleared.
         """
         try:
             self._truncate_fully(offset, offset if log_start_offset is None else log_start_offset)
@@ -206,9 +214,10 @@ class Log(AppendableLog):
         self.update_high_watermark(offset)
 
     def delete_old_segments(self) -> int:
-        """Deletes from the oldest on what is below the log start, too much or too old; returns how many segments.
+        """Delete segments below the log start or beyond retention; return how many.
 
-        Only segments wholly below the high watermark go; log start follows. Source: UnifiedLog.deleteOldSegments.
+        Deletes only segments wholly below the high watermark and advances the log start. Source:
+        UnifiedLog.deleteOldSegments.
         """
         from kwire.replication.log.retention import delete_old_segments
 
@@ -218,7 +227,10 @@ class Log(AppendableLog):
             raise self.storage_error("delete segments of", error) from error
 
     def delete_oldest(self, count: int, reason: str, detail: str) -> None:
-        """Deletes the first `count` segments, all below the high watermark; after the last one begins a new segment."""
+        """Delete the first `count` segments, all below the high watermark.
+
+        Rolls first if that is all of them.
+        """
         if count == len(self.segments):
             self._roll(self.log_end_offset)
         doomed = self.segments[:count]
@@ -237,7 +249,7 @@ class Log(AppendableLog):
     # --- flushing and closing
 
     def close(self) -> None:
-        """Clean stop: producer snapshot, indexes complete, all of it on the disk, descriptors given back."""
+        """Clean shutdown: take a producer snapshot, complete the indexes, flush and close files."""
         if self.closed:
             return
         self.closed = True
@@ -257,7 +269,7 @@ class Log(AppendableLog):
             raise self.storage_error("close", error) from error
 
     def maybe_flush(self) -> None:
-        """flush.ms: flushes when the last flush is that long ago and something was appended since."""
+        """Flush if the last flush is flush.ms ago and something was appended since."""
         due = self.clock.now_ms - self._last_flush_ms >= self._config.flush_ms
         if due and self._unflushed_messages:
             self.flush()

@@ -1,4 +1,4 @@
-"""Records by their timestamps: index, then batch headers, then the records of one batch.
+"""Look up offsets by timestamp: time index, then batch headers, then the records of one batch.
 
 Answers to UnifiedLog.fetchOffsetByTimestamp and LogSegment.findOffsetByTimestamp (KIP-33, KIP-79, KIP-734).
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def offset_by_timestamp(log: Log, timestamp: int, end_offset: int) -> TimestampAndOffset | None:
-    """The first record at or after the log start, below `end_offset`, with at least this timestamp."""
+    """The first record in [log start, `end_offset`) with at least this timestamp."""
     first = log.segment_number(log.log_start_offset)
     for segment in log.segments[first:]:
         if segment.base_offset >= end_offset:
@@ -31,7 +31,7 @@ def offset_by_timestamp(log: Log, timestamp: int, end_offset: int) -> TimestampA
 
 
 def max_timestamp_offset(log: Log, end_offset: int) -> TimestampAndOffset | None:
-    """The first record with the largest timestamp of the whole log; None when it is not below `end_offset`."""
+    """The first record with the log's largest timestamp; None at or above `end_offset`."""
     segment = max(log.segments, key=lambda segment: segment.max_timestamp)
     largest = segment.max_timestamp
     if largest < 0:
@@ -48,7 +48,7 @@ def max_timestamp_offset(log: Log, end_offset: int) -> TimestampAndOffset | None
 
 
 def _start_position(segment: LogSegment, timestamp: int) -> int:
-    """A batch position before which no record can have the timestamp."""
+    """The position of the first batch that can have a record with the timestamp or a later one."""
     entry = segment.time_index.floor(timestamp)
     return segment.offset_index.position_for_offset(entry[1]) if entry is not None else 0
 

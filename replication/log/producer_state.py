@@ -1,19 +1,21 @@
-"""What a partition remembers of its idempotent and transactional producers: sequences, open transactions, snapshots.
+"""The producer state of a partition: sequences, open transactions, snapshots.
 
-Answers to ProducerStateManager, ProducerAppendInfo and ProducerStateEntry of Kafka 3.9 (KIP-98, KIP-360, KIP-447; the
-verification of KIP-890 is a question the caller answers).
+Answers to ProducerStateManager, ProducerAppendInfo and ProducerStateEntry of Kafka 3.9 (KIP-98,
+KIP-360, KIP-447; for KIP-890 the caller passes the result of the verification).
 
-* Per producer id: epoch, the last five batches, the first offset of its open transaction, the last marker's coordinator
-  epoch. A batch with the sequences of a remembered one is a duplicate; others must follow on (from 2^31-1 to 0), a new
-  epoch begins at 0, and a producer that is not known, its records may have been deleted, begins anywhere.
-* An offset is unstable while its transaction is undecided, or decided but its marker not below the high watermark.
-* A snapshot NNN.snapshot says how things stood before offset NNN; it is that of the log segment that begins there.
-  Only the last batch of each producer is in it, as in Kafka: of a producer that comes back after a restart, only a
-  repetition of the very last batch is known for what it is.
+* Per producer id: epoch, the last five batches, the first offset of its open transaction, the last
+  marker's coordinator epoch. A batch with the sequences of a remembered one is a duplicate; others
+  must continue (2^31-1 wraps to 0). A new epoch begins at 0, an unknown producer, whose records may
+  have been deleted, with any sequence.
+* An offset is unstable until its transaction's marker is below the high watermark.
+* A snapshot NNN.snapshot holds the state before offset NNN and belongs to the segment that begins
+  there. It has only the last batch of each producer, as in Kafka: after a restart only a retry of
+  the very last batch is recognised as a duplicate.
 
-How a Log uses it: `check` before a batch is written, `append` after; for the CompletedTxn of a marker it asks for
-`last_stable_offset`, writes the transaction index entry when aborted, then calls `complete_txn`. `map_end_offset` is
-the log's to move; on loading it calls `truncate_and_reload` and appends again what lies from there to the log end.
+How a Log uses it: `check` before it writes a batch, `append` after; for the CompletedTxn of a
+marker it gets `last_stable_offset`, writes the transaction index entry of an abort, then calls
+`complete_txn`. The log moves `map_end_offset`. On loading it calls `truncate_and_reload` and
+appends the batches from there to the log end again.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ _SNAPSHOT_CRC_END = 6
 
 
 class BatchMetadata(NamedTuple):
-    """A batch that was appended, as far as a repetition of it needs."""
+    """The metadata of an appended batch that answers a retry of it."""
 
     last_sequence: int
     last_offset: int
@@ -71,7 +73,7 @@ class BatchMetadata(NamedTuple):
 
 
 class CompletedTxn(NamedTuple):
-    """A transaction that a marker ended: `last_offset` is the marker's."""
+    """A transaction ended by a marker; `last_offset` is the marker's offset."""
 
     producer_id: int
     first_offset: int
@@ -80,7 +82,7 @@ class CompletedTxn(NamedTuple):
 
 
 class ProducerStateEntry:
-    """One producer. `batches`: oldest first, at most five, all of `producer_epoch`."""
+    """The state of one producer. `batches`: oldest first, at most five, all of `producer_epoch`."""
 
     __slots__ = (
         "batches",
@@ -105,11 +107,11 @@ class ProducerStateEntry:
 
     @property
     def last_data_offset(self) -> int:
-        """-1 when no batch of this epoch is remembered."""
+        """The last data batch's last offset; -1 without a batch of this epoch."""
         return self.batches[-1].last_offset if self.batches else -1
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """The remembered batch with this one's sequences."""
+        """The remembered batch with the same sequences, or None."""
         if header.producer_epoch == self.producer_epoch:
             last_sequence = header.last_sequence
             for batch in self.batches:
@@ -120,7 +122,7 @@ class ProducerStateEntry:
         return None
 
     def begin_epoch(self, producer_epoch: int) -> None:
-        """Forgets the batches of another epoch."""
+        """Set the producer epoch; a new one discards the remembered batches."""
         if producer_epoch != self.producer_epoch:
             self.batches.clear()
             self.producer_epoch = producer_epoch
@@ -152,22 +154,22 @@ class ProducerStateManager:
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         transaction_verification_enabled: bool = False,
     ) -> None:
-        """Reads nothing: `truncate_and_reload` does. Verification is off until a transaction coordinator exists."""
+        """Start empty: `truncate_and_reload` reads snapshots. Verification is off by default."""
         self._store = store
         self._directory = directory
         self._clock = clock
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.transaction_verification_enabled = transaction_verification_enabled
         self.producers: dict[int, ProducerStateEntry] = {}
-        """By producer id; what DescribeProducers lists."""
+        """By producer id; DescribeProducers lists them."""
         self.map_end_offset = 0
-        """The log up to here is accounted for: set by the log after each append."""
+        """The state covers the log up to this offset; the log sets it."""
         self._last_snapshot_offset = 0
         self._snapshot_offsets: list[int] | None = None  # sorted; None: not listed yet
         self.ongoing: dict[int, int] = {}
-        """Undecided transactions: first offset -> producer id, in the order of offsets."""
+        """Undecided transactions: first offset -> producer id, by ascending offset."""
         self.unreplicated: dict[int, int] = {}
-        """Decided ones that are not stable yet: first offset -> the marker's offset."""
+        """Decided transactions that are not stable yet: first offset -> the marker's offset."""
 
     # --- appending
 
@@ -179,18 +181,19 @@ class ProducerStateManager:
         *,
         verified: bool = False,
     ) -> BatchMetadata | None:
-        """May this batch be appended? Changes nothing. A client's repetition gives the batch that is in the log.
+        """Check that a batch may be appended; changes nothing. Returns the stored batch of a retry.
 
-        `header` is that of a batch with a producer id, base offset whatever; `marker` what a control batch says (None
-        when compaction has emptied it). `verified`: the coordinator knows of the transaction (KIP-890). KafkaError:
-        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
+        `header`: of a batch with a producer id; its base offset is not used. `marker`: the content
+        of a control batch (None if compaction has emptied it). `verified`: the coordinator knows
+        the transaction (KIP-890). KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
+        INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self.producers.get(header.producer_id)
         is_transactional = header.attributes & TRANSACTIONAL_FLAG
         if header.attributes & CONTROL_FLAG:
             self._check_marker(entry, header, marker, origin)
             return None
-        # As in Kafka a repetition is found before anything is refused: its producer may have moved on since.
+        # As in Kafka duplicates are detected before any check: the producer may be further by now.
         if entry is not None and origin is AppendOrigin.CLIENT:
             duplicate = entry.duplicate_of(header)
             if duplicate is not None:
@@ -198,7 +201,7 @@ class ProducerStateManager:
         if is_transactional and self.transaction_verification_enabled and not verified:
             self._check_verified(entry, origin)
         if entry is None:
-            return None  # not known, or expired: it may begin with any sequence (KIP-360)
+            return None  # unknown or expired: any first sequence is valid (KIP-360)
         self._check_epoch(entry, header, origin)
         if origin is AppendOrigin.CLIENT:
             self._check_sequence(entry, header)
@@ -221,7 +224,7 @@ class ProducerStateManager:
             self._check_coordinator_epoch(entry, marker, origin)
 
     def _check_verified(self, entry: ProducerStateEntry | None, origin: AppendOrigin) -> None:
-        """Only the coordinator begins a transaction in a partition (KIP-890); followers take what the leader took."""
+        """Refuse an unverified transaction's first batch (KIP-890), except on followers."""
         if origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR) and (
             entry is None or entry.current_txn_first_offset is None
         ):
@@ -232,7 +235,7 @@ class ProducerStateManager:
     def _check_epoch(
         self, entry: ProducerStateEntry, header: BatchHeader, origin: AppendOrigin
     ) -> None:
-        # What a leader took, its followers take: they do not judge again (Kafka only warns).
+        # Followers accept whatever the leader has accepted (Kafka only logs a warning).
         if header.producer_epoch < entry.producer_epoch and origin is not AppendOrigin.REPLICATION:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -281,12 +284,13 @@ class ProducerStateManager:
         origin: AppendOrigin,
         marker: ControlMarker | None = None,
     ) -> CompletedTxn | None:
-        """Takes note of a batch that `check` let pass and that was written at `base_offset`.
+        """Apply a batch that passed `check` and was written at `base_offset`.
 
-        For a marker that ends an open transaction: what to give to `complete_txn`, after the transaction index.
+        Returns the completed transaction for a marker that ends one: pass it to `complete_txn`
+        after the update of the transaction index.
         """
         if header.attributes & CONTROL_FLAG and marker is None:
-            return None  # all of the transaction was compacted away
+            return None  # compaction has removed the whole transaction
         producer_id = header.producer_id
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -313,27 +317,27 @@ class ProducerStateManager:
         entry.coordinator_epoch = marker.coordinator_epoch
         first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, None
         if first_offset is None:
-            return None  # no data in this partition: nothing becomes stable by it
+            return None  # no data in this partition: nothing to make stable
         aborted = marker.type == CONTROL_ABORT
         return CompletedTxn(entry.producer_id, first_offset, offset, aborted)
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """What the last stable offset is once `completed` is, as the transaction index records it."""
+        """The last stable offset after `completed`, for its transaction index entry."""
         for first_offset, producer_id in self.ongoing.items():
             if producer_id != completed.producer_id:
                 return first_offset
         return completed.last_offset + 1
 
     def complete_txn(self, completed: CompletedTxn) -> None:
-        """The transaction is decided; its offsets are stable once the high watermark is past the marker."""
+        """Mark a transaction as decided; it is stable once the high watermark passes the marker."""
         del self.ongoing[completed.first_offset]
         self.unreplicated[completed.first_offset] = completed.last_offset
 
-    # --- what is stable, what is old
+    # --- stability and expiration
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of a transaction that is undecided, or whose marker the high watermark has not passed."""
+        """The first offset of a transaction that is undecided or whose marker is not replicated."""
         ongoing, unreplicated = self.ongoing, self.unreplicated
         if not unreplicated:
             return next(iter(ongoing), None)
@@ -341,18 +345,18 @@ class ProducerStateManager:
         return min(first, next(iter(ongoing))) if ongoing else first
 
     def on_high_watermark_updated(self, offset: int) -> None:
-        """Decided transactions whose markers are below `offset` are stable."""
+        """Make decided transactions stable whose markers are below `offset`."""
         self.unreplicated = {f: m for f, m in self.unreplicated.items() if m >= offset}
 
     def on_log_start_offset_incremented(self, offset: int) -> None:
-        """The log begins at `offset` now. Producers stay known although their records are gone (KIP-360)."""
+        """Adjust to a new log start. Producers stay although their records are gone (KIP-360)."""
         self.on_high_watermark_updated(offset)
         self.map_end_offset = max(self.map_end_offset, offset)
         latest = self.latest_snapshot_offset()
         self._last_snapshot_offset = offset if latest is None else latest
 
     def remove_expired_producers(self, now_ms: int | None = None) -> None:
-        """Forgets producers that have not written for producer.id.expiration.ms; Unix time, the clock's by default."""
+        """Expire producers idle for producer.id.expiration.ms; `now_ms`: Unix time, or None."""
         now_ms = self._clock.wall_ms if now_ms is None else now_ms
         expired = [p for p, entry in self.producers.items() if self._is_expired(entry, now_ms)]
         for producer_id in expired:
@@ -367,9 +371,9 @@ class ProducerStateManager:
     # --- truncation and snapshots
 
     def truncate_and_reload(self, log_start: int, log_end: int, now_ms: int) -> None:
-        """The log is [log_start, log_end) now. Where that is news, starts again from the latest snapshot in it.
+        """Adjust to a log of [log_start, log_end); reload its latest snapshot if the end differs.
 
-        The log then appends what lies between `map_end_offset` and `log_end`. Damaged snapshots are deleted.
+        The caller then appends the batches from `map_end_offset` on. Deletes damaged snapshots.
         """
         for offset in list(self._snapshots()):
             if offset > log_end or offset <= log_start:
@@ -397,7 +401,7 @@ class ProducerStateManager:
         self.ongoing = dict(sorted(ongoing))
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """The log is empty and begins at `offset`: no producers, no snapshots."""
+        """Drop all producers and snapshots, for a log that restarts empty at `offset`."""
         self._clear()
         for snapshot in list(self._snapshots()):
             self.delete_snapshot(snapshot)
@@ -410,7 +414,7 @@ class ProducerStateManager:
         self.unreplicated.clear()
 
     def take_snapshot(self, *, flush: bool = True) -> int | None:
-        """Writes a snapshot at `map_end_offset`, unless there is one; its offset when written."""
+        """Write a snapshot at `map_end_offset` and return its offset; None if one exists there."""
         offset = self.map_end_offset
         if offset <= self._last_snapshot_offset:
             return None
@@ -428,14 +432,14 @@ class ProducerStateManager:
         return snapshots[-1] if snapshots else None
 
     def delete_snapshot(self, offset: int) -> None:
-        """That of the segment beginning at `offset`, which is being deleted. No error without one."""
+        """Delete the snapshot of the segment that begins at `offset`, if it exists."""
         snapshots = self._snapshots()
         if offset in snapshots:
             snapshots.remove(offset)
             self._store.delete(self._snapshot_path(offset))
 
     def remove_stray_snapshots(self, base_offsets: Iterable[int]) -> None:
-        """Deletes snapshots that belong to no segment; the last one stays if it is beyond them all (a clean stop's)."""
+        """Delete snapshots without a segment, except one beyond all segments (a clean shutdown's)."""
         self._snapshot_offsets = None
         bases = set(base_offsets)
         stray = [offset for offset in self._snapshots() if offset not in bases]
@@ -482,7 +486,7 @@ def format_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
 
 
 def parse_snapshot(data: bytes) -> list[ProducerStateEntry] | None:
-    """The producers in a snapshot file; None when it is damaged or of another version."""
+    """The producers in a snapshot file; None if it is damaged or of another version."""
     if len(data) < _SNAPSHOT_HEADER.size:
         return None
     version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)

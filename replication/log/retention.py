@@ -1,10 +1,12 @@
-"""Which segments of a log may go, by its topic's retention.
+"""Delete old segments of a log by log start offset, retention.bytes and retention.ms.
 
-Answers to UnifiedLog.deleteOldSegments and deletableSegments of Kafka 3.9. From the oldest on: what ends at or below
-the log start; then, where cleanup.policy has "delete", what exceeds retention.bytes, then what is older than
-retention.ms. The first segment that may stay ends each round: a log has no holes.
+Answers to UnifiedLog.deleteOldSegments and deletableSegments of Kafka 3.9. From the oldest on:
+segments that end at or below the log start; then, if cleanup.policy has "delete", those beyond
+retention.bytes, then those older than retention.ms. Each round stops at the first segment to keep:
+a log has no holes.
 
-Invariant: a segment goes only when the high watermark is at or above its end; the active one only when it has records.
+Invariant: a segment is deleted only if the high watermark is at or above its end; the active one
+only if it has records.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def delete_old_segments(log: Log) -> int:
-    """Deletes what retention does not keep; returns how many segments. OSError as the store's."""
+    """Delete the segments that retention does not keep; return how many. OSError."""
     config = log.config
     deleted = _delete_while(
         log,
@@ -68,7 +70,7 @@ def _delete_while(
     *,
     may_take_active: bool = True,
 ) -> int:
-    """Deletes from the oldest segment on while `is_deletable(segment, its end offset)`."""
+    """Delete from the oldest segment on while `is_deletable(segment, its end offset)`."""
     segments, count = log.segments, 0
     for number, segment in enumerate(segments):
         is_active = number + 1 == len(segments)

@@ -1,10 +1,10 @@
-"""One segment of a log: a `.log` file of record batches and the indexes that find things in it.
+"""One segment of a log: a `.log` file of record batches and its index files.
 
-Answers to org.apache.kafka.storage.internals.log.LogSegment and FileRecords. Batches (v2 only) are read by their
-headers; records are walked in one batch only, and only to find a timestamp. Files open when they are first needed.
+Answers to org.apache.kafka.storage.internals.log.LogSegment and FileRecords. Works on the headers
+of batches (v2 only), not on records. Files are opened on first use.
 
-Invariants: `size` is the size of the `.log` file; batches follow each other without gaps in the file and their offsets
-increase; every index entry points at the start of a batch.
+Invariants: `size` is the size of the `.log` file; batches are contiguous in the file and their
+offsets increase; every index entry points at the start of a batch.
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ _READ_AHEAD_BYTES = 8192
 
 
 def file_name(base_offset: int, suffix: str) -> str:
-    """Kafka's: twenty digits and the suffix (".log", ".index" …)."""
+    """Kafka's file name: twenty digits and the suffix (".log", ".index" …)."""
     return f"{base_offset:020d}{suffix}"
 
 
 def base_offset_of(name: str) -> int | None:
-    """The offset a file is named by, or None when it is no such file."""
+    """The base offset in a file name, or None if it has none."""
     digits = name.partition(".")[0]
     return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else None
 
 
 class LogSegment:
-    """A segment. `max_timestamp` and `first_timestamp` of a segment that was on disk are read when first asked for.
+    """A segment. `max_timestamp` and `first_timestamp` of an existing file are read on first use.
 
-    `index_entries`: how many the offset index of an active segment has, for an append to look at without a call.
+    `index_entries`: the number of offset index entries of an active segment, as an attribute
+    because every append reads it.
     """
 
     __slots__ = (
@@ -94,7 +95,7 @@ class LogSegment:
     def create(
         cls, store: LogStore, directory: str, base_offset: int, created_ms: int, suffix: str = ""
     ) -> LogSegment:
-        """A new empty segment; its index files appear with the first entries, a flush or a close."""
+        """Create an empty segment; the first entries, a flush or a close create the index files."""
         segment = cls(store, directory, base_offset, created_ms, suffix)
         file = segment._file = store.open(segment.path, create=True)
         if file.size:
@@ -106,7 +107,7 @@ class LogSegment:
     def open(
         cls, store: LogStore, directory: str, base_offset: int, created_ms: int, suffix: str = ""
     ) -> LogSegment:
-        """A segment that is on disk. Nothing is read but the size."""
+        """Open an existing segment; reads nothing but its size."""
         segment = cls(store, directory, base_offset, created_ms, suffix)
         segment.size = store.size(segment.path)
         return segment
@@ -127,7 +128,7 @@ class LogSegment:
         max_timestamp: int,
         index_interval_bytes: int,
     ) -> None:
-        """Writes one batch at the end. OSError, and nothing changed, when the store fails."""
+        """Write one batch at the end. OSError: nothing has changed."""
         position = self.size
         file = self._file
         if file is None:
@@ -154,8 +155,8 @@ class LogSegment:
         self.index_entries += 1
         self.bytes_since_index = 0
 
-    def note_completed(self, completed: CompletedTxn, producers: ProducerStateManager) -> None:
-        """A transaction's marker is in this segment: an aborted one goes into the transaction index."""
+    def update_txn_index(self, completed: CompletedTxn, producers: ProducerStateManager) -> None:
+        """Complete the transaction of a marker in this segment; add an aborted one to the index."""
         if completed.is_aborted:
             self.txn_index.append(
                 AbortedTxn(
@@ -171,7 +172,7 @@ class LogSegment:
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp in the segment (-1: none), from the last entry of the time index when it was closed."""
+        """The largest timestamp in the segment (-1: none); at first the time index's last entry."""
         if self._max_timestamp is None:
             last = self.time_index.last()
             if last is None:
@@ -189,7 +190,10 @@ class LogSegment:
 
     @property
     def first_timestamp(self) -> int | None:
-        """The largest timestamp of the first batch; None in an empty segment (LogSegment.getFirstBatchTimestamp)."""
+        """The largest timestamp of the first batch; None in an empty segment.
+
+        Source: LogSegment.getFirstBatchTimestamp.
+        """
         if self._first_timestamp is None and self.size:
             for batch in self.batches(0):
                 self._first_timestamp = batch.max_timestamp
@@ -197,17 +201,17 @@ class LogSegment:
         return self._first_timestamp
 
     def largest_timestamp(self) -> int:
-        """What time retention looks at: `max_timestamp`, or the file's own time when records have none."""
+        """The age basis of time retention: `max_timestamp`, or the file's time without one."""
         largest = self.max_timestamp
         return largest if largest >= 0 else self.store.modified_ms(self.path)
 
     def jitter_ms(self, config: LogConfig, log_name: str) -> int:
-        """`segment.jitter.ms`: spread by partition and segment, and the same in every run (Kafka draws it)."""
+        """The `segment.jitter.ms` of this segment: a hash, the same in every run (Kafka: random)."""
         jitter = min(config.segment_jitter_ms, config.segment_ms)
         return crc32c(f"{log_name}/{self.base_offset}".encode()) % jitter if jitter else 0
 
     def waited_for_roll_ms(self, max_timestamp: int, wall_ms: int) -> int:
-        """How old the segment is for `segment.ms`: by record time, else by the time it was opened."""
+        """The segment's age for `segment.ms`: by record time, or since creation without one."""
         first = self.first_timestamp
         return (
             max_timestamp - first if first is not None and first >= 0 else wall_ms - self.created_ms
@@ -216,9 +220,7 @@ class LogSegment:
     # --- reading
 
     def batches(self, position: int, end: int | None = None) -> Iterator[BatchHeader]:
-        """Headers of the batches from a batch's position on; stops at `end` and at anything that is not a whole
-        batch.
-        """
+        """Yield batch headers from a batch's position on, up to `end` or the first torn batch."""
         limit = self.size if end is None else end
         file, chunk, chunk_start = self.file, b"", position
         while position + HEADER_SIZE <= limit:
@@ -244,7 +246,7 @@ class LogSegment:
         return None
 
     def last_batch(self) -> BatchHeader | None:
-        """The last whole batch, found from the last index entry."""
+        """The last whole batch, scanning from the last index entry."""
         last = self.offset_index.last()
         batch = None
         for batch in self.batches(last[1] if last is not None else 0):  # noqa: B007
@@ -257,7 +259,7 @@ class LogSegment:
     # --- recovery
 
     def reset_indexes(self) -> None:
-        """Empties the indexes before the segment is read again."""
+        """Empty the indexes before recovery rebuilds them."""
         self.offset_index.reset()
         self.time_index.reset()
         self.txn_index.reset()
@@ -268,7 +270,7 @@ class LogSegment:
         self.bytes_since_index = 0
 
     def index_recovered(self, batch: BatchHeader, index_interval_bytes: int) -> None:
-        """Indexes a batch that is in the file already, as if it were appended now."""
+        """Index a batch that is already in the file, as its append would."""
         largest = self.max_timestamp
         if batch.max_timestamp > largest:
             self._max_timestamp = largest = batch.max_timestamp
@@ -277,10 +279,13 @@ class LogSegment:
             self._index(batch.last_offset, batch.position, largest)
         self.bytes_since_index += batch.size
 
-    # --- cutting, flushing, moving
+    # --- truncating, flushing, renaming
 
     def truncate_to(self, offset: int) -> int:
-        """Drops every batch that holds `offset` or comes later; returns the bytes cut (LogSegment.truncateTo)."""
+        """Drop the batch that holds `offset` and all later ones; return the bytes removed.
+
+        Source: LogSegment.truncateTo.
+        """
         batch = self.find_batch(offset)
         relative = offset - self.base_offset
         self.offset_index.truncate_to(relative, 0)
@@ -289,10 +294,10 @@ class LogSegment:
         self.index_entries = self.offset_index.count
         if batch is None:
             return 0
-        return self.cut(batch.position)
+        return self.truncate_file(batch.position)
 
-    def cut(self, position: int) -> int:
-        """Cuts the file at a batch's position. The caller has dealt with the indexes."""
+    def truncate_file(self, position: int) -> int:
+        """Truncate the `.log` file at a batch's position; the caller has truncated the indexes."""
         removed = self.size - position
         self.file.truncate(position)
         self.size = position
@@ -304,7 +309,7 @@ class LogSegment:
         return removed
 
     def load_tail(self) -> BatchHeader | None:
-        """Makes a segment that was on disk ready for appends: timestamps and index distance. Returns the last batch."""
+        """Prepare an existing segment for appends: timestamps, index interval. Returns the last batch."""
         entry = self.offset_index.last()
         position = entry[1] if entry is not None else 0
         largest, batch = self.max_timestamp, None
@@ -318,27 +323,30 @@ class LogSegment:
         return batch
 
     def index_largest_timestamp(self) -> None:
-        """The time index ends with the largest timestamp."""
+        """Append the largest timestamp to the time index."""
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(
                 self.max_timestamp, self._offset_of_max_timestamp - self.base_offset
             )
 
     def seal(self) -> None:
-        """The segment is no longer active: its indexes are complete, in their files (onBecomeInactiveSegment)."""
+        """Complete and write the indexes of a segment that becomes inactive.
+
+        Source: LogSegment.onBecomeInactiveSegment.
+        """
         self.index_largest_timestamp()
         self.offset_index.write_out()
         self.time_index.write_out()
 
     def flush(self) -> None:
-        """Returns when log and indexes are on the disk."""
+        """Flush the log and its indexes to the disk."""
         self.file.flush()
         self.offset_index.flush()
         self.time_index.flush()
         self.txn_index.flush()
 
     def start_flush(self) -> None:
-        """Begins what `flush` does, without waiting for the disk."""
+        """Start a flush without waiting for the disk."""
         self.offset_index.write_out()
         self.time_index.write_out()
         self.file.start_flush()
@@ -349,7 +357,7 @@ class LogSegment:
         return self.file.flushed_size >= self.size
 
     def close(self) -> None:
-        """Seals the segment and gives back its descriptors; it can still be read."""
+        """Seal the segment and close its files; a read opens them again."""
         self.seal()
         self.release()
 
@@ -361,17 +369,17 @@ class LogSegment:
         self.txn_index.close()
 
     def change_suffix(self, old: str, new: str) -> None:
-        """Renames all files that exist: "" → ".deleted", ".cleaned" → ".swap", ".swap" → "" ."""
+        """Rename the existing files: "" → ".deleted", ".cleaned" → ".swap", ".swap" → "" ."""
         if old == "":
             self.offset_index.write_out()
             self.time_index.write_out()
-        path = self._renamed(self.path, old, new)
-        self.offset_index.moved(self._renamed(self.offset_index.path, old, new))
-        self.time_index.moved(self._renamed(self.time_index.path, old, new))
-        self.txn_index.moved(self._renamed(self.txn_index.path, old, new))
+        path = self._rename(self.path, old, new)
+        self.offset_index.set_path(self._rename(self.offset_index.path, old, new))
+        self.time_index.set_path(self._rename(self.time_index.path, old, new))
+        self.txn_index.set_path(self._rename(self.txn_index.path, old, new))
         self.path = path
 
-    def _renamed(self, path: str, old: str, new: str) -> str:
+    def _rename(self, path: str, old: str, new: str) -> str:
         target = path[: len(path) - len(old)] + new
         if self.store.exists(path):
             self.store.rename(path, target)

@@ -1,10 +1,10 @@
-"""Where a follower's log leaves its leader's, and how it is cut there; appending what a leader sent.
+"""Follower side of a log: truncation point by leader epoch, replicated appends, leader's offsets.
 
-Answers to getOffsetTruncationState of kafka.server.AbstractFetcherThread (KIP-101, KIP-279, KIP-595) and to
-Partition.appendRecordsToFollowerOrFutureReplica. Functions of a log; who calls them tells waiting readers.
+Answers to getOffsetTruncationState of kafka.server.AbstractFetcherThread (KIP-101, KIP-279,
+KIP-595) and to Partition.appendRecordsToFollowerOrFutureReplica. Callers complete waiting fetches.
 
-Invariant: a log is cut by epochs. The high watermark is where to cut only when there are no epochs at all: it may lag
-behind what has been acknowledged.
+Invariant: truncation goes by epochs. Only a log without any epoch is truncated to the high
+watermark, which may lag behind acknowledged records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TruncationPoint(NamedTuple):
-    """Cut to `offset`; unless `completed` the leader has to be asked again, with what is then the last epoch."""
+    """Truncate to `offset`; unless `completed`, ask the leader again with the then latest epoch."""
 
     offset: int
     completed: bool
@@ -28,7 +28,7 @@ class TruncationPoint(NamedTuple):
 
 
 class TruncationEvent(NamedTuple):
-    """A follower's log was cut. `at_ms`: Clock.now_ms."""
+    """A truncation of a follower's log. `at_ms`: Clock.now_ms."""
 
     at_ms: int
     topic: str
@@ -36,14 +36,14 @@ class TruncationEvent(NamedTuple):
     from_offset: int
     to_offset: int
     high_watermark: int
-    """Before the cut: a `to_offset` below it is legal, but worth a look (unclean elections)."""
+    """Before the truncation. A lower `to_offset` is legal but suspicious (unclean elections)."""
     why: str
 
 
 def truncation_point(log: Log, epoch: int, end_offset: int, initial_offset: int) -> TruncationPoint:
-    """Where to cut when the leader says: the largest epoch up to your last one is `epoch`, it ends at `end_offset`.
+    """The truncation point for a leader's OffsetsForLeaderEpoch answer (`epoch`, `end_offset`).
 
-    `initial_offset`: where fetching was to begin, the high watermark when the log has no epochs.
+    `initial_offset`: the first offset to fetch; the high watermark for a log without epochs.
     """
     log_end = log.log_end_offset
     answer = f"the leader's epoch {epoch} ends at {end_offset}"
@@ -61,10 +61,10 @@ def truncation_point(log: Log, epoch: int, end_offset: int, initial_offset: int)
 
 
 def append_replicated(log: Log, records: Buffer, leader_epoch: int) -> LogAppendInfo:
-    """Appends what the leader of `leader_epoch` sent; see Log.append_as_follower for the errors.
+    """Append records fetched from the leader of `leader_epoch`; errors as Log.append_as_follower.
 
-    An empty log whose start lies within the first batch (the leader deleted records up to there) begins again where
-    that batch does. Any other batch from before the log end is refused.
+    An empty log whose start lies within the first batch (the leader deleted records up to there)
+    restarts at that batch's base offset. Any other batch below the log end is refused.
     """
     try:
         return log.append_as_follower(records, leader_epoch)
@@ -76,10 +76,11 @@ def append_replicated(log: Log, records: Buffer, leader_epoch: int) -> LogAppend
         return log.append_as_follower(records, leader_epoch)
 
 
-def take_over_offsets(log: Log, high_watermark: int, log_start_offset: int) -> bool:
-    """The leader's high watermark, as far as this log reaches, also when it is lower; its log start, when it is higher.
+def apply_leader_offsets(log: Log, high_watermark: int, log_start_offset: int) -> bool:
+    """Apply the leader's high watermark (even a lower one) and log start (only a higher one).
 
-    True if the high watermark changed. Segments before the log start go with the next retention run, as in Kafka.
+    Both are limited by this log's end. Returns whether the high watermark changed. The next
+    retention run deletes segments below the log start, as in Kafka.
     """
     before = log.high_watermark
     log_start_offset = min(log_start_offset, log.log_end_offset)

@@ -1,4 +1,4 @@
-"""What goes into a Log's methods and comes out of them. Plain slotted classes: every append and every read makes one.
+"""Arguments and results of a Log's methods; slotted, as every append and read makes one.
 
 Answers to AppendOrigin, LogAppendInfo, FetchDataInfo, FileRecords.TimestampAndOffset and
 UnexpectedAppendOffsetException.
@@ -12,7 +12,7 @@ from kwire.protocol.errors import ErrorCode, KafkaError
 
 
 class AppendOrigin(IntEnum):
-    """Who appends. What a client may not do (control batches, base offsets) a coordinator may."""
+    """The source of an append. Clients may not append control batches nor set base offsets."""
 
     REPLICATION = 0
     COORDINATOR = 1
@@ -20,10 +20,11 @@ class AppendOrigin(IntEnum):
 
 
 class LogAppendInfo:
-    """What an append did. A duplicate of a batch that is in the log already: its offsets, and nothing was written.
+    """The result of an append; for a duplicate the offsets of the stored batch, nothing written.
 
-    One object from the log to the answer. The ReplicaManager sets `required_offset`, the high watermark that commits
-    the append where acks=all waits for it (-1: nothing to wait for), and then `error`, how the wait ended.
+    The same object goes from the log to the Produce response. The ReplicaManager sets
+    `required_offset`, the high watermark that an acks=all append waits for (-1: no wait), and then
+    `error`, the outcome of the wait.
     """
 
     __slots__ = (
@@ -57,11 +58,11 @@ class LogAppendInfo:
 
 
 class FetchedData:
-    """Whole batches from the one that holds the offset asked for (or the next one after a gap).
+    """Whole batches from the one that holds the requested offset (or the next one after a gap).
 
-    `records` is the bytes of one read, or a view of them without the batch that was cut. `next_offset`: the first
-    offset after `records`; without any, the offset asked for. `first_batch_too_large`: there is a batch, but it does
-    not fit and the caller did not insist on one.
+    `records`: the bytes of one read, or a view of them without a torn last batch. `next_offset`:
+    the first offset after `records`; without records the requested offset.
+    `first_batch_too_large`: the first batch exceeds the limit and the caller did not require one.
     """
 
     __slots__ = ("first_batch_too_large", "first_offset", "next_offset", "records")
@@ -80,7 +81,7 @@ class FetchedData:
 
 
 class TimestampAndOffset:
-    """A record found by its timestamp. `leader_epoch` is its batch's (-1 unknown)."""
+    """The result of a look-up by timestamp. `leader_epoch`: the batch's (-1: unknown)."""
 
     __slots__ = ("leader_epoch", "offset", "timestamp")
 
@@ -94,7 +95,7 @@ class TimestampAndOffset:
 
 
 class UnexpectedAppendOffset(KafkaError):
-    """A follower is given records from before its log end. An empty log may start again at `first_offset`."""
+    """Records for a follower begin below its log end. An empty log may restart at `first_offset`."""
 
     __slots__ = ("first_offset", "last_offset")
 

@@ -1,10 +1,10 @@
-"""What a leader checks and changes in a batch beyond its header: the slow side of Log.append_as_leader.
+"""Validate and rewrite batches beyond their header: the slow path of Log.append_as_leader.
 
-Answers to org.apache.kafka.storage.internals.log.LogValidator and to UnifiedLog.analyzeAndValidateRecords. Loaded at
-the first batch that needs it: not well-formed, of a compacted topic, with timestamps out of bounds, with
-LogAppendTime, or to be compressed otherwise than the producer did. Kafka walks every record of every batch; here a
-batch whose header breaks no rule is believed, because its CRC is right and no consumer decodes with less care than
-Kafka.
+Answers to org.apache.kafka.storage.internals.log.LogValidator and to
+UnifiedLog.analyzeAndValidateRecords. Imported at the first batch that needs it: malformed, of a
+compacted topic, with timestamps out of bounds, with LogAppendTime, or to be recompressed. Kafka
+reads every record of every batch; here a batch with a valid header is trusted, because its CRC is
+right and consumers validate records at least as strictly as Kafka.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from kwire.replication.core.log_config import LogConfig
 from kwire.replication.log.types import AppendOrigin, UnexpectedAppendOffset
 
 _MESSAGE_SET_MIN_BYTES = 14
-"""No message of any magic has a smaller length field (LegacyRecord.RECORD_OVERHEAD_V0)."""
+"""The smallest length field of any magic (LegacyRecord.RECORD_OVERHEAD_V0)."""
 
 
 def single_batch(view: memoryview) -> memoryview:
-    """The one batch of a produce request that does not look like exactly one; a partial one after it is dropped.
+    """The only batch of a produce request; drops a partial batch after it.
 
-    KafkaError(INVALID_RECORD): none, more than one, a message set. CORRUPT_MESSAGE: no batch can be like this.
-    Source: ProduceRequest.validateRecords, ByteBufferLogInputStream.
+    KafkaError(INVALID_RECORD): no batch, several batches, a message set. CORRUPT_MESSAGE: an
+    impossible size or magic. Source: ProduceRequest.validateRecords, ByteBufferLogInputStream.
     """
     size = _whole_batch(view, 0)
     if size == 0:
@@ -67,7 +67,7 @@ def single_batch(view: memoryview) -> memoryview:
 
 
 def _whole_batch(view: memoryview, position: int) -> int:
-    """Size of the batch at `position`; 0 when what is there is not a whole one."""
+    """The size of the batch at `position`; 0 if it is not whole."""
     remaining = len(view) - position
     if remaining <= MAGIC_POSITION:
         return 0
@@ -88,10 +88,11 @@ def _whole_batch(view: memoryview, position: int) -> int:
 def validate(
     view: memoryview, config: LogConfig, wall_ms: int, origin: AppendOrigin, name: str
 ) -> tuple[memoryview, int]:
-    """Checks a batch by the topic's rules; returns it (rewritten where they ask) and the append time or -1.
+    """Check a batch by the topic's configuration; return it, rewritten if needed, and append time.
 
-    KafkaError(INVALID_RECORD), InvalidRecordsError with `record_errors` (INVALID_RECORD for missing keys,
-    INVALID_TIMESTAMP), UNSUPPORTED_COMPRESSION_TYPE, CORRUPT_MESSAGE when records cannot be decompressed.
+    The append time is -1 with CreateTime. KafkaError(INVALID_RECORD), InvalidRecordsError with
+    `record_errors` (INVALID_RECORD for missing keys, INVALID_TIMESTAMP),
+    UNSUPPORTED_COMPRESSION_TYPE, CORRUPT_MESSAGE if records cannot be decompressed.
     """
     header = parse_header(view)
     source = header.compression
@@ -104,21 +105,21 @@ def validate(
     if origin is AppendOrigin.CLIENT and _must_read_records(header, target, config, wall_ms):
         max_timestamp, is_numbered = _check_records(view, header, config, wall_ms)
         if not is_numbered and "none" not in (source, target):
-            rewritten = _renumbered(view, header, target, config)
+            rewritten = _renumber(view, header, target, config)
     if rewritten is None and target != source:
         level = _level(config, target)
         rewritten = bytearray(recompress(view, header, target, level=level))
     if is_append_time:
-        return _restamped(rewritten or view, wall_ms, LOG_APPEND_TIME), wall_ms
+        return _restamp(rewritten or view, wall_ms, LOG_APPEND_TIME), wall_ms
     if max_timestamp is not None and (
         header.max_timestamp != max_timestamp or header.timestamp_type != CREATE_TIME
     ):
-        return _restamped(rewritten or view, max_timestamp, CREATE_TIME), -1
+        return _restamp(rewritten or view, max_timestamp, CREATE_TIME), -1
     return memoryview(rewritten or view), -1
 
 
 def _must_read_records(header: BatchHeader, target: str, config: LogConfig, wall_ms: int) -> bool:
-    """Whether the header does not answer all that the topic asks; Kafka reads every record of every batch."""
+    """Whether the header alone cannot show that the batch is valid; Kafka reads all records."""
     if config.compact or target != header.compression or header.timestamp_type == LOG_APPEND_TIME:
         return True
     return config.message_timestamp_type != LOG_APPEND_TIME and (
@@ -130,7 +131,10 @@ def _must_read_records(header: BatchHeader, target: str, config: LogConfig, wall
 def _check_records(
     view: memoryview, header: BatchHeader, config: LogConfig, wall_ms: int
 ) -> tuple[int, bool]:
-    """(the largest timestamp, whether the records are numbered 0, 1, ...). KafkaError as `validate`."""
+    """Check all records. KafkaError as `validate`.
+
+    Returns (largest timestamp, whether relative offsets are 0, 1, ...).
+    """
     summary = validate_records(
         view,
         header,
@@ -143,8 +147,8 @@ def _check_records(
     return summary.max_timestamp, summary.consecutive
 
 
-def _restamped(batch: memoryview | bytearray, timestamp: int, timestamp_type: str) -> memoryview:
-    """The batch with another timestamp type or maximum; a client's own bytes are copied first."""
+def _restamp(batch: memoryview | bytearray, timestamp: int, timestamp_type: str) -> memoryview:
+    """Set a batch's timestamp type and maximum; copies the client's bytes first."""
     rewritten = batch if isinstance(batch, bytearray) else bytearray(batch)
     restamp(rewritten, 0, timestamp, timestamp_type)
     return memoryview(rewritten)
@@ -153,7 +157,7 @@ def _restamped(batch: memoryview | bytearray, timestamp: int, timestamp_type: st
 def follower_batches(
     view: memoryview, leader_epoch: int | None, name: str, log_end_offset: int
 ) -> list[BatchHeader]:
-    """The batches that a follower may append; see Log.append_as_follower for what is refused and left out."""
+    """The headers of the batches a follower may append; rules as Log.append_as_follower."""
     headers: list[BatchHeader] = []
     last_offset = -1
     for header in iter_batches(view):
@@ -188,7 +192,7 @@ def _validate_header(header: BatchHeader, name: str) -> None:
 
 
 def _target_codec(config: LogConfig, source: str, header: BatchHeader) -> str:
-    """`compression.type`; control batches are never compressed (LogValidator)."""
+    """The codec by `compression.type`; control batches are never compressed (LogValidator)."""
     if config.compression_type == "producer" or (header.is_control and source == "none"):
         return source
     return "none" if config.compression_type == "uncompressed" else config.compression_type
@@ -202,8 +206,8 @@ def _level(config: LogConfig, codec: str) -> int | None:
     }.get(codec)
 
 
-def _renumbered(view: memoryview, header: BatchHeader, codec: str, config: LogConfig) -> bytearray:
-    """Some old clients number the records of a compressed batch wrongly: Kafka writes those batches anew."""
+def _renumber(view: memoryview, header: BatchHeader, codec: str, config: LogConfig) -> bytearray:
+    """Rebuild a compressed batch with correct relative offsets, as Kafka does for old clients."""
     return bytearray(
         build_batch(
             (record._replace(offset=-1) for record in iter_records(view, header)),

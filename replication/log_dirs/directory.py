@@ -21,8 +21,8 @@ from kwire.replication.log.checkpoints import (
     META_PROPERTIES,
     RECOVERY_POINTS,
     format_offsets,
+    pop_clean_shutdown,
     read_offsets,
-    take_clean_shutdown,
     write_clean_shutdown,
 )
 from kwire.replication.log.loader import LogContext, create_log, load_log
@@ -130,7 +130,7 @@ class LogDirectory:
         """Loads every partition directory. OSError: the directory cannot be used."""
         store, context = self.store, self._context
         assert context is not None
-        self.broker_epoch = take_clean_shutdown(store)
+        self.broker_epoch = pop_clean_shutdown(store)
         recovery_points = read_offsets(store, RECOVERY_POINTS)
         log_starts = read_offsets(store, LOG_START_OFFSETS)
         high_watermarks = read_offsets(store, HIGH_WATERMARKS)

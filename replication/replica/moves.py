@@ -18,7 +18,11 @@ from typing import Final
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.varint import INT32_MAX
 from kwire.replication.core.events import Event
-from kwire.replication.log.truncation import append_replicated, take_over_offsets, truncation_point
+from kwire.replication.log.truncation import (
+    append_replicated,
+    apply_leader_offsets,
+    truncation_point,
+)
 from kwire.replication.log_dirs.directory import DELETE_SUFFIX, FILE_NAME_BYTES_MAX, LogDirectory
 
 TYPE_CHECKING = False
@@ -147,7 +151,7 @@ class LogDirMoves:
                 break
             append_replicated(future, data.records, _ANY_EPOCH)
             left_bytes -= len(data.records)
-        take_over_offsets(future, current.high_watermark, current.log_start_offset)
+        apply_leader_offsets(future, current.high_watermark, current.log_start_offset)
         if future.recovery_point < recovery_point:
             # On the disk, too, it must not be above what comes next: a recovery would not look at that.
             self._logs.checkpoint_recovery_points(flush=True)

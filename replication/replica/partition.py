@@ -279,9 +279,9 @@ class Partition:
 
     def update_follower_offsets(self, high_watermark: int, log_start_offset: int) -> bool:
         """Takes over the leader's high watermark (it may be lower) and log start. True if the former changed."""
-        from kwire.replication.log.truncation import take_over_offsets
+        from kwire.replication.log.truncation import apply_leader_offsets
 
-        return take_over_offsets(self.log, high_watermark, log_start_offset)
+        return apply_leader_offsets(self.log, high_watermark, log_start_offset)
 
     # --- read
 

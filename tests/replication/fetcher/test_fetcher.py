@@ -14,7 +14,7 @@ from kwire.replication.fetcher.fetcher import ABANDON_MS
 from kwire.replication.fetcher.manager import fetcher_id_of
 from kwire.replication.fetcher.state import Meter, PartitionFetchState, Phase
 from kwire.replication.log.checkpoints import read_offsets
-from kwire.replication.log.truncation import take_over_offsets
+from kwire.replication.log.truncation import apply_leader_offsets
 from kwire.replication.replica.fetch_data import FetchParams, FetchPartition
 from kwire.replication.replica.fetch_session import FetchSessionCache
 
@@ -337,7 +337,7 @@ def test_a_new_fetcher_ends_the_session_of_the_one_before():
 def test_a_log_start_beyond_the_followers_end_is_left_to_the_out_of_range_procedure():
     rig = Rig()
     log = rig[2].write((0, 5), hw=2)
-    assert take_over_offsets(log, 9, 7)
+    assert apply_leader_offsets(log, 9, 7)
     assert rig[2].ends() == (5, 5, 5)
 
 

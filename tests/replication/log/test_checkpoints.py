@@ -50,7 +50,9 @@ def test_absent_and_empty_files_have_no_entries(store: MemoryLogStore) -> None:
         b"\0" * 20,
     ],
 )
-def test_anything_else_is_an_error_that_names_the_file(store: MemoryLogStore, data: bytes) -> None:
+def test_a_malformed_checkpoint_is_an_error_that_names_the_file(
+    store: MemoryLogStore, data: bytes
+) -> None:
     store.write_file("some-checkpoint", data)
     with pytest.raises(CorruptCheckpoint, match="some-checkpoint"):
         checkpoints.read_offsets(store, "some-checkpoint")
@@ -75,15 +77,15 @@ def test_partition_metadata(store: MemoryLogStore) -> None:
             checkpoints.read_topic_id(store, "t-0")
 
 
-def test_the_mark_of_a_clean_stop_is_taken_once(store: MemoryLogStore) -> None:
-    assert checkpoints.take_clean_shutdown(store) is None
+def test_the_clean_shutdown_file_is_read_once(store: MemoryLogStore) -> None:
+    assert checkpoints.pop_clean_shutdown(store) is None
     checkpoints.write_clean_shutdown(store, 17)
     assert store.read_file(".kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":17}'
-    assert checkpoints.take_clean_shutdown(store) == 17
-    assert checkpoints.take_clean_shutdown(store) is None
+    assert checkpoints.pop_clean_shutdown(store) == 17
+    assert checkpoints.pop_clean_shutdown(store) is None
     for old in (b"", b"[]", b"{", b'{"version":0,"brokerEpoch":"x"}'):
         store.write_file(".kafka_cleanshutdown", old)
-        assert checkpoints.take_clean_shutdown(store) == -1
+        assert checkpoints.pop_clean_shutdown(store) == -1
 
 
 def test_meta_properties(store: MemoryLogStore) -> None:

@@ -24,7 +24,7 @@ def offset_index(entries: list[tuple[int, int]], stored: int) -> OffsetIndex:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 63, 64, 65, 511, 512, 513, 1500])
 @pytest.mark.parametrize("reopened", [False, True])
-def test_the_last_entry_not_above_is_found(count: int, reopened: bool) -> None:
+def test_floor_finds_the_last_entry_not_above_the_target(count: int, reopened: bool) -> None:
     entries = [(10 + 3 * n, 1000 + 50 * n) for n in range(count)]
     index = offset_index(entries, count // 2)
     if reopened:
@@ -39,7 +39,7 @@ def test_the_last_entry_not_above_is_found(count: int, reopened: bool) -> None:
     assert index.last() == (entries[-1] if entries else None)
 
 
-def test_the_bytes_are_kafkas() -> None:
+def test_index_entries_have_kafkas_bytes() -> None:
     store = MemoryLogStore()
     offsets, times = OffsetIndex(store, "o"), TimeIndex(store, "t")
     offsets.append(7, 4096)
@@ -53,7 +53,7 @@ def test_the_bytes_are_kafkas() -> None:
     assert store.read_file("t") == pack(">qiqi", 1000, 7, 1001, 19)
 
 
-def test_an_index_reaches_the_disk_in_lots_and_memory_stays_small() -> None:
+def test_index_entries_are_written_in_batches_and_memory_stays_small() -> None:
     store = MemoryLogStore()
     index = OffsetIndex(store, "x")
     assert not store.exists("x")
@@ -67,7 +67,7 @@ def test_an_index_reaches_the_disk_in_lots_and_memory_stays_small() -> None:
 
 @pytest.mark.parametrize("stored", [0, 10, 60, 100])
 @pytest.mark.parametrize("keep", [0, 1, 9, 10, 11, 59, 60, 99, 100])
-def test_cutting(stored: int, keep: int) -> None:
+def test_truncate_entries_keeps_the_first(stored: int, keep: int) -> None:
     entries = [(n, n * 10) for n in range(100)]
     index = offset_index(entries, stored)
     index.truncate_to(keep, 0)

@@ -119,7 +119,7 @@ def test_S05_an_epoch_is_assigned_at_the_election_before_any_record() -> None:
     assert store.read_file(PATH) == b"0\n3\n0 0\n5 2\n8 4\n"
 
 
-def test_S06_an_epoch_without_records_goes_when_a_leader_becomes_a_follower() -> None:
+def test_S06_an_epoch_without_records_is_removed_when_a_leader_becomes_a_follower() -> None:
     cache = cache_with((19, 27))
     cache.assign(20, 29)
     assert cache.entries == [(19, 27), (20, 29)]
@@ -201,7 +201,7 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=20))
-def test_whatever_happens_entries_increase_and_the_file_says_the_same(
+def test_entries_always_increase_and_the_file_agrees(
     history: list[tuple[str, int, int]],
 ) -> None:
     store = MemoryLogStore()

@@ -179,7 +179,7 @@ def test_bytes_between_counts_what_a_waiting_fetch_would_get() -> None:
 
 @pytest.mark.parametrize("config", [{}, SMALL, {"index_interval_bytes": 0}])
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_the_first_record_not_before_a_time_is_found_inside_its_batch(
+def test_the_first_record_at_or_after_a_timestamp_is_found_inside_its_batch(
     config: dict[str, object], compression: str
 ) -> None:
     one = OneLog(**config)
@@ -211,7 +211,7 @@ def test_timestamps_need_not_increase() -> None:
     assert one.log.max_timestamp_offset(2) is None
 
 
-def test_times_below_the_log_start_are_not_found() -> None:
+def test_timestamps_below_the_log_start_are_not_found() -> None:
     one = filled(10)
     one.log.maybe_increment_log_start_offset(5)
     found = one.log.offset_by_timestamp(0, 20)
@@ -326,7 +326,7 @@ def test_S09_retention_stops_at_the_high_watermark() -> None:
     assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_retention_by_size_keeps_at_least_so_much() -> None:
+def test_retention_by_size_keeps_at_least_retention_bytes() -> None:
     one = filled(100, segment_bytes=1000, retention_bytes=3000)
     deleted = one.log.delete_old_segments()
     assert deleted > 0
@@ -335,7 +335,7 @@ def test_retention_by_size_keeps_at_least_so_much() -> None:
     assert one.log.delete_old_segments() == 0
 
 
-def test_retention_by_time_ends_at_the_first_segment_that_may_stay() -> None:
+def test_retention_by_time_stops_at_the_first_segment_to_keep() -> None:
     one = OneLog(segment_bytes=BATCH_BYTES, retention_ms=1000)
     for time in (-2000, -2000, 0, -2000, 0):
         one.append(b"x" * 100, timestamp=NOW_MS + time)
@@ -344,7 +344,7 @@ def test_retention_by_time_ends_at_the_first_segment_that_may_stay() -> None:
     assert one.log.log_start_offset == 2
 
 
-def test_records_without_time_are_as_old_as_their_file() -> None:
+def test_records_without_timestamps_are_as_old_as_their_file() -> None:
     one = OneLog(segment_bytes=BATCH_BYTES, retention_ms=1000)
     for _ in range(3):
         one.append(b"x" * 100, timestamp=-1)
@@ -354,7 +354,7 @@ def test_records_without_time_are_as_old_as_their_file() -> None:
     assert one.log.delete_old_segments() == 3
 
 
-def test_a_compacted_log_loses_only_what_is_below_its_start() -> None:
+def test_a_compacted_log_deletes_only_segments_below_its_log_start() -> None:
     one = OneLog(
         segment_bytes=5 * BATCH_BYTES, retention_ms=0, cleanup_policy=frozenset({"compact"})
     )
@@ -368,7 +368,7 @@ def test_a_compacted_log_loses_only_what_is_below_its_start() -> None:
     assert one.log.segments[0].base_offset <= 23 < one.log.segments[1].base_offset
 
 
-def test_deleted_segments_stay_for_a_while_under_another_name() -> None:
+def test_deleted_segments_are_renamed_and_removed_later() -> None:
     one = filled(**SMALL)
     one.log.maybe_increment_log_start_offset(100)
     one.log.delete_old_segments()
@@ -382,7 +382,7 @@ def test_deleted_segments_stay_for_a_while_under_another_name() -> None:
     assert len(snapshots) == len(one.log.segments)
 
 
-def test_the_log_start_cuts_the_epochs_and_what_can_be_read() -> None:
+def test_a_new_log_start_truncates_epochs_and_limits_reads() -> None:
     one = OneLog()
     for epoch in (0, 2, 5):
         for _ in range(3):
@@ -430,7 +430,7 @@ def test_the_high_watermark_never_passes_the_log_end() -> None:
 
 
 @pytest.mark.parametrize("config", [{}, SMALL])
-def test_after_a_truncation_the_log_goes_on_from_there(config: dict[str, object]) -> None:
+def test_appends_continue_after_a_truncation(config: dict[str, object]) -> None:
     one = filled(**config)
     before = one.values()
     for end in (150, 148, 60, 2, 0):
@@ -448,7 +448,7 @@ def test_after_a_truncation_the_log_goes_on_from_there(config: dict[str, object]
         assert (one.log.log_end_offset, one.values()) == (end, before[:end])
 
 
-def test_a_cut_inside_a_batch_takes_the_whole_batch() -> None:
+def test_truncation_inside_a_batch_removes_the_whole_batch() -> None:
     one = filled(10)
     one.log.truncate_to(7)
     assert one.log.log_end_offset == 7
@@ -456,7 +456,7 @@ def test_a_cut_inside_a_batch_takes_the_whole_batch() -> None:
     assert one.append(b"x").first_offset == 7
 
 
-def test_truncation_below_the_first_segment_starts_anew() -> None:
+def test_truncation_below_the_first_segment_restarts_the_log() -> None:
     one = filled(**SMALL)
     one.log.maybe_increment_log_start_offset(100)
     one.log.delete_old_segments()
@@ -466,7 +466,7 @@ def test_truncation_below_the_first_segment_starts_anew() -> None:
     assert one.append(b"x").first_offset == 50
 
 
-def test_truncation_brings_producers_back_to_where_they_were() -> None:
+def test_truncation_restores_earlier_producer_state() -> None:
     one = OneLog(**SMALL)
     for n in range(40):
         one.append(b"x" * 50, producer=(7, 0, n))
@@ -482,7 +482,7 @@ def test_truncation_brings_producers_back_to_where_they_were() -> None:
     assert one.append(b"x", producer=(7, 0, 30)).duplicate
 
 
-def test_a_batch_cut_off_where_a_segment_began_is_no_duplicate_when_it_comes_again() -> None:
+def test_a_truncated_batch_at_a_segment_start_is_no_duplicate_on_retry() -> None:
     one = OneLog()
     one.append(b"a", producer=(7, 0, 0))
     one.log.roll()
@@ -516,7 +516,7 @@ def test_truncation_reopens_a_transaction_and_forgets_its_abort() -> None:
     assert one.log.last_stable_offset == 0
 
 
-def test_an_epoch_without_records_is_cut_even_when_no_record_is() -> None:
+def test_an_epoch_without_records_is_truncated_even_if_no_record_is() -> None:
     one = OneLog()
     one.append(b"x", epoch=19)
     one.log.leader_epochs.assign(20, 1)

@@ -32,7 +32,7 @@ def refused(one: OneLog, data: bytes, **kw: object) -> ErrorCode:
     return caught.value.code
 
 
-def test_a_batch_gets_the_next_offsets_and_the_leader_epoch_and_is_else_untouched() -> None:
+def test_an_append_sets_offset_and_leader_epoch_and_nothing_else() -> None:
     one = OneLog()
     data = batch(b"a", b"b", b"c")
     first = one.log.append_as_leader(data, 3)
@@ -78,7 +78,7 @@ def test_a_new_leader_epoch_begins_where_it_first_appends() -> None:
         ("an unknown codec", changed(batch(b"a"), ">h", 21, 5), 76),
     ],
 )
-def test_what_a_client_may_not_send(name: str, data: bytes, code: int) -> None:
+def test_invalid_client_batches_are_refused(name: str, data: bytes, code: int) -> None:
     one = OneLog()
     one.append(b"before")
     assert refused(one, data) == code
@@ -101,7 +101,7 @@ def test_size_limits() -> None:
     one.append(b"x" * 99)
 
 
-def test_a_changed_configuration_holds_from_the_next_append_on() -> None:
+def test_a_changed_configuration_applies_from_the_next_append() -> None:
     one = OneLog()
     one.append(b"x" * 1000)
     one.log.config = one.config.but(max_message_bytes=100)
@@ -168,14 +168,14 @@ def test_the_topics_compression_wins(source: str, target: str) -> None:
     assert values == [(0, b"a" * 100, NOW_MS), (1, b"b" * 100, NOW_MS)]
 
 
-def test_the_same_compression_is_not_done_again() -> None:
+def test_a_batch_of_the_topics_codec_is_not_recompressed() -> None:
     one = OneLog(compression_type="gzip")
     data = batch(b"a" * 100, compression="gzip")
     one.log.append_as_leader(data, 0)
     assert one.read_all() == stamped(data, 0, 0)
 
 
-def test_a_repeated_batch_is_answered_from_memory_and_not_stored_twice() -> None:
+def test_a_duplicate_batch_is_answered_and_not_stored_twice() -> None:
     one = OneLog()
     one.append(b"other")
     first = one.append(b"a", b"b", producer=(9, 0, 0))
@@ -229,7 +229,7 @@ def test_no_transaction_index_without_an_abort() -> None:
     assert not any(name.endswith(".txnindex") for name in one.files())
 
 
-def test_a_full_disk_changes_nothing_and_the_next_append_goes_on() -> None:
+def test_a_full_disk_changes_nothing_and_the_next_append_works() -> None:
     one = OneLog()
     one.append(b"a")
     assert isinstance(one.store, MemoryLogStore)
@@ -278,7 +278,7 @@ def test_a_topic_id_that_cannot_be_flushed_refuses_the_append() -> None:
 # ---- followers
 
 
-def test_a_follower_takes_batches_as_they_are_gaps_and_epochs_included() -> None:
+def test_a_follower_appends_batches_unchanged_with_gaps_and_epochs() -> None:
     one = OneLog()
     data = (
         stamped(batch(b"a", b"b"), 0, 1) + stamped(batch(b"c"), 7, 1) + stamped(batch(b"d"), 8, 4)
@@ -292,7 +292,7 @@ def test_a_follower_takes_batches_as_they_are_gaps_and_epochs_included() -> None
     check_invariants(one.log)
 
 
-def test_a_follower_leaves_out_a_partial_batch_and_newer_epochs() -> None:
+def test_a_follower_skips_a_partial_batch_and_newer_epochs() -> None:
     one = OneLog()
     good, late = stamped(batch(b"a"), 0, 1), stamped(batch(b"b"), 1, 2)
     one.log.append_as_follower(good + late, leader_epoch=1)
@@ -302,7 +302,7 @@ def test_a_follower_leaves_out_a_partial_batch_and_newer_epochs() -> None:
     assert one.read_all() == good
 
 
-def test_a_follower_refuses_corruption_and_disorder_as_a_whole() -> None:
+def test_a_follower_refuses_corrupt_or_unordered_batches_as_a_whole() -> None:
     one = OneLog()
     good = stamped(batch(b"a"), 0, 0)
     for bad, code in (
@@ -315,7 +315,7 @@ def test_a_follower_refuses_corruption_and_disorder_as_a_whole() -> None:
         assert one.log.log_end_offset == 0
 
 
-def test_records_from_before_the_log_end_say_where_an_empty_log_could_begin() -> None:
+def test_records_below_the_log_end_report_where_an_empty_log_could_restart() -> None:
     one = OneLog()
     one.log.truncate_fully_and_start_at(5)
     straddling = stamped(batch(b"a", b"b", b"c"), 4, 0)
@@ -327,7 +327,7 @@ def test_records_from_before_the_log_end_say_where_an_empty_log_could_begin() ->
     assert (one.log.log_start_offset, one.log.log_end_offset) == (4, 7)
 
 
-def test_a_follower_learns_of_producers_and_does_not_judge_them() -> None:
+def test_a_follower_updates_producer_state_without_checks() -> None:
     one = OneLog()
     one.log.append_as_follower(stamped(batch(b"a", producer=(1, 5, 7)), 0, 0))
     one.log.append_as_follower(stamped(batch(b"b", producer=(1, 4, 0)), 1, 0))

@@ -120,7 +120,7 @@ class FakeLog:
         return refused.value.code
 
 
-def test_sequences_follow_on() -> None:
+def test_sequences_must_continue() -> None:
     log = FakeLog()
     log.append(data(0, 3))
     log.append(data(3))
@@ -135,7 +135,7 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
     assert log.refuses(data(19)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_repeated_batch_is_answered_with_its_offsets() -> None:
+def test_a_retry_returns_the_stored_offsets() -> None:
     log = FakeLog()
     for sequence in range(0, 18, 3):
         log.append(data(sequence, 3))
@@ -153,13 +153,13 @@ def test_only_the_last_five_batches_are_remembered() -> None:
     assert log.refuses(data(0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_repetition_of_another_length_is_out_of_order() -> None:
+def test_a_retry_of_another_length_is_out_of_order() -> None:
     log = FakeLog()
     log.append(data(0, 3))
     assert log.refuses(data(0, 2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_sequences_begin_again_after_the_largest() -> None:
+def test_sequences_wrap_around() -> None:
     log = FakeLog()
     log.append(data(INT32_MAX - 1, 2))
     log.append(data(0))
@@ -181,7 +181,7 @@ def test_a_new_epoch_begins_at_zero() -> None:
     assert len(log.state.producers[PRODUCER].batches) == 1
 
 
-def test_a_follower_takes_what_its_leader_took() -> None:
+def test_a_follower_accepts_all_that_its_leader_accepted() -> None:
     log = FakeLog()
     log.append(data(0, epoch=3), origin=REPLICATION)
     log.append(data(9, epoch=2), origin=REPLICATION)
@@ -287,7 +287,7 @@ def test_after_a_marker_of_a_new_epoch_sequences_begin_at_zero() -> None:
     log.append(data(0, epoch=1, transactional=True))
 
 
-def test_after_a_marker_of_the_same_epoch_sequences_go_on() -> None:
+def test_after_a_marker_of_the_same_epoch_sequences_continue() -> None:
     log = FakeLog()
     log.append(data(0, 4, transactional=True))
     log.end_transaction(CONTROL_COMMIT)
@@ -301,7 +301,7 @@ def test_a_plain_write_inside_a_transaction_is_refused() -> None:
     assert log.refuses(data(1)) is ErrorCode.INVALID_TXN_STATE
 
 
-def test_a_marker_that_compaction_emptied_says_nothing() -> None:
+def test_a_marker_emptied_by_compaction_is_ignored() -> None:
     log = FakeLog()
     log.append(data(0, transactional=True))
     header, _ = marker(CONTROL_ABORT)
@@ -309,7 +309,7 @@ def test_a_marker_that_compaction_emptied_says_nothing() -> None:
     assert first_undecided_offset(log) == 0
 
 
-def test_with_verification_a_transaction_begins_only_with_the_coordinators_word() -> None:
+def test_with_verification_only_the_coordinator_begins_a_transaction() -> None:
     log = FakeLog(transaction_verification_enabled=True)
     assert log.refuses(data(0, transactional=True)) is ErrorCode.INVALID_TXN_STATE
     log.append(data(0, transactional=True), verified=True)
@@ -319,7 +319,7 @@ def test_with_verification_a_transaction_begins_only_with_the_coordinators_word(
 # ---- expiry, truncation, snapshots
 
 
-def test_idle_producers_are_forgotten_unless_a_transaction_is_open() -> None:
+def test_idle_producers_expire_unless_a_transaction_is_open() -> None:
     log = FakeLog()
     log.append(data(0, producer=1, timestamp=1000))
     log.append(data(0, producer=2, timestamp=1001))
@@ -341,7 +341,7 @@ def test_a_snapshot_has_kafkas_bytes() -> None:
     assert snapshot[2:6] == pack(">I", iscsi(body))
 
 
-def test_a_reloaded_state_goes_on_where_the_snapshot_was() -> None:
+def test_a_reloaded_state_continues_from_the_snapshot() -> None:
     log = FakeLog()
     log.append(data(0, 3))
     log.append(data(0, producer=2, transactional=True))
@@ -370,7 +370,7 @@ def test_no_second_snapshot_at_the_same_offset() -> None:
     assert log.state.latest_snapshot_offset() == 1
 
 
-def test_truncation_goes_back_to_a_snapshot_inside_the_log() -> None:
+def test_truncation_reloads_a_snapshot_inside_the_log() -> None:
     log = FakeLog()
     for sequence in range(4):
         log.append(data(sequence))
@@ -381,7 +381,7 @@ def test_truncation_goes_back_to_a_snapshot_inside_the_log() -> None:
     assert [name[:20].lstrip("0") for name in log.store.list_dir("t-0")] == ["2", "3"]
 
 
-def test_truncation_below_every_snapshot_begins_anew() -> None:
+def test_truncation_below_every_snapshot_starts_empty() -> None:
     log = FakeLog()
     log.append(data(0, 5))
     log.state.take_snapshot()
@@ -391,14 +391,14 @@ def test_truncation_below_every_snapshot_begins_anew() -> None:
     assert log.state.first_unstable_offset is None
 
 
-def test_truncation_to_where_we_are_keeps_everything() -> None:
+def test_truncation_to_the_map_end_keeps_everything() -> None:
     log = FakeLog()
     log.append(data(0, 5))
     log.state.truncate_and_reload(0, 5, 1000)
     assert log.state.producers[PRODUCER].last_sequence == 4
 
 
-def test_a_damaged_snapshot_is_deleted_and_an_older_one_taken() -> None:
+def test_a_damaged_snapshot_is_deleted_and_an_older_one_loaded() -> None:
     log = FakeLog()
     for sequence in range(3):
         log.append(data(sequence))
@@ -422,7 +422,7 @@ def test_producers_expired_by_the_time_of_a_restart_are_not_loaded() -> None:
     assert (again.state.map_end_offset, again.state.producers) == (1, {})
 
 
-def test_stray_snapshots_go_but_for_that_of_a_clean_stop() -> None:
+def test_stray_snapshots_are_deleted_except_that_of_a_clean_shutdown() -> None:
     log = FakeLog()
     for sequence in range(6):
         log.append(data(sequence))
@@ -433,7 +433,7 @@ def test_stray_snapshots_go_but_for_that_of_a_clean_stop() -> None:
     assert log.store.list_dir("t-0") == []
 
 
-def test_starting_anew_forgets_producers_and_snapshots() -> None:
+def test_truncate_fully_drops_producers_and_snapshots() -> None:
     log = FakeLog()
     log.append(data(0, 3, transactional=True))
     log.state.take_snapshot()

@@ -35,7 +35,7 @@ def snapshot_of(one: OneLog) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("config", [{}, SMALL])
 @pytest.mark.parametrize("how", ["restart", "kill"])
-def test_nothing_written_is_lost_when_the_process_ends(how: str, config: dict[str, object]) -> None:
+def test_no_write_is_lost_when_the_process_ends(how: str, config: dict[str, object]) -> None:
     one = OneLog(**config)
     some_records(one)
     one.commit_all()
@@ -62,7 +62,7 @@ def test_indexes_are_the_same_after_recovery_as_before() -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_a_torn_last_batch_is_cut_wherever_it_was_torn(compression: str) -> None:
+def test_a_torn_last_batch_is_truncated_wherever_it_was_torn(compression: str) -> None:
     one = OneLog()
     one.append(b"first", b"second")
     last = batch(b"third" * 5, compression=compression)
@@ -83,7 +83,7 @@ def test_a_torn_last_batch_is_cut_wherever_it_was_torn(compression: str) -> None
     assert "cut" in again.logged.last.text and "offset 2" in again.logged.last.text
 
 
-def test_a_flipped_bit_anywhere_in_a_batch_cuts_there() -> None:
+def test_a_flipped_bit_anywhere_in_a_batch_truncates_there() -> None:
     data = b"".join(stamped(batch(b"%d" % n), n, 0) for n in range(4))
     size = len(data) // 4
     for at in range(2 * size, 3 * size):
@@ -175,7 +175,7 @@ def test_S08_a_malformed_checkpoint_is_a_start_error() -> None:
         one.load_again()
 
 
-def test_a_power_cut_loses_only_what_was_not_flushed() -> None:
+def test_a_power_cut_loses_only_unflushed_records() -> None:
     one = OneLog(**SMALL)
     some_records(one, 40)
     one.log.flush()
@@ -187,7 +187,7 @@ def test_a_power_cut_loses_only_what_was_not_flushed() -> None:
     check_invariants(one.log)
 
 
-def test_rolled_segments_reach_the_disk_without_being_asked() -> None:
+def test_rolled_segments_are_flushed_in_the_background() -> None:
     one = OneLog(**SMALL)
     some_records(one)
     assert one.log.recovery_point == 0
@@ -213,7 +213,7 @@ def test_recovery_begins_at_the_recovery_point() -> None:
     assert one.log.log_end_offset == 0
 
 
-def test_a_missing_or_damaged_index_is_built_anew_even_after_a_clean_stop() -> None:
+def test_a_missing_or_damaged_index_is_rebuilt_even_after_a_clean_shutdown() -> None:
     for damage in ("delete", "odd size", "zeros", "kafka's preallocated space"):
         one = OneLog(**SMALL)
         some_records(one)
@@ -289,7 +289,7 @@ def test_a_finished_replacement_is_completed_an_unfinished_one_undone() -> None:
     assert one.values() == [(5, b"kept"), (6, b"end")]
 
 
-def test_a_replaced_segment_is_read_at_once_and_after_a_restart() -> None:
+def test_a_replaced_segment_is_read_immediately_and_after_a_restart() -> None:
     from kwire.replication.log.segment import LogSegment
 
     one = OneLog(**SMALL)
@@ -308,7 +308,7 @@ def test_a_replaced_segment_is_read_at_once_and_after_a_restart() -> None:
     assert not any(name.endswith((".cleaned", ".swap")) for name in one.files())
 
 
-def test_an_empty_topic_id_file_is_forgotten_not_fatal() -> None:
+def test_an_empty_topic_id_file_is_ignored() -> None:
     one = OneLog()
     one.append(b"x")
     one.store.write_file("t-0/partition.metadata", b"")
@@ -368,7 +368,7 @@ def test_aborted_transactions_are_known_after_a_restart(how: str, lose_snapshots
 
 
 @pytest.mark.parametrize("seed", [27, 1092701221, 3315503895, None])
-def test_random_power_cuts_never_lose_flushed_records_nor_make_up_any(seed: int | None) -> None:
+def test_random_power_cuts_never_lose_flushed_records_nor_invent_any(seed: int | None) -> None:
     if seed is None:
         seed = random.randrange(1 << 32)
     print("seed", seed)  # shown when the test fails: put it into the list above
@@ -418,7 +418,7 @@ def test_random_power_cuts_never_lose_flushed_records_nor_make_up_any(seed: int 
 
 
 @pytest.mark.parametrize("lost", ["nothing", "the epoch file", "what the epoch file said last"])
-def test_epochs_are_right_after_a_power_cut_whatever_became_of_their_file(lost: str) -> None:
+def test_epochs_are_right_after_a_power_cut_whatever_the_state_of_their_file(lost: str) -> None:
     one = OneLog(**SMALL)
     some_records(one)
     one.commit_all()
@@ -452,7 +452,7 @@ def test_a_batch_larger_than_a_recovery_read_is_checked_as_a_whole() -> None:
     assert one.values() == [(0, b"small")]
 
 
-def test_a_high_watermark_beyond_a_lost_tail_is_forgotten_for_good() -> None:
+def test_a_high_watermark_beyond_a_lost_tail_does_not_come_back() -> None:
     one = OneLog()
     for value in (b"a", b"b", b"c", b"d"):
         one.append(value)
@@ -465,7 +465,7 @@ def test_a_high_watermark_beyond_a_lost_tail_is_forgotten_for_good() -> None:
     assert (one.log.log_end_offset, one.log.high_watermark) == (1, 0)
 
 
-def test_epochs_of_before_an_emptied_log_began_anew_do_not_come_back_with_a_power_cut() -> None:
+def test_epochs_from_before_a_full_truncation_do_not_come_back_after_a_power_cut() -> None:
     one = OneLog()
     one.append(b"a", b"b", epoch=3)
     one.log.flush()
@@ -476,7 +476,7 @@ def test_epochs_of_before_an_emptied_log_began_anew_do_not_come_back_with_a_powe
     assert one.log.leader_epochs.entries == []
 
 
-def test_an_epoch_that_was_cut_does_not_come_back_among_batches_of_an_earlier_one() -> None:
+def test_a_truncated_epoch_does_not_come_back_among_batches_of_an_earlier_one() -> None:
     one = OneLog()
     one.append(b"a", b"b", epoch=3)
     one.log.leader_epochs.assign(6, 2)  # it has led, and written nothing
@@ -488,7 +488,7 @@ def test_an_epoch_that_was_cut_does_not_come_back_among_batches_of_an_earlier_on
     assert one.log.leader_epochs.entries == [(3, 0)]
 
 
-def test_no_segment_stays_behind_one_that_was_cut_when_its_indexes_were_rebuilt() -> None:
+def test_no_segment_stays_after_one_truncated_by_an_index_rebuild() -> None:
     one = OneLog()
     one.append(b"a")
     one.log.flush()
