@@ -82,7 +82,7 @@ def handle_update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) 
     def carry_out() -> Message:
         response = manager.update_metadata(request)
         if member is not None:
-            member.controller_told()
+            member.metadata_updated()
         return response
 
     _reply_once_registered(ctx, request.broker_epoch, carry_out)

@@ -50,8 +50,8 @@ def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> None:
     Parked while the controller, on another node, creates requested topics; on a starting broker
     until the first UpdateMetadata; and briefly after the connection to a leader has ended."""
     member = ctx.services.member
-    if member is not None and not member.is_told:
-        member.when_told(lambda: _reply_with_topics(ctx, request))
+    if member is not None and not member.has_metadata:
+        member.when_metadata_known(lambda: _reply_with_topics(ctx, request))
     elif member is not None and member.leader_doubts:
         member.leader_doubts.when_settled(lambda: _reply_with_topics(ctx, request))
     else:

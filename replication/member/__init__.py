@@ -1,4 +1,4 @@
-"""What a broker has only in a cluster of several: the link to the controller, forwarding, doubts about leaders.
+"""A broker's parts for clusters of several: controller link, forwarding, suspected leaders.
 
 `__all__` names the modules that other rooms may import.
 """

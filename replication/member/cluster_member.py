@@ -1,9 +1,9 @@
-"""What a broker has beside its replicas when it is one of several: peers, the link to the controller, fetchers.
+"""Wiring of a broker in a cluster of several: peers, the link to the controller, fetchers.
 
-Answers to the wiring of kafka.server.BrokerServer. `Broker` has one of these when its controller is another node, and
-none when it is alone.
+Answers to the wiring of kafka.server.BrokerServer. `Broker` has a ClusterMember when its controller
+is another node; a standalone broker has none.
 
-Invariant: a node is reached where the last UpdateMetadata says; only controllers are known from configuration.
+Invariant: brokers' addresses come from the last UpdateMetadata, controllers' from the configuration.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ClusterSettings:
-    """How a broker gets to its cluster. `broker_epoch`: somebody else (a foreign controller) has registered it."""
+    """How a broker joins its cluster. `broker_epoch`: given if a foreign controller has registered it."""
 
     __slots__ = (
         "broker_epoch",
@@ -57,9 +57,10 @@ class ClusterSettings:
         on_ready: Callable[[], None] = lambda: None,
         on_refused: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`more_controllers`: id, host and port of others of which one may be the active one.
+        """`more_controllers`: id, host and port of further controllers; any one may be the active one.
 
-        `on_ready`: the controller has told the broker of the cluster. `on_refused`: it never will, and why."""
+        `on_ready`: the broker is registered and has the cluster's metadata. `on_refused(reason)`: the
+        controller has refused the broker for good."""
         self.controller_id = controller_id
         self.controllers = {controller_id: controller_address}
         self.controllers.update({node: (host, port) for node, host, port in more_controllers})
@@ -70,7 +71,7 @@ class ClusterSettings:
 
 
 class ClusterMember:
-    """The parts of one broker among several that a broker alone does not have."""
+    """The parts that only a broker with a remote controller has."""
 
     def __init__(
         self,
@@ -85,20 +86,20 @@ class ClusterMember:
         *,
         log_truncated: Callable[[Log, int], None] | None = None,
     ) -> None:
-        """`log_truncated`: hears of logs that had to be cut."""
+        """`log_truncated(log, offset)`: called after every truncation of a log."""
         self._settings = settings
         self._config = config
         self._clock = clock
         self._timers = timers
         self._metadata = metadata
         self._replica_manager = replica_manager
-        self._controller_id = settings.controller_id  # whom to ask
-        self._controller_told = -1  # who was so by the last UpdateMetadata
-        self._held: list[Callable[[], None]] = []
-        self._untold: list[
+        self._controller_id = settings.controller_id  # target of requests
+        self._last_controller = -1  # sender of the last UpdateMetadata
+        self._held_orders: list[Callable[[], None]] = []
+        self._metadata_waiters: list[
             tuple[int, Callable[[], None]]
-        ] = []  # deadline in ms, call; the first is due first
-        self._awaits_itself = False  # registered, and not yet told that it is alive
+        ] = []  # (deadline in ms, call), in the order of deadlines
+        self._awaits_own_metadata = False  # registered, but not yet alive in the metadata cache
         self.peers = Peers(outbox, f"broker-{config.node_id}")
         self.leader_doubts = LeaderDoubts(clock, timers, config, metadata)
         self.link = ControllerLink(
@@ -109,9 +110,9 @@ class ClusterMember:
             timers,
             config,
             random,
-            on_registered=self._registered,
+            on_registered=self._on_registered,
             on_refused=settings.on_refused,
-            on_unavailable=self._controller_unavailable,
+            on_unavailable=self._on_controller_unavailable,
             several_controllers=len(settings.controllers) > 1,
             foreign_epoch=settings.broker_epoch,
         )
@@ -131,14 +132,16 @@ class ClusterMember:
             self.controller_node,
             clock,
             timers,
-            on_unavailable=self._controller_unavailable,
+            on_unavailable=self._on_controller_unavailable,
         )
         replica_manager.isr_proposer = proposals.submit
-        replica_manager.log_manager.failure_listeners.append(self._directory_failed)
-        replica_manager.on_partition_lost = self.link.disk_failed
+        replica_manager.log_manager.failure_listeners.append(self._on_directory_failure)
+        replica_manager.on_partition_lost = self.link.report_disk_failure
 
     def start(self, endpoints: list[Endpoint], cluster_id: str) -> None:
-        """Registers with the controller, the listener for it and for brokers first; a foreign one knows the broker."""
+        """Register with the controller, the inter-broker listener first.
+
+        A foreign controller has done so already."""
         if self.link.is_foreign:
             self._replica_manager.broker_epoch = self.link.broker_epoch
             self._settings.on_ready()
@@ -150,59 +153,63 @@ class ClusterMember:
         previous = log_manager.previous_broker_epoch
         self.link.start(sorted(endpoints, key=lambda e: e.listener != own), cluster_id, previous)
 
-    def _directory_failed(self, directory: LogDirectory) -> None:
+    def _on_directory_failure(self, directory: LogDirectory) -> None:
         if directory.directory_id is not None:
-            self.link.disk_failed(directory.directory_id)
+            self.link.report_disk_failure(directory.directory_id)
 
     @property
     def is_registered(self) -> bool:
-        """This incarnation has an epoch, by which orders for earlier ones are told."""
+        """Whether this incarnation has a broker epoch, which fences orders for earlier ones."""
         return self._replica_manager.broker_epoch >= 0
 
     def hold(self, order: Callable[[], None]) -> None:
-        """Carries out an order when the broker is registered, in turn."""
-        self._held.append(order)
+        """Queue a controller's order until the broker is registered; orders keep their sequence."""
+        self._held_orders.append(order)
 
-    def _registered(self, broker_epoch: int) -> None:
+    def _on_registered(self, broker_epoch: int) -> None:
         self._replica_manager.broker_epoch = broker_epoch
-        held, self._held = self._held, []
+        held, self._held_orders = self._held_orders, []
         for order in held:
             order()
-        self.producer_ids.ask()
-        self._awaits_itself = True
+        self.producer_ids.request_block()
+        self._awaits_own_metadata = True
         self._check_ready()
 
     def _check_ready(self) -> None:
-        """UpdateMetadata comes by another connection than the answer to the registration."""
-        if self._awaits_itself and self._metadata.is_alive(self._replica_manager.node_id):
-            self._awaits_itself = False
+        """Call `on_ready` once; UpdateMetadata may come before the response to the registration."""
+        if self._awaits_own_metadata and self._metadata.is_alive(self._replica_manager.node_id):
+            self._awaits_own_metadata = False
             self._settings.on_ready()
 
-    # --- questions that only the cluster can answer
+    # --- waiting for the first metadata
 
     @property
-    def is_told(self) -> bool:
-        """The controller has said who is there. Before that no topic is known, which is not to say that it is unknown:
-        clients drop what they have for an unknown topic. Kafka (KRaft) does not serve clients yet in this state."""
+    def has_metadata(self) -> bool:
+        """Whether a first UpdateMetadata has filled the cache. Before it UNKNOWN_TOPIC_OR_PARTITION would
+        be wrong: clients drop their records for an unknown topic. Kafka (KRaft) serves no clients yet."""
         return bool(self._metadata.brokers)
 
-    def when_told(self, call: Callable[[], None]) -> None:
-        """Calls back when the controller has, or after request.timeout.ms."""
-        self._untold.append((self._clock.now_ms + self._config.request_timeout_ms, call))
-        if len(self._untold) == 1:
-            self._timers.schedule("cluster-told", self._untold[0][0], self._call_those_told)
+    def when_metadata_known(self, call: Callable[[], None]) -> None:
+        """Call back when the cache is filled, or after request.timeout.ms."""
+        self._metadata_waiters.append((self._clock.now_ms + self._config.request_timeout_ms, call))
+        if len(self._metadata_waiters) == 1:
+            self._timers.schedule(
+                "cluster-told", self._metadata_waiters[0][0], self._run_metadata_waiters
+            )
 
-    def _call_those_told(self) -> None:
-        """All, when the controller has told; else those whose time is over."""
-        now_ms, told = self._clock.now_ms, self.is_told
-        waiting = self._untold
-        self._untold = [each for each in waiting if not told and each[0] > now_ms]
-        if self._untold:
-            self._timers.schedule("cluster-told", self._untold[0][0], self._call_those_told)
+    def _run_metadata_waiters(self) -> None:
+        """Run all waiting calls if the cache is filled, else those past their deadline."""
+        now_ms, known = self._clock.now_ms, self.has_metadata
+        waiting = self._metadata_waiters
+        self._metadata_waiters = [each for each in waiting if not known and each[0] > now_ms]
+        if self._metadata_waiters:
+            self._timers.schedule(
+                "cluster-told", self._metadata_waiters[0][0], self._run_metadata_waiters
+            )
         else:
             self._timers.cancel("cluster-told")
         for deadline_ms, call in waiting:
-            if told or deadline_ms <= now_ms:
+            if known or deadline_ms <= now_ms:
                 call()
 
     # --- steps
@@ -218,23 +225,23 @@ class ClusterMember:
             self.link.channel_lost(channel)
 
     def controller_node(self) -> int:
-        """The controller's id: a foreign one may move from broker to broker, kwire's is none of them.
+        """Return the id of the node to send controller requests to.
 
-        Of several it is the one that last told this broker something, or, while that one does not answer, each of
-        them in turn."""
+        A foreign controller is one of the brokers and may move; kwire's is not a broker. Of several the
+        sender of the last UpdateMetadata is meant, or, while it does not respond, each in turn."""
         current = self._metadata.controller_id
         return current if current in self._metadata.brokers else self._controller_id
 
-    def controller_told(self) -> None:
-        """An UpdateMetadata was accepted. From a new controller: nothing more is expected of the one before."""
-        if self._untold and self.is_told:
-            self._call_those_told()
+    def metadata_updated(self) -> None:
+        """Handle an accepted UpdateMetadata. If its sender is new, give up requests to the others."""
+        if self._metadata_waiters and self.has_metadata:
+            self._run_metadata_waiters()
         self._check_ready()
-        self.leader_doubts.controller_told()
+        self.leader_doubts.metadata_updated()
         current = self._metadata.controller_id
-        if current == self._controller_told:
+        if current == self._last_controller:
             return
-        self._controller_told = current
+        self._last_controller = current
         if current not in self._settings.controllers:
             return
         self._controller_id = current
@@ -245,8 +252,8 @@ class ClusterMember:
         if others:
             self.link.controller_changed()
 
-    def _controller_unavailable(self, node: int) -> None:
-        """It did not answer, or it is not the active one: the next is asked."""
+    def _on_controller_unavailable(self, node: int) -> None:
+        """Turn to the next controller: `node` did not respond, or is not the active one."""
         ids = list(self._settings.controllers)
         if node == self._controller_id and len(ids) > 1:
             self._controller_id = ids[(ids.index(node) + 1) % len(ids)]
@@ -258,7 +265,7 @@ class ClusterMember:
         return self._settings.controllers.get(node)
 
     def prepare_stop(self, on_ready: Callable[[], None]) -> None:
-        """Controlled shutdown."""
+        """Start a controlled shutdown; `on_ready` follows when the broker may stop."""
         self.link.shut_down(on_ready)
 
     def close(self) -> None:

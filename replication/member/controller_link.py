@@ -1,14 +1,17 @@
-"""A broker's side of its dealings with a controller that is another node.
+"""A broker's link to a remote controller: registration, heartbeats, forwarding, producer ids.
 
 Answers to kafka.server.BrokerLifecycleManager (registration, heartbeats), ForwardingManager (clients' requests in
 Envelopes), RPCProducerIdManager (blocks of producer ids) and KafkaServer.controlledShutdown. Two channels: "controller"
-for what is answered at once, "forward" for what the controller may hold back until all brokers know.
+for requests with an immediate response, "forward" for those whose response the controller may hold
+until all brokers have the change.
 
-A foreign controller (a real Kafka's) has registered this broker itself: then nothing is registered and no heartbeat is
-sent, and clients' requests are answered NOT_CONTROLLER, as by Kafka in ZooKeeper mode.
+A foreign controller (a real Kafka's) has registered this broker itself: the link then sends neither
+registrations nor heartbeats, and answers clients' requests with NOT_CONTROLLER, as Kafka does in
+ZooKeeper mode.
 
-Invariants: one registration or heartbeat at a time; a heartbeat is refused -> a new registration, with a new epoch; a
-forwarded request is answered once, by the controller or, when its time is over, by REQUEST_TIMED_OUT.
+Invariants: at most one registration or heartbeat is in flight; a refused heartbeat leads to a new
+registration, with a new epoch; a forwarded request is answered once, by the controller or, after
+its timeout, with REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations
@@ -41,11 +44,11 @@ _SILENCE: Final = "controller-silent"
 _RETRY_MS: Final = 50
 _FORWARD_RETRY_MS: Final = 100
 _FORWARD_GRACE_MS: Final = 200
-"""How much longer than a request's own time-out an answer of the controller is waited for: it times out first."""
+"""Added to a forwarded request's own timeout, so that the controller's timeout comes first."""
 
 
 class ControllerLink:
-    """The link of one broker to its controller. `broker_epoch` is -1 until it is registered."""
+    """One broker's link to its controller. `broker_epoch` is -1 until the broker is registered."""
 
     def __init__(
         self,
@@ -63,11 +66,11 @@ class ControllerLink:
         several_controllers: bool = False,
         foreign_epoch: int | None = None,
     ) -> None:
-        """`on_registered(broker_epoch)`: after each registration. `on_refused`: it can never succeed, and why.
-        `on_unavailable(node)`: that controller did not answer, or is not the active one. `several_controllers`: one
-        that says nothing for long (it stands still, say) is not waited for.
+        """`on_registered(broker_epoch)`: after each registration. `on_refused(reason)`: registration can
+        never succeed. `on_unavailable(node)`: that controller did not respond, or is not the active one.
+        `several_controllers`: give up one that stays silent (a stopped process, say).
 
-        `foreign_epoch`: the epoch under which somebody else has registered this broker."""
+        `foreign_epoch`: the broker epoch under which a foreign controller has registered this broker."""
         self._node_id = node_id
         self.controller_node = controller_node
         self._peers = peers
@@ -84,24 +87,24 @@ class ControllerLink:
         self._incarnation_id = random.randbytes(16)
         self._endpoints: list[Endpoint] = []
         self._cluster_id = ""
-        self._asked = False  # a registration or a heartbeat is under way
-        self._asked_node = -1  # of whom
+        self._in_flight = False  # a registration or a heartbeat is under way
+        self._asked_controller = -1
         self.refusal = ErrorCode.NONE
-        """What the controller has said to the last registration."""
+        """The error of the last registration's response."""
         self._disk_failures: list[bytes] = []
-        self._untold_failures = False
-        self._ending = False
+        self._has_unreported_failures = False
+        self._closed = False
         self.log_dirs: list[bytes] = []
-        """The ids of those log directories of several that work; for a broker with one nothing is said of it."""
+        """Ids of the online log directories; empty for a broker with a single directory."""
 
     # --- registration and heartbeats
 
     def start(
         self, endpoints: list[Endpoint], cluster_id: str, previous_broker_epoch: int = -1
     ) -> None:
-        """Registers, and again whenever the controller has lost sight of this broker.
+        """Register, and again whenever the controller has fenced this broker or lost its registration.
 
-        `previous_broker_epoch`: of the last run, if that stopped cleanly."""
+        `previous_broker_epoch`: of the last run, if that stopped cleanly; else -1."""
         self._previous_epoch = previous_broker_epoch
         self._endpoints = endpoints
         self._cluster_id = cluster_id
@@ -127,36 +130,36 @@ class ControllerLink:
                 self.broker_epoch if self.broker_epoch >= 0 else self._previous_epoch
             ),
         )
-        # Another may have taken over by then.
-        self._ask_one(self._config.controller_quorum_fetch_timeout_ms)
+        # A standby needs no longer than this to take over.
+        self._begin_request(self._config.controller_quorum_fetch_timeout_ms)
         self._peers.send(
-            self._asked_node,
+            self._asked_controller,
             CHANNEL,
             api.ApiKey.BROKER_REGISTRATION,
             4,
             request,
-            self._registered,
+            self._on_registration_response,
         )
 
-    def _ask_one(self, patience_ms: int) -> None:
-        """The next registration or heartbeat has begun; `patience_ms`: how long an answer may take, if there are
-        others to be asked."""
-        self._asked = True
-        node = self._asked_node = self.controller_node()
+    def _begin_request(self, timeout_ms: int) -> None:
+        """Mark a registration or heartbeat as in flight. With several controllers the connection is
+        given up if no response arrives within `timeout_ms`."""
+        self._in_flight = True
+        node = self._asked_controller = self.controller_node()
         if self._several_controllers:
-            due_ms = self._clock.now_ms + patience_ms
+            due_ms = self._clock.now_ms + timeout_ms
             self._timers.schedule(_SILENCE, due_ms, lambda: self._peers.give_up(node, CHANNEL))
 
-    def _answered(self) -> None:
-        self._asked = False
+    def _end_request(self) -> None:
+        self._in_flight = False
         self._timers.cancel(_SILENCE)
 
-    def _registered(self, response: BrokerRegistrationResponse | None) -> None:
-        self._answered()
-        if self._ending:
+    def _on_registration_response(self, response: BrokerRegistrationResponse | None) -> None:
+        self._end_request()
+        if self._closed:
             return
-        if self._is_elsewhere(response):
-            self._later(_RETRY_MS, self._register)
+        if self._has_no_active_controller(response):
+            self._schedule(_RETRY_MS, self._register)
             return
         assert response is not None
         self.refusal = ErrorCode(response.error_code)
@@ -165,74 +168,76 @@ class ControllerLink:
         elif response.error_code == ErrorCode.INVALID_REQUEST:
             self._on_refused(f"the controller takes no broker of id {self._node_id}: it is its own")
         elif response.error_code:
-            # DUPLICATE_BROKER_REGISTRATION, say: until the other one's time is over.
-            self._later(4 * _RETRY_MS, self._register)
+            # DUPLICATE_BROKER_REGISTRATION, say: retry until the other session expires.
+            self._schedule(4 * _RETRY_MS, self._register)
         else:
             self.broker_epoch = response.broker_epoch
-            self._later(self._config.broker_heartbeat_interval_ms, self._heartbeat)
+            self._schedule(self._config.broker_heartbeat_interval_ms, self._heartbeat)
             self._on_registered(response.broker_epoch)
 
     def _heartbeat(self) -> None:
         from kwire.protocol.schemas.nodes import BrokerHeartbeatRequest
 
-        # Until then the connection is worth more than an answer: to the controller its end is the broker's.
-        self._ask_one(self._config.broker_session_timeout_ms)
-        self._untold_failures = False
+        # Not sooner: the controller takes the end of this connection for the end of the broker.
+        self._begin_request(self._config.broker_session_timeout_ms)
+        self._has_unreported_failures = False
         request = BrokerHeartbeatRequest(
             broker_id=self._node_id,
             broker_epoch=self.broker_epoch,
             offline_log_dirs=self._disk_failures,
         )
         self._peers.send(
-            self._asked_node,
+            self._asked_controller,
             CHANNEL,
             api.ApiKey.BROKER_HEARTBEAT,
             1,
             request,
-            self._heartbeat_answered,
+            self._on_heartbeat_response,
         )
 
-    def _heartbeat_answered(self, response: BrokerHeartbeatResponse | None) -> None:
-        self._answered()
-        if self._ending:
+    def _on_heartbeat_response(self, response: BrokerHeartbeatResponse | None) -> None:
+        self._end_request()
+        if self._closed:
             return
-        if self._is_elsewhere(response):
-            self._later(_RETRY_MS, self._heartbeat)
+        if self._has_no_active_controller(response):
+            self._schedule(_RETRY_MS, self._heartbeat)
             return
         assert response is not None
         if response.error_code:
             self._register()  # STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED
-        elif self._untold_failures:
+        elif self._has_unreported_failures:
             self._heartbeat()
         else:
-            self._later(self._config.broker_heartbeat_interval_ms, self._heartbeat)
+            self._schedule(self._config.broker_heartbeat_interval_ms, self._heartbeat)
 
-    def disk_failed(self, directory_id: bytes | None = None) -> None:
-        """A log directory has failed, or, without an id, a single partition: the controller is told at once, asks for
-        all roles, and hears of which partitions are lost. Failures of partitions are numbered, to the controller each
-        is a directory. A foreign one sees the errors in the answers to its orders."""
+    def report_disk_failure(self, directory_id: bytes | None = None) -> None:
+        """Report a failed log directory, or, without an id, a failed partition, in a heartbeat now.
+
+        The controller then sends LeaderAndIsr for all replicas and finds the offline ones by their errors.
+        A failed partition gets a made-up directory id. A foreign controller gets no report: it sees the
+        errors in the responses to its orders."""
         if directory_id is None:
             directory_id = (len(self._disk_failures) + 1).to_bytes(16, "big")
         elif directory_id in self.log_dirs:
             self.log_dirs.remove(directory_id)
         self._disk_failures.append(directory_id)
-        self._untold_failures = True
-        if not (self._asked or self._ending or self.is_foreign) and self.broker_epoch >= 0:
+        self._has_unreported_failures = True
+        if not (self._in_flight or self._closed or self.is_foreign) and self.broker_epoch >= 0:
             self._timers.cancel(CHANNEL)
             self._heartbeat()
 
-    def _is_elsewhere(
+    def _has_no_active_controller(
         self, response: BrokerRegistrationResponse | BrokerHeartbeatResponse | None
     ) -> bool:
-        """No answer, or one of a controller that is not the active one."""
+        """Whether no active controller has responded; if so, report the node as unavailable."""
         if response is not None and response.error_code != ErrorCode.NOT_CONTROLLER:
             return False
-        self._on_unavailable(self._asked_node)
+        self._on_unavailable(self._asked_controller)
         return True
 
     def channel_lost(self, channel: str) -> None:
-        """The connection to the controller has ended while nothing was asked: it will soon be missed there."""
-        if channel == CHANNEL and not (self._asked or self._ending or self.is_foreign):
+        """Reconnect by a request: without a connection the controller soon fences this broker."""
+        if channel == CHANNEL and not (self._in_flight or self._closed or self.is_foreign):
             self._timers.cancel(CHANNEL)
             if self.broker_epoch >= 0:
                 self._heartbeat()
@@ -240,29 +245,30 @@ class ControllerLink:
                 self._register()
 
     def controller_changed(self) -> None:
-        """There is a new controller: it notices the end of a broker whose connection it knows, else that of a lease."""
-        if not (self._asked or self._ending or self.is_foreign) and self.broker_epoch >= 0:
+        """Send a heartbeat to a new controller, which then notices this broker's end by its connection
+        and not only by its lease."""
+        if not (self._in_flight or self._closed or self.is_foreign) and self.broker_epoch >= 0:
             self._timers.cancel(CHANNEL)
             self._heartbeat()
 
-    def _later(self, delay_ms: int, call: Callable[[], None]) -> None:
+    def _schedule(self, delay_ms: int, call: Callable[[], None]) -> None:
         self._timers.schedule(CHANNEL, self._clock.now_ms + delay_ms, call)
 
     # --- controlled shutdown
 
     def shut_down(self, on_done: Callable[[], None]) -> None:
-        """Asks the controller to move leaderships away, a few times, and calls back when done or given up."""
+        """Have the controller move leaderships away; `on_done` follows success or the last retry."""
         if not self._config.controlled_shutdown_enable or self.broker_epoch < 0:
             on_done()
             return
-        self._ask_shutdown(self._config.controlled_shutdown_max_retries, on_done)
+        self._request_shutdown(self._config.controlled_shutdown_max_retries, on_done)
 
-    def _ask_shutdown(self, tries: int, on_done: Callable[[], None]) -> None:
+    def _request_shutdown(self, tries: int, on_done: Callable[[], None]) -> None:
         from kwire.protocol.schemas.control_plane import ControlledShutdownRequest
 
         node = self.controller_node()
 
-        def answered(response: ControlledShutdownResponse | None) -> None:
+        def on_response(response: ControlledShutdownResponse | None) -> None:
             if response is None or response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
                 self._on_unavailable(node)
             done = (
@@ -276,16 +282,16 @@ class ControllerLink:
             self._timers.schedule(
                 "controlled-shutdown",
                 self._clock.now_ms + self._config.controlled_shutdown_retry_backoff_ms,
-                lambda: self._ask_shutdown(tries - 1, on_done),
+                lambda: self._request_shutdown(tries - 1, on_done),
             )
 
         request = ControlledShutdownRequest(broker_id=self._node_id, broker_epoch=self.broker_epoch)
         key = api.ApiKey.CONTROLLED_SHUTDOWN
-        self._peers.send(node, CHANNEL, key, 3, request, answered)
+        self._peers.send(node, CHANNEL, key, 3, request, on_response)
 
     def close(self) -> None:
-        """No further registration or heartbeat."""
-        self._ending = True
+        """Stop registrations and heartbeats."""
+        self._closed = True
         self._timers.cancel(CHANNEL)
         self._timers.cancel(_SILENCE)
 
@@ -301,7 +307,7 @@ class ControllerLink:
         client_id: str | None = None,
         client_host: str = "",
     ) -> None:
-        """Has the controller answer a client's request. `on_answer` gets its response, or why there is none."""
+        """Forward a client's request to the controller. `on_answer` gets the response or an error code."""
         if self.is_foreign:
             on_answer(ErrorCode.NOT_CONTROLLER)
             return
@@ -317,7 +323,7 @@ class ControllerLink:
     def allocate_producer_ids(
         self, on_answer: Callable[[AllocateProducerIdsResponse | None], None]
     ) -> None:
-        """A block of producer ids; None when the controller could not be asked."""
+        """Request a block of producer ids. `on_answer(None)`: the connection was lost."""
         from kwire.protocol.schemas.control_plane import AllocateProducerIdsRequest
 
         request = AllocateProducerIdsRequest(
@@ -328,7 +334,7 @@ class ControllerLink:
 
 
 class _Forwarded:
-    """A client's request on its way to the controller, until it is answered or its time is over."""
+    """A client's request that is forwarded to the controller, until its response or deadline."""
 
     def __init__(
         self,
@@ -362,10 +368,10 @@ class _Forwarded:
             api.ApiKey.ENVELOPE,
             0,
             envelope,
-            self._answered,
+            self._on_response,
         )
 
-    def _answered(self, response: EnvelopeResponse | None) -> None:
+    def _on_response(self, response: EnvelopeResponse | None) -> None:
         if response is None or response.error_code == ErrorCode.NOT_CONTROLLER:
             self._link._on_unavailable(self._node)
             timers, clock = self._link._timers, self._link._clock
@@ -393,7 +399,7 @@ class _Forwarded:
 
 
 def _address_bytes(host: str) -> bytes:
-    """An address as Envelope has it: 4 bytes for IPv4; nothing for what is not one."""
+    """Encode an address for Envelope: 4 bytes for IPv4; empty for anything else."""
     numbers = host.split(".")
     if len(numbers) == 4 and all(n.isascii() and n.isdigit() and int(n) < 256 for n in numbers):
         return bytes(map(int, numbers))
@@ -401,34 +407,34 @@ def _address_bytes(host: str) -> bytes:
 
 
 class AllocatedProducerIds:
-    """Producer ids out of the controller's blocks; the next block is asked for before the last one is used up."""
+    """Producer ids from the controller's blocks; the next block is requested before one runs out."""
 
     def __init__(self, link: ControllerLink) -> None:
         self._link = link
         self._ids = range(0)
         self._next_ids = range(0)
-        self._asked = False
+        self._in_flight = False
 
     def generate(self) -> int:
-        """An id that was never given before. COORDINATOR_LOAD_IN_PROGRESS, as in Kafka, while there is none."""
+        """Return an unused id. Raise COORDINATOR_LOAD_IN_PROGRESS, as Kafka, while no block is here."""
         if not self._ids:
             self._ids, self._next_ids = self._next_ids, range(0)
         if not self._ids:
-            self.ask()
+            self.request_block()
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         producer_id, self._ids = self._ids[0], self._ids[1:]
         if len(self._ids) <= 100 and not self._next_ids:
-            self.ask()
+            self.request_block()
         return producer_id
 
-    def ask(self) -> None:
-        """Asks for a block, unless that is being done."""
-        if not self._asked:
-            self._asked = True
-            self._link.allocate_producer_ids(self._allocated)
+    def request_block(self) -> None:
+        """Request a block unless a request is in flight."""
+        if not self._in_flight:
+            self._in_flight = True
+            self._link.allocate_producer_ids(self._on_block)
 
-    def _allocated(self, response: AllocateProducerIdsResponse | None) -> None:
-        self._asked = False
+    def _on_block(self, response: AllocateProducerIdsResponse | None) -> None:
+        self._in_flight = False
         if response is not None and not response.error_code and response.producer_id_len > 0:
             first = response.producer_id_start
             self._next_ids = range(first, first + response.producer_id_len)

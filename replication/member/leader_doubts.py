@@ -1,12 +1,14 @@
-"""Leaders whose connection has just ended, and who waits until it is known whether they are gone.
+"""Leaders in doubt: their connection has just ended and the controller has not fenced them yet.
 
-Answers to no class of Kafka's: its brokers name a dead leader until the controller says otherwise, up to the session
-timeout (9 s), and clients that ask in that time wait for their next turn (librdkafka a second) or for good (Java's
-admin client, default.api.timeout.ms). kwire's controller takes some 30 ms, so an answer that would name a leader of
-which this broker has just lost sight waits for the controller's word that long.
+Answers to no class of Kafka's. Kafka's brokers keep returning a dead leader in Metadata until the
+controller fences it, up to the session timeout (9 s). Clients that fetch metadata in that time wait
+for their next refresh (librdkafka: a second) or until they time out (Java's admin client:
+default.api.timeout.ms). kwire's controller fences within some 30 ms, so a Metadata response that
+would name a leader in doubt is held until the controller's next UpdateMetadata.
 
-Invariants: nobody waits longer than DOUBT_MS after the last loss; nothing is answered that the controller has not said;
-a broker that cannot be reached although the controller says that it lives is doubted once a session timeout.
+Invariants: no response is held longer than DOUBT_MS after the last lost connection; every response
+comes from the metadata cache as the controller filled it; a broker that cannot be reached but is
+alive for the controller is in doubt at most once per session timeout.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ if TYPE_CHECKING:
     from kwire.replication.core.metadata import MetadataCache
 
 DOUBT_MS: Final = 150
-"""Three times what a controller needs as a rule, so that a busy machine does not undo it."""
+"""Several times what a controller usually needs, to leave room for a busy machine."""
 
 
 class LeaderDoubts:
-    """Made and told by ClusterMember; asked by the handlers of questions whose answer names leaders."""
+    """The set of leaders in doubt. ClusterMember updates it; handlers of Metadata wait on it."""
 
     __slots__ = ("_clock", "_config", "_doubted", "_lost_ms", "_metadata", "_timers", "_waiting")
 
@@ -38,15 +40,17 @@ class LeaderDoubts:
         self._config = config
         self._metadata = metadata
         self._doubted: set[int] = set()
-        self._lost_ms: dict[int, int] = {}  # when a broker was doubted last, until it is gone
+        self._lost_ms: dict[
+            int, int
+        ] = {}  # when a broker last came into doubt; dropped when fenced
         self._waiting: list[Callable[[], None]] = []
 
     def __bool__(self) -> bool:
-        """Whether there is somebody of whom the controller's word is awaited."""
+        """Whether any leader is in doubt."""
         return bool(self._doubted)
 
     def connection_lost(self, node: int) -> None:
-        """A connection to a node has ended, or none could be made."""
+        """Put a node in doubt: its connection has ended, or could not be made."""
         if not self._metadata.is_alive(node):
             return
         now_ms = self._clock.now_ms
@@ -55,22 +59,22 @@ class LeaderDoubts:
             return
         self._lost_ms[node] = now_ms
         self._doubted.add(node)
-        self._timers.schedule((self, node), now_ms + DOUBT_MS, lambda: self._settled({node}))
+        self._timers.schedule((self, node), now_ms + DOUBT_MS, lambda: self._settle({node}))
 
     def when_settled(self, call: Callable[[], None]) -> None:
-        """Calls back once, when nobody is in doubt any more: at most DOUBT_MS after the last one was lost."""
+        """Call back once, as soon as no leader is in doubt: at most DOUBT_MS after the last loss."""
         self._waiting.append(call)
 
-    def controller_told(self) -> None:
-        """The controller has said who is alive; who is not is in doubt no more."""
+    def metadata_updated(self) -> None:
+        """Resolve the doubt about every broker that the metadata cache no longer lists as alive."""
         gone = {node for node in self._lost_ms if not self._metadata.is_alive(node)}
         for node in gone:
             del self._lost_ms[node]
             self._timers.cancel((self, node))
         if gone:
-            self._settled(gone)
+            self._settle(gone)
 
-    def _settled(self, nodes: set[int]) -> None:
+    def _settle(self, nodes: set[int]) -> None:
         self._doubted -= nodes
         if not self._doubted:
             waiting, self._waiting = self._waiting, []

@@ -1,9 +1,9 @@
-"""Topics made on demand where the controller is another node: for clients' Metadata, and the coordinators' own.
+"""Automatic topic creation by a remote controller, for Metadata requests and coordinators.
 
-Answers to kafka.server.DefaultAutoTopicCreationManager. Who needs a topic waits until the controller has answered: by
-then every live broker, this one included, knows the topic and its leader.
+Answers to kafka.server.DefaultAutoTopicCreationManager. A request that needs a topic waits for the
+controller's response: by then every live broker, this one included, knows the topic and its leader.
 
-Invariant: a topic is asked for once at a time, however many wait for it.
+Invariant: at most one creation of a topic is in flight, however many requests wait for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TopicCreation:
-    """Has topics created by the controller."""
+    """Forwards topic creations to the controller and runs the callbacks that wait for them."""
 
     def __init__(self, link: ControllerLink, config: BrokerConfig) -> None:
         self._link = link
@@ -33,7 +33,9 @@ class TopicCreation:
         self._waiting: dict[str, list[Callable[[], None]]] = {}
 
     def create(self, names: Iterable[str], on_done: Callable[[], None]) -> None:
-        """Calls back when each topic was created, or was not: the metadata cache then tells."""
+        """Create topics; `on_done` follows when every creation has succeeded or failed.
+
+        The caller looks up the outcome in the metadata cache."""
         left = set(names)
         assert left
 
@@ -42,17 +44,17 @@ class TopicCreation:
             if not left:
                 on_done()
 
-        ask = []
+        missing = []
         for name in sorted(left):
             waiting = self._waiting.get(name)
             if waiting is None:
                 waiting = self._waiting[name] = []
-                ask.append(name)
+                missing.append(name)
             waiting.append(lambda name=name: one_done(name))  # type: ignore[misc]  # a default binds it
-        if ask:
-            self._ask(ask)
+        if missing:
+            self._forward(missing)
 
-    def _ask(self, names: list[str]) -> None:
+    def _forward(self, names: list[str]) -> None:
         from kwire.protocol.schemas.topics import CreateTopicsRequest
 
         request = CreateTopicsRequest(
@@ -60,12 +62,12 @@ class TopicCreation:
             timeout_ms=min(self._config.request_timeout_ms, 10_000),
         )
 
-        def answered(_: Message | ErrorCode) -> None:
+        def on_response(_: Message | ErrorCode) -> None:
             for name in names:
                 for callback in self._waiting.pop(name, ()):
                     callback()
 
-        self._link.forward(api.ApiKey.CREATE_TOPICS, 7, request, answered)
+        self._link.forward(api.ApiKey.CREATE_TOPICS, 7, request, on_response)
 
     def _topic(self, name: str) -> CreatableTopic:
         from kwire.protocol.schemas.topics import CreatableTopic, CreatableTopicConfig

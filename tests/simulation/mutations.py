@@ -270,7 +270,7 @@ def a_new_controller_lacks_the_last_decision(patch: pytest.MonkeyPatch) -> None:
 
 def a_failed_disk_is_kept_quiet(patch: pytest.MonkeyPatch) -> None:
     """The controller does not hear of it, and leaves the partition to its leader."""
-    patch.setattr(ControllerLink, "disk_failed", lambda self: None)
+    patch.setattr(ControllerLink, "report_disk_failure", lambda self: None)
 
 
 def a_failed_disk_takes_all_partitions_offline(patch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A broker and its distant controller: registration, heartbeats, forwarding, producer ids, the last goodbye."""
+"""A broker and its remote controller: registration, heartbeats, forwarding, producer ids, shutdown."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_broker_registers_and_then_sends_heartbeats(rig: Rig) -> None:
         rig.answer(BrokerHeartbeatResponse())
 
 
-def test_registration_is_tried_until_the_controller_is_there(rig: Rig) -> None:
+def test_registration_is_retried_until_the_controller_responds(rig: Rig) -> None:
     rig.link.start([], "cluster")
     for response in (
         None,
@@ -164,11 +164,11 @@ def test_a_lost_connection_is_answered_with_a_heartbeat_at_once(rig: Rig) -> Non
     assert rig.asked().broker_epoch == 5
 
 
-def test_the_failure_of_a_disk_is_told_at_once_and_each_only_once_as_new(rig: Rig) -> None:
+def test_a_disk_failure_is_reported_at_once_and_only_once_as_new(rig: Rig) -> None:
     rig.register()
-    rig.link.disk_failed()
+    rig.link.report_disk_failure()
     assert rig.asked().offline_log_dirs == [b"\0" * 15 + b"\1"]
-    rig.link.disk_failed()
+    rig.link.report_disk_failure()
     assert rig.asked() is None  # one heartbeat at a time
     rig.answer(BrokerHeartbeatResponse())
     assert rig.asked().offline_log_dirs == [b"\0" * 15 + b"\1", b"\0" * 15 + b"\2"]
@@ -215,7 +215,7 @@ def test_a_clients_request_goes_in_an_envelope_and_its_answer_comes_out_of_one(r
     assert len(answers) == 1 and rig.asked() is None
 
 
-def test_a_forwarded_request_is_tried_again_until_its_time_is_over(rig: Rig) -> None:
+def test_a_forwarded_request_is_retried_until_its_timeout(rig: Rig) -> None:
     answers = forward(rig)
     for _ in range(5):
         assert rig.asked() is not None
@@ -256,7 +256,7 @@ def test_a_foreign_controller_is_not_forwarded_to_and_not_registered_with() -> N
     assert rig.asked() is None
 
 
-def test_producer_ids_come_in_blocks_and_the_next_is_asked_for_in_time(rig: Rig) -> None:
+def test_the_next_block_of_producer_ids_is_requested_before_one_runs_out(rig: Rig) -> None:
     rig.register()
     ids = AllocatedProducerIds(rig.link)
     with pytest.raises(KafkaError) as refusal:
@@ -277,7 +277,7 @@ def test_producer_ids_come_in_blocks_and_the_next_is_asked_for_in_time(rig: Rig)
     assert len(set(given)) == 2000 and given[:2] == [1000, 1001]
 
 
-def test_controlled_shutdown_is_asked_for_three_times_and_then_given_up(rig: Rig) -> None:
+def test_controlled_shutdown_is_given_up_after_three_requests(rig: Rig) -> None:
     rig.register()
     done: list[bool] = []
     rig.link.shut_down(lambda: done.append(True))
@@ -305,7 +305,7 @@ def test_controlled_shutdown_ends_with_the_first_good_answer(rig: Rig) -> None:
     assert done == [True, True]
 
 
-def test_one_of_several_controllers_that_says_nothing_is_not_waited_for() -> None:
+def test_a_silent_controller_is_given_up_if_there_are_others() -> None:
     rig = Rig(controllers=2)
     rig.link.start([], "cluster")
     assert type(rig.asked()).__name__ == "BrokerRegistrationRequest"
@@ -325,14 +325,14 @@ def test_one_of_several_controllers_that_says_nothing_is_not_waited_for() -> Non
     assert rig.unavailable == [CONTROLLER, CONTROLLER]
 
 
-def test_the_only_controller_is_waited_for(rig: Rig) -> None:
+def test_the_only_controller_is_never_given_up(rig: Rig) -> None:
     rig.link.start([], "cluster")
     rig.asked()
     rig.pass_time(29_000)
     assert rig.unavailable == [] and rig.outbox.drain() == []
 
 
-def test_a_controller_that_stands_by_is_not_the_one(rig: Rig) -> None:
+def test_a_standby_is_not_the_active_controller(rig: Rig) -> None:
     rig.register()
     rig.pass_time(2000)
     rig.asked()
@@ -342,7 +342,7 @@ def test_a_controller_that_stands_by_is_not_the_one(rig: Rig) -> None:
     assert type(rig.asked()).__name__ == "BrokerHeartbeatRequest"
 
 
-def test_a_new_controller_is_called_on_at_once(rig: Rig) -> None:
+def test_a_new_controller_gets_a_heartbeat_at_once(rig: Rig) -> None:
     rig.register()
     rig.link.controller_changed()
     assert type(rig.asked()).__name__ == "BrokerHeartbeatRequest"
@@ -350,7 +350,7 @@ def test_a_new_controller_is_called_on_at_once(rig: Rig) -> None:
     assert rig.asked() is None
 
 
-def test_a_topic_is_asked_for_once_however_many_wait_for_it(rig: Rig) -> None:
+def test_a_topic_creation_is_sent_once_however_many_requests_wait(rig: Rig) -> None:
     creation = TopicCreation(rig.link, rig.config)
     done: list[str] = []
     creation.create(["a", "__consumer_offsets"], lambda: done.append("both"))

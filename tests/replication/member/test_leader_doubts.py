@@ -1,4 +1,4 @@
-"""A leader out of sight is not named again before the controller has spoken, or its time is over."""
+"""Metadata does not name a leader in doubt before the controller's word or DOUBT_MS."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ class Rig:
         self.clock.now_ms += milliseconds
         self.timers.fire(self.clock.now_ms)
 
-    def told(self, *alive: int) -> None:
+    def update_metadata(self, *alive: int) -> None:
         self.alive.clear()
         self.alive.update(alive)
-        self.doubts.controller_told()
+        self.doubts.metadata_updated()
 
 
-def test_who_asks_hears_when_the_controller_says_that_the_leader_is_gone() -> None:
+def test_waiting_calls_run_when_the_controller_fences_the_leader() -> None:
     rig = Rig()
     assert not rig.doubts
     rig.doubts.connection_lost(2)
     assert rig.doubts
     rig.wait("a")
-    rig.told(1, 2, 3)  # of something else
+    rig.update_metadata(1, 2, 3)  # nobody is fenced
     assert rig.called == []
-    rig.told(1, 3)
+    rig.update_metadata(1, 3)
     assert rig.called == ["a"] and not rig.doubts
     rig.advance(10 * DOUBT_MS)
     assert rig.called == ["a"]
 
 
-def test_a_leader_that_lives_on_is_named_again_soon_and_not_doubted_at_every_attempt() -> None:
+def test_a_leader_that_stays_alive_is_in_doubt_once_per_session_timeout() -> None:
     rig = Rig()
     rig.doubts.connection_lost(2)
     rig.wait("a")
@@ -64,28 +64,28 @@ def test_a_leader_that_lives_on_is_named_again_soon_and_not_doubted_at_every_att
     assert rig.doubts
 
 
-def test_a_broker_that_came_back_is_doubted_anew() -> None:
+def test_a_broker_that_came_back_may_be_in_doubt_again() -> None:
     rig = Rig()
     rig.doubts.connection_lost(2)
-    rig.told(1, 3)
-    rig.told(1, 2, 3)
+    rig.update_metadata(1, 3)
+    rig.update_metadata(1, 2, 3)
     rig.doubts.connection_lost(2)
     assert rig.doubts
 
 
-def test_two_leaders_are_waited_for() -> None:
+def test_calls_wait_for_two_leaders() -> None:
     rig = Rig()
     rig.doubts.connection_lost(2)
     rig.advance(50)
     rig.doubts.connection_lost(3)
     rig.wait("a")
-    rig.told(1, 3)
+    rig.update_metadata(1, 3)
     assert rig.called == []
     rig.advance(DOUBT_MS)
     assert rig.called == ["a"]
 
 
-def test_a_node_that_is_no_live_broker_is_not_doubted() -> None:
+def test_a_node_that_is_no_live_broker_is_never_in_doubt() -> None:
     rig = Rig()
     rig.doubts.connection_lost(1000)
     assert not rig.doubts and len(rig.timers) == 0
@@ -94,7 +94,7 @@ def test_a_node_that_is_no_live_broker_is_not_doubted() -> None:
 def test_metadata_waits_while_a_leader_is_in_doubt() -> None:
     rig = Rig()
     rig.doubts.connection_lost(2)
-    member = SimpleNamespace(is_told=True, leader_doubts=rig.doubts)
+    member = SimpleNamespace(has_metadata=True, leader_doubts=rig.doubts)
     replies: list[Any] = []
     ctx: Any = SimpleNamespace(services=SimpleNamespace(member=member), reply=replies.append)
     handle_metadata(ctx, MetadataRequest(topics=[]))
