@@ -1,4 +1,4 @@
-"""Followers: fetchers that copy a leader's log, one per leader and fetcher id.
+"""The fetchers by which followers copy their leaders' logs, one per leader and fetcher id.
 
 `__all__` names the modules that other rooms may import.
 """

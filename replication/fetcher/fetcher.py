@@ -1,20 +1,20 @@
-"""One fetcher: what this broker follows of one leader, fetched by one request at a time.
+"""One fetcher: replicates partitions from one leader with one request in flight at most.
 
 Answers to kafka.server.{AbstractFetcherThread,ReplicaFetcherThread,RemoteLeaderEndPoint} of Kafka 3.9. Leaves out
 throttling, future logs and tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE fails the partition). Kafka's loop
-"truncate, fetch, wait for the answer" is turned inside out: an answer is processed and the next request sent in the
-same step; with nothing to ask for nothing is sent; no timer runs but for delays and for answers that never come.
+"truncate, fetch, wait" becomes one step, which processes a response and sends the next request. A
+fetcher without partitions to fetch is idle; its only timers are backoffs and request timeouts.
 
-Invariants: one request at most is under way; a partition is appended to only at its log end and only from the answer to
-what was asked for it last; a partition's trouble never stops another's; a failed one is asked for no more until the
-controller names a leader again (`ReplicaFetcherManager.add_follower`).
+Invariants: records are appended only at the log end and only from the response to the partition's
+last request; an error of one partition never stops another; a failed partition is not fetched until
+the next LeaderAndIsr (`ReplicaFetcherManager.add_follower`).
 
 Deliberate differences, all for the sake of time:
-- A leader that does not know yet that it leads (75, 6, 3, 100) is asked again after 5, 10, 20 … ms, up to
-  replica.fetch.backoff.ms (Kafka: at once that): brokers hear of a new topic within milliseconds of each other.
-- A fetch that the leader holds back when partitions are added is given up after 5 ms, together with its connection
-  (Kafka: the new partitions wait until it is answered, up to replica.fetch.wait.max.ms).
-- A fetch is not held back longer than until the next delayed partition is due.
+- A leader that does not know its role yet (75, 6, 3, 100) gets the next request after 5, 10, 20 … ms,
+  up to replica.fetch.backoff.ms (Kafka: always that): brokers learn of a new topic almost together.
+- A fetch parked at the leader is given up, with its connection, 5 ms after partitions were added
+  (Kafka: the added partitions wait for its response, up to replica.fetch.wait.max.ms).
+- max_wait_ms of a fetch ends no later than the backoff of the next delayed partition.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kwire.protocol.errors import ErrorCode, KafkaError, error_name
 from kwire.replication.core.events import Event
 from kwire.replication.core.types import TopicPartition
 from kwire.replication.fetcher.link import LeaderLink
-from kwire.replication.fetcher.session import FetchSessionAsking
+from kwire.replication.fetcher.session import FetchSessionHandler
 from kwire.replication.fetcher.state import (
     FETCHING,
     OUT_OF_RANGE,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 DIVERGING_EPOCH_VERSION: Final = 12
-"""From this version of Fetch on the leader says in its answer where the follower's log left its own."""
+"""First version of Fetch whose response has the leader's diverging epoch (KIP-595)."""
 
 FIRST_RETRY_MS: Final = 5
 ABANDON_MS: Final = 5
@@ -69,7 +69,7 @@ _FETCH: Final = int(ApiKey.FETCH)
 
 
 class ReplicaFetcher:
-    """See the module. Made and told what to follow by the manager; `channel` names its connection to the leader."""
+    """See the module. Owned by ReplicaFetcherManager; `channel` names the connection to the leader."""
 
     def __init__(
         self,
@@ -78,35 +78,35 @@ class ReplicaFetcher:
         fetcher_id: int,
         session_id: int = NO_SESSION,
     ) -> None:
-        """`session_id`: of the session that an earlier fetcher left at this leader; the first request ends it."""
+        """`session_id`: of an earlier fetcher's session at this leader, ended by the first request."""
         self.leader_id = leader_id
         self.fetcher_id = fetcher_id
         self.channel = f"fetcher-{fetcher_id}"
         self.states: dict[TopicPartition, PartitionFetchState] = {}
-        self.session = FetchSessionAsking(session_id)
+        self.session = FetchSessionHandler(session_id)
         now_ms = manager.clock.now_ms
         self.requests = Meter(now_ms)
         self.bytes = Meter(now_ms)
         self._manager = manager
-        self._link = LeaderLink(manager, leader_id, self.channel, self._on_silence)
-        self._is_fetching = False  # what is under way is a Fetch, which the leader may hold back
-        self._refused = 0  # answers of no use in a row
-        self._trouble = ""  # what all partitions wait for, so that it is logged once
-        self._added = False
-        # Partitions whose part in the next fetch may differ, that are delayed, and that need other requests first.
-        self._touched: dict[TopicPartition, None] = {}
+        self._link = LeaderLink(manager, leader_id, self.channel, self._on_timeout)
+        self._is_fetching = False  # the request in flight is a Fetch, which the leader may park
+        self._discarded = 0  # responses discarded in a row
+        self._logged_error = ""  # the fetcher's last error, so that it is logged once
+        self._flush_due = False
+        # Partitions whose part in the next fetch may change; with a backoff; that need a look-up first.
+        self._changed: dict[TopicPartition, None] = {}
         self._delayed: dict[TopicPartition, None] = {}
-        self._asking: dict[TopicPartition, None] = {}
+        self._lookups_due: dict[TopicPartition, None] = {}
 
     def __repr__(self) -> str:
         return f"ReplicaFetcher(leader {self.leader_id}, id {self.fetcher_id}, {len(self.states)} partitions)"
 
-    # --- what is followed
+    # --- followed partitions
 
     def add(self, partition: Partition, initial_offset: int) -> bool:
-        """Follows a partition from `initial_offset` on (-1: where the leader says). Takes effect with `flush`.
+        """Follow a partition from `initial_offset` on (-1: the leader decides), effective with `flush`.
 
-        False when it is followed in this epoch already: nothing changes."""
+        Return False, without a change, if it is followed in this epoch already."""
         state = self.states.get(partition.key)
         if state is not None and state.current_leader_epoch == partition.leader_epoch:
             return False
@@ -121,66 +121,66 @@ class ReplicaFetcher:
         return True
 
     def take(self, state: PartitionFetchState) -> None:
-        """Follows a partition in the state that another fetcher left it in. Takes effect with `flush`."""
+        """Follow a partition in the state that another fetcher left; effective with `flush`."""
         self._put(state)
-        if not self._added:
-            self._added = True
+        if not self._flush_due:
+            self._flush_due = True
             timers, clock = self._manager.timers, self._manager.clock
             timers.schedule((self, "flush"), clock.now_ms, self.flush)
 
     def remove(self, key: TopicPartition) -> PartitionFetchState | None:
-        """Follows it no more; what is under way for it is ignored when it comes."""
+        """Stop following a partition; a response in flight is ignored. Return its state, if any."""
         state = self.states.pop(key, None)
         if state is not None:
-            self._touched[key] = None
+            self._changed[key] = None
             self._delayed.pop(key, None)
-            self._asking.pop(key, None)
+            self._lookups_due.pop(key, None)
         return state
 
     def flush(self) -> None:
-        """What was added is asked for: now, or when the leader answers, or when it takes long to."""
-        if not self._added:
+        """Fetch added partitions: now, after the response in flight, or after ABANDON_MS."""
+        if not self._flush_due:
             return
         timers = self._manager.timers
         if not self._link.busy:
             self.advance()
             return
-        self._added = False
+        self._flush_due = False
         timers.cancel((self, "flush"))
         if self._is_fetching and (self, "abandon") not in timers:
             deadline = self._manager.clock.now_ms + ABANDON_MS
             timers.schedule((self, "abandon"), deadline, self._abandon)
 
     def close(self) -> None:
-        """The end: its connection goes, and what is under way is forgotten."""
+        """Close the connection, drop the request in flight and all states."""
         manager = self._manager
         for name in ("flush", "abandon", "wake"):
             manager.timers.cancel((self, name))
         self.states.clear()
         self._link.close()
 
-    # --- turning the wheel
+    # --- sending
 
     def advance(self) -> None:
-        """Sends what is to be asked next, unless a request is under way."""
+        """Send the next request, unless one is in flight: look-ups come before fetches."""
         if self._link.busy:
             return
-        if self._added:
-            self._added = False
+        if self._flush_due:
+            self._flush_due = False
             self._manager.timers.cancel((self, "flush"))
         if self._delayed:
             self._end_delays()
-        if self._asking and self._ask_offsets():
+        if self._lookups_due and self._send_lookup():
             return
         manager, session = self._manager, self.session
         max_bytes = manager.config.replica_fetch_max_bytes
-        for key in self._touched:
+        for key in self._changed:
             state = self.states.get(key)
             if state is None or not state.is_ready:
                 session.forget(key)
                 continue
             partition = state.partition
-            session.want(
+            session.include(
                 key,
                 partition.topic_id,
                 state.fetch_offset,
@@ -189,7 +189,7 @@ class ReplicaFetcher:
                 state.current_leader_epoch,
                 state.last_fetched_epoch,
             )
-        self._touched.clear()
+        self._changed.clear()
         if session.partitions:
             self._fetch()
         elif self._delayed:
@@ -219,46 +219,46 @@ class ReplicaFetcher:
         )
         self._is_fetching = True
 
-    def _on_silence(self) -> None:
-        self._link_lost()
+    def _on_timeout(self) -> None:
+        self._on_disconnect()
         self.advance()
 
     def _abandon(self) -> None:
-        """What was added has waited long enough for the leader to answer a fetch that knows nothing of it."""
+        """Give up a parked fetch for the sake of partitions added since it was sent."""
         if self._link.busy and self._is_fetching:
             self._link.hang_up()
-            self.session.begin_anew()
+            self.session.reset()
             self.advance()
 
-    def _answered(self) -> None:
-        self._link.answered()
+    def _on_answer(self) -> None:
+        self._link.end_request()
         self._manager.timers.cancel((self, "abandon"))
 
     # --- fetch
 
     def _on_fetch(self, response: FetchResponse | None, version: int) -> None:
-        self._answered()
+        self._on_answer()
         if response is None:
-            self._link_lost()
+            self._on_disconnect()
             self.advance()
             return
-        answered = self.session.accept(response, version)
+        answered = self.session.handle_response(response, version)
         if answered is None:
-            self._refuse(response)
+            self._discard_response(response)
             self.advance()
             return
-        self._refused = 0
-        self._heard()
+        self._discarded = 0
+        self._log_recovery()
         if not answered:
-            # A quiet moment to notice what nobody tells: log starts moved by this broker's own retention, topic ids.
-            self._touched.update(dict.fromkeys(self.states))
+            # An idle moment to find changes without a call: log starts moved by retention, topic ids.
+            self._changed.update(dict.fromkeys(self.states))
         diverging: list[tuple[PartitionFetchState, int, int]] = []
         for asked, data in answered:
-            state = self._followed(asked.key)
+            state = self._live_state(asked.key)
             if state is None:
                 continue
-            if not state.is_answered_by(asked):
-                self.session.begin_anew()  # else the leader counts this high watermark as told
+            if not state.matches(asked):
+                self.session.reset()  # else the leader takes this high watermark as known here
                 continue
             if data.error_code:
                 self._on_error(state, data.error_code, asked.wire)
@@ -293,7 +293,7 @@ class ReplicaFetcher:
             return
         key = partition.key
         next_offset = log.log_end_offset
-        self._touched[key] = None
+        self._changed[key] = None
         state.retries = 0
         state.lag = max(0, data.high_watermark - next_offset)
         if next_offset != offset:
@@ -314,30 +314,30 @@ class ReplicaFetcher:
             state.leader_end_offset = -1
             self._put(state)
         elif error == ErrorCode.FENCED_LEADER_EPOCH:
-            self._fenced(state, asked.current_leader_epoch)
+            self._on_fenced(state, asked.current_leader_epoch)
         elif error in _LEADER_IS_BEHIND:
             self._retry(state)
         elif error == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
-            self._fail(state, "the leader has it in tiered storage, which kwire has not")
+            self._fail(state, "the leader has the offset in tiered storage, which kwire lacks")
         else:
             self._delay(state, "the leader answered", error)
 
-    def _refuse(self, response: FetchResponse) -> None:
-        """The whole answer is of no use. Once a new session is tried at once; Kafka always does, and so may spin."""
-        self._refused += 1
-        self._touched.update(dict.fromkeys(self.states))
+    def _discard_response(self, response: FetchResponse) -> None:
+        """Discard a whole response: retry at once, then with a backoff. Kafka has none and may spin."""
+        self._discarded += 1
+        self._changed.update(dict.fromkeys(self.states))
         error = response.error_code
-        if error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR or self._refused > 1:
+        if error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR or self._discarded > 1:
             self._delay_all("it answers" if error else "unfit answer to a fetch", error)
 
-    # Out of range: the leader's log end, then maybe its log start (§3.5 of the design)
+    # --- out of range: the leader's log end, then maybe its log start (§3.5 of the design)
 
-    def _ask_offsets(self) -> bool:
-        """Truncates what needs no answer and asks for what does; True if a request was sent."""
+    def _send_lookup(self) -> bool:
+        """Truncate partitions that need no look-up; send one for the others. True if one was sent."""
         by_epoch: list[PartitionFetchState] = []
         ends: list[PartitionFetchState] = []
         starts: list[PartitionFetchState] = []
-        for key in list(self._asking):
+        for key in list(self._lookups_due):
             state = self.states[key]
             if state.delay_until_ms is not None:
                 continue
@@ -345,8 +345,8 @@ class ReplicaFetcher:
                 (ends if state.leader_end_offset < 0 else starts).append(state)
             elif state.partition.log.leader_epochs.latest_epoch >= 0:
                 by_epoch.append(state)
-            elif self._cut(state, state.fetch_offset, "no epochs: cut to the high watermark"):
-                self._go_on(state, state.partition.log.log_end_offset)
+            elif self._truncate(state, state.fetch_offset, "no epochs: to the high watermark"):
+                self._start_fetching(state, state.partition.log.log_end_offset)
         if not (by_epoch or ends or starts):
             return False
         from kwire.replication.fetcher import lookups
@@ -381,19 +381,19 @@ class ReplicaFetcher:
         answers: Callable[[Any], Iterable[Lookup]],
         on_answer: Callable[[PartitionFetchState, int, int], None],
     ) -> None:
-        """Sends a request about `states`; `on_answer` gets each state that still waits for it, epoch and offset."""
+        """Send a request about `states`; `on_answer(state, epoch, offset)` for each that still needs it."""
         asked = {state.partition.key: (state.current_leader_epoch, state.phase) for state in states}
 
         def on_response(response: Message | None) -> None:
-            self._answered()
+            self._on_answer()
             if response is None:
-                self._link_lost()
+                self._on_disconnect()
                 self.advance()
                 return
-            self._heard()
+            self._log_recovery()
             for partition, error, epoch, offset in answers(response):
                 asked_epoch, phase = asked.pop(partition, (-1, None))
-                state = self._still_asking(partition, asked_epoch, phase)
+                state = self._lookup_state(partition, asked_epoch, phase)
                 if state is None:
                     continue
                 if error:
@@ -401,7 +401,7 @@ class ReplicaFetcher:
                 else:
                     on_answer(state, epoch, offset)
             for partition, (asked_epoch, phase) in asked.items():
-                state = self._still_asking(partition, asked_epoch, phase)
+                state = self._lookup_state(partition, asked_epoch, phase)
                 if state is not None:
                     self._delay(state, "the leader left it out of its answer")
             self.advance()
@@ -414,24 +414,26 @@ class ReplicaFetcher:
         if leader_end >= log_end:
             state.leader_end_offset = leader_end
             return
-        # Its log was lost in part, or it was elected though it lacked what we have.
-        if self._cut(state, leader_end, f"out of range: the leader ends at {leader_end}"):
-            self._go_on(state, state.partition.log.log_end_offset, lag=0)
+        # The leader lost a part of its log, or its election was unclean.
+        if self._truncate(state, leader_end, f"out of range: the leader ends at {leader_end}"):
+            self._start_fetching(state, state.partition.log.log_end_offset, lag=0)
 
     def _on_leader_start(self, state: PartitionFetchState, _: int, leader_start: int) -> None:
         log = state.partition.log
         log_end, leader_end = log.log_end_offset, state.leader_end_offset
         if leader_start > log_end:
             why = f"out of range: the leader begins at {leader_start}"
-            if not self._cut(state, leader_start, why, fully=True):
+            if not self._truncate(state, leader_start, why, fully=True):
                 return
         elif state.fetch_offset == log_end:
-            # Nothing has changed, so that the next answer may be the same: not at once, then.
+            # Nothing has changed, and the next response may be the same: back off.
             self._retry(state)
-        self._go_on(state, log.log_end_offset, lag=max(0, leader_end - log.log_end_offset))
+        self._start_fetching(state, log.log_end_offset, lag=max(0, leader_end - log.log_end_offset))
 
-    def _go_on(self, state: PartitionFetchState, offset: int, lag: int | None = None) -> None:
-        """Fetches from here on: the log is what it should be."""
+    def _start_fetching(
+        self, state: PartitionFetchState, offset: int, lag: int | None = None
+    ) -> None:
+        """Enter FETCHING at `offset`, after truncation."""
         state.move(FETCHING)
         state.fetch_offset = offset
         state.leader_end_offset = -1
@@ -441,26 +443,28 @@ class ReplicaFetcher:
             state.lag = lag
         self._put(state)
 
-    # Truncation by epochs (§3.6)
+    # --- truncation by epochs (§3.6)
 
     def _truncate_by_epoch(self, state: PartitionFetchState, epoch: int, end_offset: int) -> None:
         before = state.fetch_offset, state.last_fetched_epoch
         point = truncation_point(state.partition.log, epoch, end_offset, state.fetch_offset)
-        if not self._cut(state, point.offset, point.why):
+        if not self._truncate(state, point.offset, point.why):
             return
         state.fetch_offset = min(point.offset, state.partition.log.log_end_offset)
         if not self._manager.truncates_on_fetch and not point.completed:
             self._put(state)
             return
         was_fetching = state.phase is FETCHING
-        self._go_on(state, state.fetch_offset)
+        self._start_fetching(state, state.fetch_offset)
         if was_fetching and before == (state.fetch_offset, state.last_fetched_epoch):
-            self._retry(state)  # nothing to cut: the leader would say the same again
-        # A session counts what came with this answer, the high watermark, as told: we did not take it.
-        self.session.begin_anew()
+            self._retry(state)  # nothing was truncated: the next response would be the same
+        # The leader's session takes this response's high watermark as known here: it was not used.
+        self.session.reset()
 
-    def _cut(self, state: PartitionFetchState, offset: int, why: str, fully: bool = False) -> bool:
-        """Truncates the log, or replaces it with an empty one that begins at `offset`. False: the partition failed."""
+    def _truncate(
+        self, state: PartitionFetchState, offset: int, why: str, fully: bool = False
+    ) -> bool:
+        """Truncate the log to `offset`, or (`fully`) empty it to start there. False if that failed."""
         partition = state.partition
         log = partition.log
         before, high_watermark = log.log_end_offset, log.high_watermark
@@ -474,24 +478,26 @@ class ReplicaFetcher:
             self._fail(state, str(error), error.code)
             return False
         if fully or offset < before:
-            cut_flushed = log.recovery_point < recovery_point
-            self._manager.truncated(partition, before, offset, high_watermark, why, cut_flushed)
+            truncates_flushed = log.recovery_point < recovery_point
+            self._manager.report_truncation(
+                partition, before, offset, high_watermark, why, truncates_flushed
+            )
         return True
 
-    # --- troubles
+    # --- errors and backoffs
 
-    def _still_asking(
+    def _lookup_state(
         self, key: TopicPartition, epoch: int, phase: Phase | None
     ) -> PartitionFetchState | None:
-        """The state if what was asked for it in `epoch` is still of interest."""
-        state = self._followed(key)
+        """Return the state if it still needs the look-up sent in `epoch` and `phase`, else None."""
+        state = self._live_state(key)
         if state is None or state.current_leader_epoch != epoch or state.phase is not phase:
             return None
         return state if state.delay_until_ms is None else None
 
-    def _followed(self, key: TopicPartition) -> PartitionFetchState | None:
-        """The state; not that of a log whose directory has failed, of which we hear in the next tick: nothing is
-        written to it any more (UnifiedLog.maybeHandleIOException)."""
+    def _live_state(self, key: TopicPartition) -> PartitionFetchState | None:
+        """Return the state; None if the log's directory has failed in this tick: nothing may be written to
+        it any more (UnifiedLog.maybeHandleIOException)."""
         state = self.states.get(key)
         if state is not None and self._manager.host.by_key.get(key) is not state.partition:
             self._delay(state, None)
@@ -500,25 +506,25 @@ class ReplicaFetcher:
 
     def _on_lookup_error(self, state: PartitionFetchState, error: int, asked_epoch: int) -> None:
         if error == ErrorCode.FENCED_LEADER_EPOCH:
-            self._fenced(state, asked_epoch)
+            self._on_fenced(state, asked_epoch)
         elif error in _LEADER_IS_BEHIND:
             self._retry(state)
         else:
             self._delay(state, "the leader answered", error)
 
-    def _fenced(self, state: PartitionFetchState, asked_epoch: int) -> None:
-        """The leader is in a later epoch. We hear of it from the controller, or have heard meanwhile."""
+    def _on_fenced(self, state: PartitionFetchState, asked_epoch: int) -> None:
+        """Fail a partition whose leader is in a later epoch; retry if this broker has it meanwhile."""
         if asked_epoch == state.current_leader_epoch:
             self._fail(
                 state,
-                f"the leader is in a later epoch than {asked_epoch}, which the controller has yet to tell",
+                f"the leader is in a later epoch than {asked_epoch}; awaiting LeaderAndIsr",
                 event=Event.FOLLOWER_FENCED,
             )
         else:
             self._retry(state)
 
     def _retry(self, state: PartitionFetchState) -> None:
-        """Again soon, then less and less soon: the leader is behind by milliseconds as a rule."""
+        """Back off exponentially from FIRST_RETRY_MS: the leader is usually milliseconds behind."""
         backoff_ms = self._manager.config.replica_fetch_backoff_ms
         self._delay(state, None, delay_ms=min(backoff_ms, FIRST_RETRY_MS << min(state.retries, 20)))
         state.retries += 1
@@ -530,7 +536,7 @@ class ReplicaFetcher:
         error: int = 0,
         delay_ms: int | None = None,
     ) -> None:
-        """Leaves the partition alone for replica.fetch.backoff.ms, unless it is already being left alone.
+        """Delay a partition by `delay_ms` (replica.fetch.backoff.ms), unless it is delayed already.
 
         `why` and the leader's `error` are logged."""
         if state.delay_until_ms is None:
@@ -554,8 +560,8 @@ class ReplicaFetcher:
         for state in list(self.states.values()):
             self._delay(state, None)
         trouble = f"{why} {error}"
-        if self.states and trouble != self._trouble:
-            self._trouble = trouble
+        if self.states and trouble != self._logged_error:
+            self._logged_error = trouble
             self._manager.host.log_event(
                 Event.LEADER_UNREACHABLE,
                 leader=self.leader_id,
@@ -564,14 +570,14 @@ class ReplicaFetcher:
                 detail=why,
             )
 
-    def _heard(self) -> None:
-        """The leader has answered as it should."""
-        if self._trouble:
-            self._trouble = ""
+    def _log_recovery(self) -> None:
+        """Log that the leader is reachable again, after an error of the whole fetcher."""
+        if self._logged_error:
+            self._logged_error = ""
             self._manager.host.log_event(Event.LEADER_REACHABLE, leader=self.leader_id)
 
-    def _link_lost(self) -> None:
-        self.session.begin_anew()
+    def _on_disconnect(self) -> None:
+        self.session.reset()
         self._delay_all("the connection was lost, or not made")
 
     def _fail(
@@ -581,10 +587,10 @@ class ReplicaFetcher:
         error: ErrorCode = ErrorCode.NONE,
         event: EventType = Event.FOLLOWER_FETCHER_FAILED,
     ) -> None:
-        """The partition is followed no more. When it is for its log's sake it is offline, too."""
+        """Stop following a partition after an error; a storage error takes it offline, too."""
         key = state.partition.key
         self.remove(key)
-        self._manager.partition_failed(key)
+        self._manager.mark_failed(key)
         self._manager.host.log_event(
             event,
             topic=key[0],
@@ -609,15 +615,15 @@ class ReplicaFetcher:
         return min(self.states[key].delay_until_ms or 0 for key in self._delayed)
 
     def _put(self, state: PartitionFetchState) -> None:
-        """Files a state that is new or whose phase or delay changed."""
+        """Index a state that is new or whose phase or delay changed."""
         key = state.partition.key
         self.states[key] = state
-        self._touched[key] = None
+        self._changed[key] = None
         if state.delay_until_ms is None:
             self._delayed.pop(key, None)
         else:
             self._delayed[key] = None
         if state.phase is FETCHING:
-            self._asking.pop(key, None)
+            self._lookups_due.pop(key, None)
         else:
-            self._asking[key] = None
+            self._lookups_due[key] = None

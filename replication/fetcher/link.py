@@ -1,9 +1,9 @@
-"""A fetcher's connection to its leader: one request at a time, and none that is waited for without end.
+"""A fetcher's connection to its leader: one request in flight at most, each with a timeout.
 
-Answers to kafka.server.BrokerBlockingSender of Kafka 3.9, which blocks its thread meanwhile; here the asker goes on
-with the answer.
+Answers to kafka.server.BrokerBlockingSender of Kafka 3.9, which blocks its thread until the
+response; here the response is passed to a callback.
 
-Invariant: after `hang_up` no answer to what was asked before arrives.
+Invariant: after `hang_up` no response to an earlier request arrives.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 
 class LeaderLink:
-    """See the module. `busy`: a request is under way; who gets its answer says so (`answered`)."""
+    """See the module. `busy`: a request is in flight; the callback ends it by `end_request`."""
 
-    __slots__ = ("_manager", "_on_silence", "_sent_ms", "_watching", "busy", "channel", "leader_id")
+    __slots__ = ("_manager", "_on_timeout", "_sent_ms", "_watching", "busy", "channel", "leader_id")
 
     def __init__(
         self,
         manager: ReplicaFetcherManager,
         leader_id: int,
         channel: str,
-        on_silence: Callable[[], None],
+        on_timeout: Callable[[], None],
     ) -> None:
-        """`on_silence`: nothing was heard for replica.socket.timeout.ms; the connection has been given up."""
+        """`on_timeout`: no response for replica.socket.timeout.ms; the connection has been given up."""
         self.leader_id = leader_id
         self.channel = channel
         self.busy = False
         self._manager = manager
-        self._on_silence = on_silence
+        self._on_timeout = on_timeout
         self._sent_ms = 0
         self._watching = False
 
     def send(self, key: int, version: int, request: Message, on_response: OnResponse) -> None:
-        """Asks; `on_response` gets the answer, or None when the connection is lost."""
+        """Send a request; `on_response` gets the response, or None when the connection is lost."""
         manager = self._manager
         self._sent_ms = manager.clock.now_ms
         if not self._watching:
@@ -47,26 +47,26 @@ class LeaderLink:
         self.busy = True
         manager.peers.send(self.leader_id, self.channel, key, version, request, on_response)
 
-    def answered(self) -> None:
-        """The next request may be sent."""
+    def end_request(self) -> None:
+        """Mark the request as answered: the next one may be sent."""
         self.busy = False
 
     def hang_up(self) -> None:
-        """Gives up the connection, and what is under way."""
+        """Close the connection and drop the request in flight."""
         self.busy = False
         self._manager.peers.hang_up(self.leader_id, self.channel)
 
     def close(self) -> None:
-        """The end."""
+        """Cancel the timeout and close the connection."""
         self._manager.timers.cancel((self, "timeout"))
         self.hang_up()
 
     def _watch_until(self, deadline_ms: int) -> None:
-        """One timer looks after all requests, so that a request costs none."""
+        """Schedule the timeout. One timer serves all requests, so that most requests schedule none."""
         self._watching = True
-        self._manager.timers.schedule((self, "timeout"), deadline_ms, self._look)
+        self._manager.timers.schedule((self, "timeout"), deadline_ms, self._check_timeout)
 
-    def _look(self) -> None:
+    def _check_timeout(self) -> None:
         self._watching = False
         if not self.busy:
             return
@@ -76,4 +76,4 @@ class LeaderLink:
             self._watch_until(deadline_ms)
             return
         self.hang_up()
-        self._on_silence()
+        self._on_timeout()

@@ -1,7 +1,7 @@
-"""What a fetcher asks of a leader besides records: where its log begins and ends, where one of its epochs ends.
+"""A fetcher's look-ups at its leader: log start, log end, and the end offset of an epoch.
 
 Answers to fetchOffset and fetchEpochEndOffsets of kafka.server.RemoteLeaderEndPoint: ListOffsets v9 (special timestamps
-only, as a replica) and OffsetForLeaderEpoch v4. Requests are built from fetch states; answers are flattened.
+only, as a replica) and OffsetForLeaderEpoch v4. Requests are built from fetch states; responses are flattened.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OFFSET_FOR_LEADER_EPOCH_VERSION: Final = 4
 def list_offsets_request(
     node_id: int, states: Iterable[PartitionFetchState], timestamp: int
 ) -> ListOffsetsRequest:
-    """`timestamp`: -1 for the leader's log end, -2 for its log start."""
+    """Build a ListOffsets request. `timestamp`: -1 for the leader's log end, -2 for its log start."""
     topics: dict[str, ListOffsetsTopic] = {}
     for state in states:
         name, index = state.partition.key
@@ -54,7 +54,7 @@ def list_offsets_request(
 
 
 def list_offsets_answers(response: ListOffsetsResponse) -> Iterator[Lookup]:
-    """An answer without an offset counts as an error."""
+    """Flatten a ListOffsets response; a missing offset counts as error -1."""
     for topic in response.topics:
         for data in topic.partitions:
             error = data.error_code or (-1 if data.offset < 0 else 0)
@@ -64,7 +64,7 @@ def list_offsets_answers(response: ListOffsetsResponse) -> Iterator[Lookup]:
 def epochs_request(
     node_id: int, states: Iterable[PartitionFetchState]
 ) -> OffsetForLeaderEpochRequest:
-    """Asks for the end of each follower's latest epoch."""
+    """Build a request for the end offset of each follower's latest epoch."""
     topics: dict[str, OffsetForLeaderTopic] = {}
     for state in states:
         name, index = state.partition.key
@@ -81,7 +81,7 @@ def epochs_request(
 
 
 def epochs_answers(response: OffsetForLeaderEpochResponse) -> Iterator[Lookup]:
-    """An end offset of -1 is no error: the leader knows none of the epochs."""
+    """Flatten the response. End offset -1 is no error: the leader has no epoch up to that one."""
     for topic in response.topics:
         for data in topic.partitions:
             yield (topic.topic, data.partition), data.error_code, data.leader_epoch, data.end_offset

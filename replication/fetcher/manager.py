@@ -1,10 +1,10 @@
-"""All fetchers of a broker: which leader's which fetcher follows which partition; what failed; what was cut.
+"""A broker's fetchers: the assignment of partitions to them, failed partitions, truncations.
 
-Answers to kafka.server.{AbstractFetcherManager,ReplicaFetcherManager,FailedPartitions}. A fetcher is made for a leader
-and a number (a stable hash of the partition, modulo num.replica.fetchers), and serves all partitions of both.
+Answers to kafka.server.{AbstractFetcherManager,ReplicaFetcherManager,FailedPartitions}. There is a
+fetcher for each leader and fetcher id (a stable hash of the partition, modulo num.replica.fetchers).
 
-Invariants (I27): a followed partition is with exactly one fetcher or in `failed`; one that is led is with none, if the
-ReplicaManager says so by `remove`; after `close_idle` no fetcher is without partitions.
+Invariants (I27): a followed partition has exactly one fetcher or is in `failed`; a led partition has
+none, once the ReplicaManager has called `remove`; after `close_idle` no fetcher is without partitions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EVENTS_KEPT = 64
 
 
 class FetcherMetrics:
-    """Kafka's names in snake_case. Lags in records; a partition that was not answered yet has none."""
+    """Kafka's names in snake_case. Lags in records; none for a partition before its first response."""
 
     __slots__ = (
         "bytes_per_second",
@@ -54,7 +54,7 @@ class FetcherMetrics:
         self.requests_per_second: dict[tuple[int, int], float] = {}
         self.bytes_per_second: dict[tuple[int, int], float] = {}
         self.truncations: list[TruncationEvent] = []
-        """The last ones, the oldest first."""
+        """The most recent truncations, the oldest first."""
 
 
 class ReplicaFetcherManager:
@@ -71,9 +71,9 @@ class ReplicaFetcherManager:
         log_truncated: Callable[[Log, int], None] | None = None,
         fetch_version: int = FETCH_VERSION,
     ) -> None:
-        """`log_truncated(log, offset)`: a log was cut (for LogCleaner.log_truncated).
+        """`log_truncated(log, offset)`: called after a truncation (LogCleaner.log_truncated).
 
-        `fetch_version` below 12: leaders of before KIP-595, which are asked by OffsetForLeaderEpoch."""
+        `fetch_version` below 12: for leaders from before KIP-595; truncates by OffsetForLeaderEpoch."""
         self.host = host
         self.peers = peers
         self.clock = clock
@@ -83,24 +83,24 @@ class ReplicaFetcherManager:
         self.fetch_version = fetch_version
         self.truncates_on_fetch = fetch_version >= DIVERGING_EPOCH_VERSION
         self.failed: set[TopicPartition] = set()
-        """Followed in vain: until the controller names a leader again."""
+        """Partitions without a fetcher after an error, until the next LeaderAndIsr."""
         self.fetch_errors = 0
-        """Since the start: answers that a partition could not go on with, a lost connection once a partition."""
+        """Since the start: errors of partitions; a lost connection counts once per partition."""
         self.fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self.truncations: deque[TruncationEvent] = deque(maxlen=_EVENTS_KEPT)
         self._by_partition: dict[TopicPartition, ReplicaFetcher] = {}
         self._session_ids: dict[tuple[int, int], int] = {}
         self._closed = False
-        config.listeners_of_change.append(self._config_changed)
+        config.listeners_of_change.append(self._on_config_change)
 
-    # What the ReplicaManager says
+    # --- called by the ReplicaManager
 
     def add_follower(self, partition: Partition) -> None:
-        """The partition follows `partition.leader_id` in `partition.leader_epoch` from now on.
+        """Follow `partition.leader_id` in `partition.leader_epoch`; no change if it does so already.
 
-        From its log end on when its log has epochs, so that the leader can tell where it left; else from its high
-        watermark on. Known in this epoch already: nothing changes. The leader is asked by `close_idle` at the latest,
-        which ends every LeaderAndIsr, or with the next tick.
+        Fetching starts at the log end if the log has epochs, by which the leader finds a divergence; else
+        at the high watermark. The first request leaves by `close_idle`, which ends every LeaderAndIsr,
+        or in the next tick.
         """
         if self._closed:
             return
@@ -108,7 +108,7 @@ class ReplicaFetcherManager:
         has_epochs = self.truncates_on_fetch and log.leader_epochs.latest_epoch >= 0
         self.failed.discard(partition.key)
         fetcher = self._fetcher(partition.leader_id, partition.key)
-        self._leave_other(partition.key, fetcher)
+        self._remove_from_other(partition.key, fetcher)
         offset = log.log_end_offset if has_epochs else log.high_watermark
         if fetcher.add(partition, offset):
             self.host.log_event(
@@ -121,7 +121,7 @@ class ReplicaFetcherManager:
             )
 
     def remove(self, keys: Iterable[TopicPartition]) -> None:
-        """These are led here, stopped, or gone. No error when they are not followed."""
+        """Stop following partitions that are led here, stopped or deleted; others are ignored."""
         for key in keys:
             self.failed.discard(key)
             fetcher = self._by_partition.pop(key, None)
@@ -129,7 +129,7 @@ class ReplicaFetcherManager:
                 fetcher.remove(key)
 
     def close_idle(self) -> None:
-        """The end of a LeaderAndIsr or StopReplica: what was added is asked for, fetchers without partitions go."""
+        """End a LeaderAndIsr or StopReplica: fetch added partitions, close fetchers without any."""
         for where, fetcher in list(self.fetchers.items()):
             if fetcher.states:
                 fetcher.flush()
@@ -137,19 +137,19 @@ class ReplicaFetcherManager:
                 self._close(where, fetcher)
 
     def shut_down(self) -> None:
-        """Nothing is followed any more; `add_follower` does nothing from now on."""
+        """Close all fetchers; `add_follower` has no effect from now on."""
         self._closed = True
         for where, fetcher in list(self.fetchers.items()):
             self._close(where, fetcher)
         self._by_partition.clear()
 
     def state(self, key: TopicPartition) -> PartitionFetchState | None:
-        """How far the following of a partition is; None when it is not followed (or failed)."""
+        """Return a partition's fetch state; None if it is not followed, or failed."""
         fetcher = self._by_partition.get(key)
         return None if fetcher is None else fetcher.states.get(key)
 
     def metrics(self) -> FetcherMetrics:
-        """What Kafka's ReplicaFetcherManager and its fetchers measure, now."""
+        """Return current values of the metrics of Kafka's ReplicaFetcherManager and its fetchers."""
         metrics, now_ms = FetcherMetrics(), self.clock.now_ms
         for where, fetcher in self.fetchers.items():
             metrics.requests_per_second[where] = fetcher.requests.per_second(now_ms)
@@ -163,24 +163,24 @@ class ReplicaFetcherManager:
         metrics.truncations = list(self.truncations)
         return metrics
 
-    # --- what fetchers say
+    # --- called by fetchers
 
-    def partition_failed(self, key: TopicPartition) -> None:
-        """Its fetcher has given it up."""
+    def mark_failed(self, key: TopicPartition) -> None:
+        """Add a partition that its fetcher has given up to `failed`."""
         self._by_partition.pop(key, None)
         self.failed.add(key)
         self.fetch_errors += 1
 
-    def truncated(
+    def report_truncation(
         self,
         partition: Partition,
         from_offset: int,
         to_offset: int,
         high_watermark: int,
         why: str,
-        cut_flushed: bool,
+        truncates_flushed: bool,
     ) -> None:
-        """A log ended at `from_offset` and ends at `to_offset` now. `cut_flushed`: the recovery point came down."""
+        """Report a truncation. `truncates_flushed`: the recovery point went down."""
         event = TruncationEvent(
             self.clock.now_ms,
             partition.topic,
@@ -213,15 +213,15 @@ class ReplicaFetcherManager:
                     partition=partition.index,
                     detail=str(error),
                 )
-        if cut_flushed:
+        if truncates_flushed:
             self.checkpoint_recovery_points()
         self.host.complete_waiting(partition.key)
 
     def checkpoint_recovery_points(self) -> None:
-        """A recovery point on disk that is above the log end would hide what is appended next from a recovery."""
+        """Write recovery points: one above the log end would hide later appends from a recovery."""
         self.host.log_manager.checkpoint_recovery_points(flush=True)
 
-    # --- which fetcher
+    # --- assignment to fetchers
 
     def _fetcher(self, leader_id: int, key: TopicPartition) -> ReplicaFetcher:
         fetcher_id = fetcher_id_of(key, max(self.config.num_replica_fetchers, 1))
@@ -233,10 +233,10 @@ class ReplicaFetcherManager:
             self.fetchers[where] = fetcher
         return fetcher
 
-    def _leave_other(
+    def _remove_from_other(
         self, key: TopicPartition, fetcher: ReplicaFetcher
     ) -> PartitionFetchState | None:
-        """Takes a partition from the fetcher it is with, if that is another one."""
+        """Assign a partition to `fetcher`; return its state if another fetcher had it."""
         other = self._by_partition.get(key)
         self._by_partition[key] = fetcher
         return None if other is None or other is fetcher else other.remove(key)
@@ -247,24 +247,24 @@ class ReplicaFetcherManager:
             self._session_ids[where] = fetcher.session.id
         fetcher.close()
 
-    def _config_changed(self, keys: set[str]) -> None:
-        """Another num.replica.fetchers: partitions go where they now belong, as they are."""
+    def _on_config_change(self, keys: set[str]) -> None:
+        """Reassign partitions after a change of num.replica.fetchers; they keep their states."""
         if "num.replica.fetchers" not in keys or self._closed:
             return
         for key, old in list(self._by_partition.items()):
             new = self._fetcher(old.leader_id, key)
-            state = self._leave_other(key, new)
+            state = self._remove_from_other(key, new)
             if state is not None:
                 new.take(state)
         self.close_idle()
 
 
 def fetcher_id_of(key: TopicPartition, fetchers: int) -> int:
-    """Which of a leader's fetchers a partition belongs to (AbstractFetcherManager.getFetcherId)."""
+    """Return the fetcher id of a partition (AbstractFetcherManager.getFetcherId)."""
     topic_hash = 0
     for char in key[0]:
         topic_hash = 31 * topic_hash + ord(char) & 0xFFFFFFFF  # String.hashCode
     mixed = 31 * topic_hash + key[1] & 0xFFFFFFFF
     if mixed >= 0x80000000:
-        mixed = 0x100000000 - mixed & 0x7FFFFFFF  # Utils.abs: of the smallest number it is 0
+        mixed = 0x100000000 - mixed & 0x7FFFFFFF  # Utils.abs: 0 for Integer.MIN_VALUE
     return mixed % fetchers

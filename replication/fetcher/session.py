@@ -1,16 +1,18 @@
-"""Fetch sessions, the asking side: a follower tells its leader only what changed since its last fetch (KIP-227).
+"""Fetch sessions, follower side: incremental requests list only changed partitions (KIP-227).
 
-Answers to org.apache.kafka.clients.FetchSessionHandler, as RemoteLeaderEndPoint uses it. The serving side is
-fetch_session.py. One object per fetcher; it knows what the leader has been told, not why.
+Answers to org.apache.kafka.clients.FetchSessionHandler, as RemoteLeaderEndPoint uses it. The leader's side is
+fetch_session.py. One object per fetcher; it mirrors the session that the leader keeps.
 
-Protocol: (id 0, epoch 0) is a full request that asks for a session; (id, epoch 0) one that ends the old session first;
-(id, 1 …) are incremental, 2^31-1 is followed by 1. An error of the whole answer, an answer
-that does not fit, and a lost connection lead to a full request; after FETCH_SESSION_ID_NOT_FOUND without the old id.
+Protocol: (id 0, epoch 0) is a full request for a new session; (id, epoch 0) a full request that ends
+the old session first; (id, 1 …) are incremental, 2^31-1 is followed by 1. An error of the whole
+response, a response that does not fit its request, and a lost connection lead to a full request;
+after FETCH_SESSION_ID_NOT_FOUND without the old id.
 
-Topics go by id where every partition has one (Fetch v13), else all of them by name in version 12. Kafka lets the leader
-find out that this changed (FETCH_SESSION_TOPIC_ID_ERROR, a backoff for all partitions); here the session begins anew
-before. Kafka compares all partitions with each request; here who knows that one changed says so (`want`, `forget`), so
-that a fetch of one busy partition among a thousand costs no more than one of one.
+Topics go by id if every partition has one (Fetch v13), else all of them by name in version 12. When
+this changes Kafka waits for the leader's FETCH_SESSION_TOPIC_ID_ERROR and a backoff for all
+partitions; here the session is reset first. Kafka compares all partitions before each request; here
+the fetcher names the changed ones (`include`, `forget`), so that the cost of a request does not
+depend on the number of idle partitions.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ _VERSION_WITH_IDS: Final = 13
 _VERSION_WITH_NAMES: Final = 12
 
 
-class AskedPartition:
-    """What the leader was last asked of one partition: `wire` goes into requests."""
+class RequestedPartition:
+    """One partition of the session, as last requested; `wire` goes into requests."""
 
     __slots__ = ("key", "topic_id", "wire")
 
@@ -46,8 +48,8 @@ class AskedPartition:
         self.wire = wire
 
 
-class FetchSessionAsking:
-    """See the module. `partitions` is what the leader is asked for by the request made last."""
+class FetchSessionHandler:
+    """See the module. `partitions`: the session's partitions, as of the last request."""
 
     __slots__ = (
         "_changed",
@@ -61,19 +63,19 @@ class FetchSessionAsking:
     )
 
     def __init__(self, session_id: int = NO_SESSION) -> None:
-        """`session_id`: of a session that nobody uses any more; the first request ends it."""
+        """`session_id`: of an abandoned session, which the first request ends."""
         self.id = session_id
         self.epoch = INITIAL_EPOCH
-        self.partitions: dict[TopicPartition, AskedPartition] = {}
+        self.partitions: dict[TopicPartition, RequestedPartition] = {}
         self._changed: dict[TopicPartition, None] = {}
         self._forgotten: list[tuple[TopicPartition, bytes]] = []
         self._topic_names: dict[bytes, str] = {}
         self._uses_ids = False
         self._without_id = 0
 
-    # --- what is to be asked
+    # --- partitions of the session
 
-    def want(
+    def include(
         self,
         key: TopicPartition,
         topic_id: bytes,
@@ -83,14 +85,14 @@ class FetchSessionAsking:
         current_leader_epoch: int,
         last_fetched_epoch: int,
     ) -> None:
-        """The next request asks for this partition so; it is not mentioned when that is no news."""
+        """Set what the next request fetches of this partition; unchanged values add nothing to it."""
         asked = self.partitions.get(key)
         if asked is not None and asked.topic_id != topic_id:
             self.forget(key)
             asked = None
         if asked is None:
             wire = FetchPartition(partition=key[1])
-            asked = self.partitions[key] = AskedPartition(key, topic_id, wire)
+            asked = self.partitions[key] = RequestedPartition(key, topic_id, wire)
             self._topic_names[topic_id] = key[0]
             self._without_id += topic_id == ZERO_UUID
         else:
@@ -103,7 +105,7 @@ class FetchSessionAsking:
                 and wire.partition_max_bytes == max_bytes
             ):
                 return
-            # To the end: what has just given records is served last when requests are full ones.
+            # To the end: a partition that has just given records is served last in a full request.
             self.partitions[key] = self.partitions.pop(key)
         wire.fetch_offset = fetch_offset
         wire.log_start_offset = log_start_offset
@@ -113,7 +115,7 @@ class FetchSessionAsking:
         self._changed[key] = None
 
     def forget(self, key: TopicPartition) -> None:
-        """The next request does not ask for this partition. No error when the last one did not either."""
+        """Remove a partition from the session; no error if it is not in it."""
         asked = self.partitions.pop(key, None)
         if asked is not None:
             self._changed.pop(key, None)
@@ -123,7 +125,7 @@ class FetchSessionAsking:
     # --- requests
 
     def next_request(self, version: int) -> tuple[FetchRequest, int]:
-        """A Fetch request with topics, forgotten topics, session id and epoch, and the version to send it in.
+        """Return a Fetch request with topics, forgotten topics, session id and epoch; and its version.
 
         `version` is the highest allowed."""
         if self._without_id:
@@ -150,7 +152,7 @@ class FetchSessionAsking:
         return request, version
 
     def _forgotten_topics(self) -> list[ForgottenTopic]:
-        """Without those that are wanted again under the same id: they are told as changed."""
+        """Leave out partitions included again under the same id: they count as changed."""
         topics: list[ForgottenTopic] = []
         for key, topic_id in self._forgotten:
             asked = self.partitions.get(key)
@@ -163,22 +165,22 @@ class FetchSessionAsking:
             last.partitions.append(key[1])
         return topics
 
-    # --- answers
+    # --- responses
 
-    def accept(
+    def handle_response(
         self, response: FetchResponse, version: int
-    ) -> list[tuple[AskedPartition, PartitionData]] | None:
-        """The partitions of an answer, each with what it was asked; None when the answer is of no use.
+    ) -> list[tuple[RequestedPartition, PartitionData]] | None:
+        """Return the response's partitions, each with its request; None if it must be discarded.
 
-        `response.error_code` then tells whether the leader refused (else the answer did not fit what was asked), and
-        the next request is a full one.
+        It must be if `response.error_code` is set or if it does not fit the request. The next request is
+        then a full one.
         """
         if response.error_code:
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self.id = NO_SESSION
             self.epoch = INITIAL_EPOCH
             return None
-        answered: list[tuple[AskedPartition, PartitionData]] = []
+        answered: list[tuple[RequestedPartition, PartitionData]] = []
         partitions, names = self.partitions, self._topic_names
         for topic in response.responses:
             name = names.get(topic.topic_id) if version >= _VERSION_WITH_IDS else topic.topic
@@ -187,11 +189,11 @@ class FetchSessionAsking:
                 if asked is None or (
                     version >= _VERSION_WITH_IDS and asked.topic_id != topic.topic_id
                 ):
-                    self.begin_anew()
+                    self.reset()
                     return None
                 answered.append((asked, data))
         if self.epoch == INITIAL_EPOCH and len(answered) != len(partitions):
-            self.begin_anew()
+            self.reset()
             return None
         self.id = response.session_id
         if self.id == NO_SESSION:
@@ -200,13 +202,13 @@ class FetchSessionAsking:
             self.epoch = self.epoch + 1 if self.epoch < INT32_MAX else 1
         return answered
 
-    def begin_anew(self) -> None:
-        """An answer was lost or is not to be trusted: the next request is full and ends the session there is."""
+    def reset(self) -> None:
+        """Make the next request a full one, which ends the current session."""
         self.epoch = INITIAL_EPOCH
 
 
-def _topics(partitions: Iterable[AskedPartition]) -> list[FetchTopic]:
-    """Neighbours of one topic share an entry; the order stays."""
+def _topics(partitions: Iterable[RequestedPartition]) -> list[FetchTopic]:
+    """Group adjacent partitions of one topic; the order stays."""
     topics: list[FetchTopic] = []
     last: FetchTopic | None = None
     for asked in partitions:

@@ -1,4 +1,4 @@
-"""What a fetcher knows of one partition that this broker follows, and how fast fetchers work.
+"""State of one followed partition in its fetcher, and meters of fetchers' throughput.
 
 Answers to kafka.server.PartitionFetchState and to the request and byte meters of FetcherStats.
 """
@@ -10,27 +10,27 @@ from typing import Final
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kwire.replication.fetcher.session import AskedPartition
+    from kwire.replication.fetcher.session import RequestedPartition
     from kwire.replication.replica.partition import Partition
 
 
 class Phase(Enum):
-    """What a follower has to ask its leader for next: org.apache.kafka.server.ReplicaState, and one more."""
+    """What the next request to the leader is about: org.apache.kafka.server.ReplicaState, and one more."""
 
     TRUNCATING = "truncating"
-    """The end of the log's last epoch: where to truncate is not known yet."""
+    """The end offset of the log's last epoch: the truncation point is not known yet."""
     FETCHING = "fetching"
     """Records."""
     OUT_OF_RANGE = "out of range"
-    """Its log end, and then maybe its log start: it has no such offset. Kafka does this within the handling of the
-    answer, so its states do not show it."""
+    """The leader's log end, then maybe its log start: the fetch offset is out of range. Kafka does this
+    within the handling of the response, so its states do not show it."""
 
 
 # By these names: reading a member of an Enum costs more than reading a global.
 TRUNCATING, FETCHING, OUT_OF_RANGE = Phase
 VALID_PREVIOUS_PHASES: Final[dict[Phase, tuple[Phase, ...]]] = {
-    TRUNCATING: (),  # by a new leader epoch only, which makes a new state
-    FETCHING: (TRUNCATING, OUT_OF_RANGE, FETCHING),  # itself: a diverging epoch in a fetched answer
+    TRUNCATING: (),  # only by a new leader epoch, which replaces the state
+    FETCHING: (TRUNCATING, OUT_OF_RANGE, FETCHING),  # itself: a diverging epoch in a Fetch response
     OUT_OF_RANGE: (FETCHING,),
 }
 
@@ -41,7 +41,7 @@ _WINDOW_MS: Final = 60_000
 class PartitionFetchState:
     """One partition. `phase` changes by `move` only.
 
-    `fetch_offset` -1: not known, the leader is to be asked where to begin. `last_fetched_epoch` -1: none."""
+    `fetch_offset` -1: unknown until the leader's log end or start is. `last_fetched_epoch` -1: none."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -65,8 +65,8 @@ class PartitionFetchState:
         self.phase = phase
         self.delay_until_ms: int | None = None
         self.lag = UNKNOWN_LAG
-        self.leader_end_offset = -1  # out of range, and the leader's log start is to be asked for
-        self.retries = 0  # quick ones since the last success
+        self.leader_end_offset = -1  # known only between the two look-ups of OUT_OF_RANGE
+        self.retries = 0  # since the last success; they double the backoff
 
     def move(self, phase: Phase) -> None:
         """Enter another phase."""
@@ -75,13 +75,14 @@ class PartitionFetchState:
 
     @property
     def is_ready(self) -> bool:
-        """May be part of a fetch."""
+        """Whether the partition may be part of a fetch."""
         return self.phase is FETCHING and self.delay_until_ms is None
 
-    def is_answered_by(self, asked: AskedPartition) -> bool:
-        """Whether the answer to that is still one to what is wanted now: truncations and orders may have come between.
+    def matches(self, asked: RequestedPartition) -> bool:
+        """Whether a response to `asked` still fits: truncations or orders may have come in between.
 
-        Kafka compares the offset only. Records of another topic of that name are not to be appended either.
+        Kafka compares the offset only. The topic id is compared too, so that no records of a deleted
+        topic of the same name are appended.
         """
         return (
             self.is_ready
@@ -99,7 +100,7 @@ class PartitionFetchState:
 
 
 class Meter:
-    """Events per second over the last minute or so; Kafka weighs them exponentially."""
+    """Events per second over about the last minute; Kafka weighs them exponentially."""
 
     __slots__ = ("_before", "_count", "_since_ms", "total")
 
@@ -115,7 +116,7 @@ class Meter:
         self._count += count
 
     def per_second(self, now_ms: int) -> float:
-        """The last whole minute, mixed with the part of a minute since."""
+        """Return the rate of the last full window, weighted with the part of a window since."""
         self._roll(now_ms)
         elapsed_ms = now_ms - self._since_ms
         if self._before is None:

@@ -194,7 +194,7 @@ class ClusterMember:
         self._metadata_waiters.append((self._clock.now_ms + self._config.request_timeout_ms, call))
         if len(self._metadata_waiters) == 1:
             self._timers.schedule(
-                "cluster-told", self._metadata_waiters[0][0], self._run_metadata_waiters
+                "first-metadata", self._metadata_waiters[0][0], self._run_metadata_waiters
             )
 
     def _run_metadata_waiters(self) -> None:
@@ -204,10 +204,10 @@ class ClusterMember:
         self._metadata_waiters = [each for each in waiting if not known and each[0] > now_ms]
         if self._metadata_waiters:
             self._timers.schedule(
-                "cluster-told", self._metadata_waiters[0][0], self._run_metadata_waiters
+                "first-metadata", self._metadata_waiters[0][0], self._run_metadata_waiters
             )
         else:
-            self._timers.cancel("cluster-told")
+            self._timers.cancel("first-metadata")
         for deadline_ms, call in waiting:
             if known or deadline_ms <= now_ms:
                 call()

@@ -1,4 +1,4 @@
-"""Fetchers: when they ask and when not, what is in their requests, who hears of what they did."""
+"""Fetchers: when they send requests, the requests' contents, and the callbacks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_next_fetch_leaves_in_the_step_that_processes_an_answer():
         assert effect.channel == "fetcher-0"
 
 
-def test_what_a_fetch_says():
+def test_the_fields_of_a_fetch():
     rig = Rig(
         settings={"replica.fetch.max.bytes": "1000", "replica.fetch.response.max.bytes": "5000"}
     )
@@ -83,7 +83,7 @@ def test_without_topic_ids_fetches_go_by_name():
     assert rig[2].content() == rig[1].content() != []
 
 
-def test_a_fetcher_that_has_nothing_to_ask_sends_nothing():
+def test_a_fetcher_without_partitions_sends_nothing():
     rig = Rig()
     rig.lead(1, 0)
     rig.wait(600)
@@ -99,14 +99,14 @@ def test_a_fetcher_that_has_nothing_to_ask_sends_nothing():
     assert not rig.wires
 
 
-def test_partitions_added_in_one_order_are_asked_for_in_one_request():
+def test_partitions_added_by_one_order_share_a_request():
     rig = Rig()
     rig.lead(1, 0, partitions=range(20))
     rig.run()
     assert len(rig.requests()) == 1 and len(rig.requests()[0].topics[0].partitions) == 20
 
 
-def test_an_added_partition_does_not_wait_for_a_fetch_that_is_held_back():
+def test_an_added_partition_does_not_wait_for_a_parked_fetch():
     rig = Rig()
     rig.lead(1, 0, topic="a")
     rig.wait(600)
@@ -136,7 +136,7 @@ def test_an_added_partition_takes_the_next_fetch_when_one_is_answered_in_time():
     assert rig.connections == 1
 
 
-def test_without_close_idle_an_added_partition_is_asked_for_with_the_next_tick():
+def test_without_close_idle_an_added_partition_is_fetched_in_the_next_tick():
     rig = Rig()
     rig.lead(1, 0, to=[1])
     rig.lead(1, 0, to=[2])
@@ -164,7 +164,7 @@ def test_a_delayed_partition_is_not_held_up_by_the_others():
     assert rig[2].ends("b")[2] == 1
 
 
-def test_a_topic_the_leader_has_not_heard_of_is_not_waited_for():
+def test_a_topic_unknown_to_the_leader_does_not_delay_the_others():
     rig = Rig()
     rig.lead(1, 0, topic="a")
     rig.wait(600)
@@ -180,7 +180,7 @@ def test_a_topic_the_leader_has_not_heard_of_is_not_waited_for():
     assert rig[2].ends("b")[2] == 1
 
 
-def test_a_leader_that_never_answers_is_hung_up_on():
+def test_a_request_without_a_response_times_out():
     rig = Rig()
     rig.lead(1, 0)
     rig.run()
@@ -208,7 +208,7 @@ def test_a_dead_leader_is_tried_once_a_backoff():
     assert rig[2].ends()[2] == 1
 
 
-def test_that_a_leader_is_dead_is_said_once_until_it_answers():
+def test_a_dead_leader_is_logged_once_until_it_responds():
     rig = Rig()
     rig.lead(1, 0)
     rig.run()
@@ -241,7 +241,7 @@ def test_consumers_that_wait_at_a_follower_are_woken():
     assert data.high_watermark == 2 and len(data.records) > 0
 
 
-def test_readers_of_a_log_that_is_cut_are_woken():
+def test_readers_of_a_truncated_log_are_woken():
     rig = Rig()
     rig.history([1, 2], (0, 2))
     rig[2].write((1, 3))
@@ -290,7 +290,7 @@ def test_a_high_watermark_that_came_with_a_divergence_is_not_lost():
     assert rig[2].ends() == rig[1].ends() == (0, 5, 5)
 
 
-def test_a_leader_that_always_says_divergence_is_not_asked_all_the_time():
+def test_repeated_divergence_is_answered_with_a_backoff():
     rig = Rig()
     rig.history([1, 2], (0, 5))
     rig[1].write((0, 5))  # so that the leader answers at once
@@ -307,7 +307,7 @@ def test_a_leader_that_always_says_divergence_is_not_asked_all_the_time():
     assert rig[2].ends()[2] == 5
 
 
-def test_a_leader_that_always_refuses_the_whole_fetch_is_not_asked_all_the_time():
+def test_repeated_errors_of_the_whole_fetch_are_answered_with_a_backoff():
     rig = Rig()
     rig[1].write((0, 5))
 

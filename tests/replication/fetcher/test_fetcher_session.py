@@ -1,17 +1,17 @@
-"""Fetch sessions as the asking side keeps them (KIP-227)."""
+"""Fetch sessions on the follower's side (KIP-227)."""
 
 from __future__ import annotations
 
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.schemas.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from kwire.replication.fetcher.session import FetchSessionAsking
+from kwire.replication.fetcher.session import FetchSessionHandler
 
 A, B = b"a" * 16, b"b" * 16
 NAMES = {A: "a", B: "b", bytes(16): "old"}
 
 
 def want(session, topic_id=A, index=0, offset=0, start=0, epoch=1, last=-1):
-    session.want((NAMES[topic_id], index), topic_id, offset, start, 1000, epoch, last)
+    session.include((NAMES[topic_id], index), topic_id, offset, start, 1000, epoch, last)
 
 
 def asked(request):
@@ -28,11 +28,11 @@ def answer(session, *partitions, version=17, session_id=7, error=0):
         named = FetchableTopicResponse(topic=NAMES[topic_id], topic_id=topic_id)
         named.partitions.append(PartitionData(partition_index=index))
         response.responses.append(named)
-    return session.accept(response, version)
+    return session.handle_response(response, version)
 
 
 def established(*topic_ids, version=17):
-    session = FetchSessionAsking()
+    session = FetchSessionHandler()
     for topic_id in topic_ids:
         want(session, topic_id)
     session.next_request(version)
@@ -40,8 +40,8 @@ def established(*topic_ids, version=17):
     return session
 
 
-def test_first_all_then_only_what_changed():
-    session = FetchSessionAsking()
+def test_the_first_request_is_full_and_the_next_incremental():
+    session = FetchSessionHandler()
     want(session, A, 0)
     want(session, A, 1)
     want(session, B, 0)
@@ -61,7 +61,7 @@ def test_first_all_then_only_what_changed():
     assert request.session_epoch == 2 and asked(request) == []
 
 
-def test_what_changes_without_the_offset_is_told():
+def test_a_change_of_anything_but_the_offset_is_sent_too():
     session = established(A)
     for change in ({"start": 3}, {"epoch": 2}, {"last": 1}):
         want(session, A, **change)
@@ -70,7 +70,7 @@ def test_what_changes_without_the_offset_is_told():
         answer(session)
 
 
-def test_forgotten_and_wanted_again():
+def test_forgotten_and_included_again():
     session = established(A, B)
     session.forget(("b", 0))
     session.forget(("b", 0))
@@ -84,15 +84,15 @@ def test_forgotten_and_wanted_again():
     assert forgotten(request) == [] and asked(request) == [("a", 0, 9)]
 
 
-def test_a_topic_made_anew_is_forgotten_under_its_old_id():
+def test_a_recreated_topic_is_forgotten_under_its_old_id():
     session = established(A)
-    session.want(("a", 0), B, 0, 0, 1000, 0, -1)
+    session.include(("a", 0), B, 0, 0, 1000, 0, -1)
     request, _ = session.next_request(17)
     assert forgotten(request) == [("a", A, 0)]
     assert request.topics[0].topic_id == B
 
 
-def test_one_topic_without_an_id_and_all_go_by_name():
+def test_all_topics_go_by_name_if_one_has_no_id():
     session = established(A)
     want(session, bytes(16))
     request, version = session.next_request(17)
@@ -110,7 +110,7 @@ def test_one_topic_without_an_id_and_all_go_by_name():
 
 
 def test_a_leader_without_room_gives_no_session():
-    session = FetchSessionAsking()
+    session = FetchSessionHandler()
     want(session)
     session.next_request(17)
     assert answer(session, (A, 0), session_id=0) is not None
@@ -145,7 +145,7 @@ def test_answers_that_do_not_fit():
     named = FetchableTopicResponse(topic="a", topic_id=B)
     named.partitions.append(PartitionData(partition_index=0))
     response.responses.append(named)
-    assert session.accept(response, 17) is None
+    assert session.handle_response(response, 17) is None
 
 
 def test_the_epoch_after_the_last_is_one():
@@ -156,8 +156,8 @@ def test_the_epoch_after_the_last_is_one():
     assert session.next_request(17)[0].session_epoch == 1
 
 
-def test_a_session_left_behind_is_ended_by_the_first_request():
-    session = FetchSessionAsking(session_id=5)
+def test_the_first_request_ends_an_abandoned_session():
+    session = FetchSessionHandler(session_id=5)
     want(session)
     request, _ = session.next_request(17)
     assert (request.session_id, request.session_epoch) == (5, 0)
