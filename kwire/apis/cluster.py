@@ -138,7 +138,7 @@ def _directory(
         try:
             result.total_bytes, result.usable_bytes = services.disk_space(path)
         except OSError as error:
-            directory.met(error, "cannot tell the size of its file system")
+            directory.handle_error(error, "cannot tell the size of its file system")
             return DescribeLogDirsResult(
                 log_dir=path, error_code=int(ErrorCode.KAFKA_STORAGE_ERROR)
             )

@@ -1,23 +1,26 @@
-"""Log compaction: of every key the latest record stays, piece by piece and beside the traffic.
+"""Log compaction: keep the latest record of every key; runs in small steps between requests.
 
-Answers to kafka.log.{LogCleaner,LogCleanerManager} and MemoryRecords.filterTo of Kafka 3.9 (KIP-58: compaction lag,
-KIP-354: its upper bound, KIP-534: delete horizon). Without a throttle, and without the old segments' file times, which
-only matter for records without timestamps. Which records a batch keeps is decided in cleaner_filter.py.
+Answers to kafka.log.{LogCleaner,LogCleanerManager} and MemoryRecords.filterTo of Kafka 3.9 (KIP-58:
+compaction lag, KIP-354: its upper bound, KIP-534: delete horizon). No throttle, and the file times
+of old segments are not kept: they only matter for records without timestamps. cleaner_filter.py
+decides which records a batch keeps.
 
-* A log is cleaned when its dirty part (from the first offset not cleaned yet to the first that must not be) is more
-  than min.cleanable.dirty.ratio of the whole, or older than max.compaction.lag.ms. What must not be cleaned: the active
-  segment, what is not stable, what is younger than min.compaction.lag.ms.
-* First the latest offset of every key in the dirty part is noted, as much of it as memory allows; then all segments up
-  to there are copied, group by group, into `.cleaned` ones, which take their place when they are on the disk.
-* Offsets never change; batches that lose records keep base and last offset, so there are holes.
-* Retention of compacted logs ("compact,delete", or a log start that has moved) is the cleaner's too: in every round, of
-  all but the one that is being cleaned, and of none when log.cleaner.enable is false.
+* A log is due when its dirty part (from the first offset never cleaned to the first uncleanable
+  one) exceeds min.cleanable.dirty.ratio of the whole, or is older than max.compaction.lag.ms.
+  Uncleanable: the active segment, unstable offsets, records younger than min.compaction.lag.ms.
+* The cleaner first maps every key in the dirty part to its latest offset, as far as memory allows;
+  then it copies all segments up to there, group by group, into `.cleaned` segments, which replace
+  the old ones once they are flushed.
+* Offsets never change; batches that lose records keep base and last offset, so there are gaps.
+* The cleaner also runs retention of compacted logs ("compact,delete", or a log start that has
+  moved): in every round, of all but the log in work, and of none if log.cleaner.enable is false.
 
-A log that is moving to another directory is not cleaned: of what is copied already, nobody would know that it is not
-clean, and a deleted key's old value would outlive its tombstone there.
+A log that is moving to another directory is not cleaned: the part already copied would count as
+clean there although it is not, and a deleted key's old value would outlive its tombstone.
 
-Kafka cleans in threads of its own. Here a cleaning is a generator that reads a piece in each step, as a timer; between
-two steps the log may be truncated, deleted or lose segments, and then the cleaning is dropped and begins anew later.
+Kafka cleans in its own threads. Here a cleaning is a generator that a timer advances by one piece
+at a time. If the log is truncated, deleted or loses segments between two steps, the cleaning is
+dropped and starts again later.
 """
 
 from __future__ import annotations
@@ -43,16 +46,16 @@ if TYPE_CHECKING:
     from kwire.replication.log_dirs.manager import LogManager
 
 STEP_BYTES = 256 << 10
-"""How much of a log is read before other work has its turn."""
+"""How much of a log one step reads."""
 _STEP_INTERVAL_MS = 1
 _CHUNK_BYTES = 256 << 10
 _KEY_BYTES_MAX = 32
 _MAP_ENTRY_BYTES = 150
-"""What a key and its offset take in a dict, so that log.cleaner.dedupe.buffer.size is a limit of memory here too."""
+"""Memory of a key and its offset in a dict: makes log.cleaner.dedupe.buffer.size a memory limit."""
 
 
 class OffsetMap:
-    """The latest offset of each key, up to `latest_offset`. Long keys are represented by their hash."""
+    """The latest offset of each key, up to `latest_offset`. Long keys are stored as a hash."""
 
     __slots__ = ("_entries_max", "_offsets", "latest_offset")
 
@@ -72,17 +75,17 @@ class OffsetMap:
         self._offsets[_map_key(key)] = offset
 
     def get(self, key: bytes) -> int:
-        """-1 for a key that is not there."""
+        """The latest offset of the key; -1 for an unknown one."""
         return self._offsets.get(_map_key(key), -1)
 
 
 def _map_key(key: bytes) -> bytes:
-    # One byte longer than any key that stands for itself: the two kinds cannot meet.
+    # One byte longer than any key stored as it is, so a hash never equals a key.
     return key if len(key) <= _KEY_BYTES_MAX else b"#" + sha256(key).digest()
 
 
 class LogToClean(NamedTuple):
-    """What there is to clean in a log."""
+    """The clean, dirty and uncleanable part of a log."""
 
     log: Log
     first_dirty_offset: int
@@ -115,19 +118,19 @@ class LogCleaner:
         self._written: dict[str, bytes] = {}  # path of a directory → its checkpoint
 
     def clean_logs(self, manager: LogManager) -> None:
-        """Begins with the dirtiest log, if one is due, and goes on with the others, step by step. OSError.
+        """Start to clean the dirtiest log that is due, then the others, step by step. OSError.
 
-        What is too old, or too much, in the other compacted logs is deleted at once."""
+        Applies retention to the other compacted logs immediately."""
         if self._work is None:
             self._begin(manager)
         self._delete_old_segments(manager)
 
     def first_dirty_offset(self, manager: LogManager, log: Log) -> int | None:
-        """Up to where the log has been cleaned; None: never."""
+        """The offset up to which the log is clean; None if it was never cleaned."""
         return self._checkpoint(manager).get((log.topic, log.partition))
 
     def log_truncated(self, manager: LogManager, log: Log, offset: int) -> None:
-        """The log was cut to `offset`: what comes after it is dirty (maybeTruncateCheckpoint)."""
+        """Lower the checkpoint of a log truncated to `offset` (maybeTruncateCheckpoint)."""
         offsets = self._checkpoint(manager)
         key = (log.topic, log.partition)
         if offsets.get(key, 0) > offset:
@@ -142,25 +145,25 @@ class LogCleaner:
                 continue
             try:
                 log.delete_old_segments()
-            except KafkaError as error:  # its directory has been told
+            except KafkaError as error:  # already reported to its directory
                 _log_failure(manager, Event.RETENTION_FAILED, log, error)
 
     def _begin(self, manager: LogManager) -> None:
-        due = [work for log in manager.logs() if (work := self._to_clean(manager, log)) is not None]
+        due = [work for log in manager.logs() if (work := self._find_due(manager, log)) is not None]
         if not due:
             return
         self._cleaning = max(due, key=_ratio)
         self._work = clean(self._cleaning, manager.clock.wall_ms, self._entries_max)
         self._schedule(manager)
 
-    def _to_clean(self, manager: LogManager, log: Log) -> LogToClean | None:
+    def _find_due(self, manager: LogManager, log: Log) -> LogToClean | None:
         key = (log.topic, log.partition)
         if not log.config.compact or log.closed or key in self._uncleanable:
             return None
         if manager.future(*key) is not None:
             return None
         checkpoint = self._checkpoint(manager).get(key)
-        work = find_work(log, checkpoint, manager.clock.wall_ms)
+        work = find_cleanable(log, checkpoint, manager.clock.wall_ms)
         return work if work.is_due else None
 
     def _schedule(self, manager: LogManager) -> None:
@@ -180,9 +183,9 @@ class LogCleaner:
             next(work)
         except StopIteration as done:
             self._work = self._cleaning = None
-            self._done(manager, log, done.value)
+            self._finish(manager, log, done.value)
         except (OSError, KafkaError) as error:
-            # As Kafka does: this log is left alone until the broker starts again, the others go on.
+            # As in Kafka: skip this log until the broker restarts, continue with the others.
             self._work = self._cleaning = None
             self._uncleanable.add((log.topic, log.partition))
             if isinstance(error, OSError):
@@ -192,20 +195,18 @@ class LogCleaner:
         else:
             self._schedule(manager)
 
-    def _done(self, manager: LogManager, log: Log, end_offset: int) -> None:
+    def _finish(self, manager: LogManager, log: Log, end_offset: int) -> None:
         if end_offset < 0:
-            return  # dropped: its log changed under it; the next round looks again
+            return  # dropped because the log changed; the next round checks it again
         offsets = self._checkpoint(manager)
         key = (log.topic, log.partition)
         before = offsets.get(key)
         offsets[key] = end_offset
         try:
             self._write_checkpoint(manager)
-        except (
-            OSError
-        ) as error:  # all that is lost is the work of finding out again after a restart
+        except OSError as error:  # a restart only cleans the same part again
             _log_failure(manager, Event.CLEANER_CHECKPOINT_FAILED, log, error)
-        if before != end_offset:  # no progress is no reason to begin at once again
+        if before != end_offset:  # without progress wait for the next round
             self._begin_next(manager)
 
     def _begin_next(self, manager: LogManager) -> None:
@@ -219,7 +220,7 @@ class LogCleaner:
             offsets: dict[TopicPartition, int] = {}
             for directory in manager.online():
                 found = read_offsets(directory.store, CLEANER_OFFSETS)
-                # One of a replica that has moved away may stand there still.
+                # The checkpoint may still list a replica that has moved to another directory.
                 offsets |= {key: found[key] for key in found if key in directory.logs}
             self._offsets = offsets
         return self._offsets
@@ -249,13 +250,11 @@ def _ratio(work: LogToClean) -> float:
 # --- what is dirty
 
 
-def find_work(log: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
-    """What may be cleaned of a log whose offsets below `checkpoint` are clean (cleanableOffsets)."""
+def find_cleanable(log: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
+    """The cleanable part of a log that is clean below `checkpoint` (cleanableOffsets)."""
     first_dirty = log.log_start_offset if checkpoint is None else checkpoint
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
-        first_dirty = (
-            log.log_start_offset
-        )  # cut, or the start moved: all that is left counts as dirty
+        first_dirty = log.log_start_offset  # truncated, or a new log start: all is dirty
     config = log.config
     uncleanable = min(log.last_stable_offset, log.active.base_offset)
     dirty = segments_between(log, first_dirty, log.active.base_offset)
@@ -265,7 +264,7 @@ def find_work(log: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
                 uncleanable = min(uncleanable, segment.base_offset)
                 break
     uncleanable = max(uncleanable, first_dirty)
-    # Whole segments only: the one that holds the bound is out.
+    # Whole segments only, without the one that holds the bound.
     holder = segments_between(log, uncleanable, log.active.base_offset)
     end = (holder[0] if holder else log.active).base_offset
     return LogToClean(
@@ -297,10 +296,11 @@ def segments_between(log: Log, start: int, end: int) -> list[LogSegment]:
 
 
 def clean(work: LogToClean, now_ms: int, entries_max: int) -> Generator[None, None, int]:
-    """Cleans a log; yields every STEP_BYTES. Returns the first offset not cleaned, -1 when dropped half-way.
+    """Clean a log; yield every STEP_BYTES. Returns the first offset not cleaned, -1 if dropped.
 
-    OSError; KafkaError(CORRUPT_MESSAGE) at a damaged batch. Whatever ends it, the log is as before or cleaned in part.
-    What is watched is the log of now, not of the first step: it may be deleted or cut before that, too.
+    OSError; KafkaError(CORRUPT_MESSAGE) at a damaged batch. Whatever ends it, the log is unchanged
+    or cleaned in part. The watch begins with this call, not with the first step: the log may be
+    deleted or truncated before that, too.
     """
     dirty = segments_between(work.log, work.first_dirty_offset, work.first_uncleanable_offset)
     return _clean(work, dirty, _Watch(work.log, dirty), now_ms, entries_max)
@@ -329,26 +329,26 @@ def _clean(
             for _ in _clean_group(log, group, cleaned, offset_map, transactions, now_ms):
                 yield
                 if watch.has_changed:
-                    _give_up(cleaned)
+                    _discard(cleaned)
                     return -1
             log.replace_segments(group, cleaned)
             watch.forget(len(group))
         except (OSError, KafkaError, GeneratorExit):
-            _give_up(cleaned)
+            _discard(cleaned)
             raise
-        for segment in group[1:]:  # their offsets are inside a segment now
+        for segment in group[1:]:  # no segment begins at these offsets any more
             log.producer_state.delete_snapshot(segment.base_offset)
     return end
 
 
-def _give_up(cleaned: LogSegment) -> None:
+def _discard(cleaned: LogSegment) -> None:
     if cleaned.path.endswith(".cleaned"):  # a `.swap` is final: loading the log completes it
         cleaned.release()
         cleaned.delete_files()
 
 
 class _Watch:
-    """Notices that segments being cleaned are not what they were."""
+    """Detects changes of the segments that are being cleaned."""
 
     __slots__ = ("_log", "_sizes")
 
@@ -357,7 +357,7 @@ class _Watch:
         self._sizes = [(segment, segment.size) for segment in segments]
 
     def forget(self, count: int) -> None:
-        """The first `count` of the segments have been replaced."""
+        """Stop watching the first `count` segments, which have been replaced."""
         del self._sizes[:count]
 
     @property
@@ -372,34 +372,34 @@ class _Watch:
 def _build_offset_map(
     work: LogToClean, dirty: list[LogSegment], offset_map: OffsetMap
 ) -> Iterator[None]:
-    """Notes the latest offset of each key in the dirty part; ends early when the map is full."""
+    """Map each key in the dirty part to its latest offset; end early if the map is full."""
     log, start = work.log, work.first_dirty_offset
     transactions = CleanedTransactions()
     transactions.add(log.aborted_transactions(start, work.first_uncleanable_offset))
-    unseen = STEP_BYTES
+    step_bytes_left = STEP_BYTES
     for number, segment in enumerate(dirty):
         relative = max(start - segment.base_offset, 0)
         position = segment.offset_index.position_for_offset(relative)
         for header, buffer in _batches(segment, position):
-            if not _note_batch(header, buffer, start, transactions, offset_map):
+            if not _map_batch(header, buffer, start, transactions, offset_map):
                 return
-            unseen -= header.size
-            if unseen <= 0:
-                unseen = STEP_BYTES
+            step_bytes_left -= header.size
+            if step_bytes_left <= 0:
+                step_bytes_left = STEP_BYTES
                 yield
         following = dirty[number + 1 :]
         next_base = following[0].base_offset if following else work.first_uncleanable_offset
         offset_map.latest_offset = max(offset_map.latest_offset, next_base - 1)
 
 
-def _note_batch(
+def _map_batch(
     header: BatchHeader,
     buffer: memoryview,
     start: int,
     transactions: CleanedTransactions,
     offset_map: OffsetMap,
 ) -> bool:
-    """False: there is no more room."""
+    """Put a batch's keys into the map; False if it is full."""
     if header.is_control:
         transactions.on_control_batch(header, buffer)
     elif not transactions.on_batch(header):
@@ -414,30 +414,30 @@ def _note_batch(
 
 
 def _batches(segment: LogSegment, position: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches of a segment, each in a buffer of several; checked, because what is copied gets no second chance."""
+    """Yield (header, buffer) of a segment's batches; checks CRCs, as the originals get deleted."""
     while position < segment.size:
         buffer = memoryview(segment.file.read(position, _CHUNK_BYTES))
         end = 0
         for header in iter_batches(buffer):
             end = header.end
-            yield _checked(segment, buffer, header), buffer
-        if end == 0:  # one batch is larger than that
+            yield _check(segment, buffer, header), buffer
+        if end == 0:  # the batch is larger than the buffer
             large = next(segment.batches(position), None)
             if large is None:
-                raise _corrupt(segment, position)
+                raise _corrupt_error(segment, position)
             buffer = memoryview(segment.read_batch(large))
-            yield _checked(segment, buffer, large._replace(position=0)), buffer
+            yield _check(segment, buffer, large._replace(position=0)), buffer
             end = large.size
         position += end
 
 
-def _checked(segment: LogSegment, buffer: memoryview, header: BatchHeader) -> BatchHeader:
+def _check(segment: LogSegment, buffer: memoryview, header: BatchHeader) -> BatchHeader:
     if not check_crc(buffer, header):
-        raise _corrupt(segment, header.position)
+        raise _corrupt_error(segment, header.position)
     return header
 
 
-def _corrupt(segment: LogSegment, position: int) -> KafkaError:
+def _corrupt_error(segment: LogSegment, position: int) -> KafkaError:
     return KafkaError(
         ErrorCode.CORRUPT_MESSAGE, f"{segment.path} is damaged near position {position}"
     )
@@ -446,7 +446,10 @@ def _corrupt(segment: LogSegment, position: int) -> KafkaError:
 def group_segments(
     log: Log, segments: list[LogSegment], first_uncleanable_offset: int
 ) -> list[list[LogSegment]]:
-    """Neighbours that fit into one segment together, by bytes, index entries and offsets (groupSegmentsBySize)."""
+    """Group neighbours that fit into one segment by bytes, index entries and offsets.
+
+    Source: Cleaner.groupSegmentsBySize.
+    """
     config = log.config
     groups: list[list[LogSegment]] = []
     size = offsets = times = 0
@@ -475,8 +478,8 @@ def group_segments(
 def _new_segment(group: list[LogSegment]) -> LogSegment:
     first = group[0]
     created_ms = group[-1].created_ms
-    left_over = LogSegment(first.store, first.directory, first.base_offset, created_ms, ".cleaned")
-    left_over.delete_files()  # of a cleaning that a crash or an error ended
+    leftover = LogSegment(first.store, first.directory, first.base_offset, created_ms, ".cleaned")
+    leftover.delete_files()  # left by a crash or an error
     return LogSegment.create(
         first.store, first.directory, first.base_offset, created_ms, ".cleaned"
     )
@@ -495,7 +498,7 @@ def _clean_group(
     batch_filter = BatchFilter(
         offset_map, transactions, log.producer_state.producers, now_ms, config.delete_retention_ms
     )
-    unseen = STEP_BYTES
+    step_bytes_left = STEP_BYTES
     for segment in group:
         end = log.segments.index(segment) + 1
         upper = log.segments[end].base_offset if end < len(log.segments) else log.log_end_offset
@@ -511,7 +514,7 @@ def _clean_group(
                     max_timestamp,
                     config.index_interval_bytes,
                 )
-            unseen -= header.size
-            if unseen <= 0:
-                unseen = STEP_BYTES
+            step_bytes_left -= header.size
+            if step_bytes_left <= 0:
+                step_bytes_left = STEP_BYTES
                 yield

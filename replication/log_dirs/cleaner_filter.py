@@ -1,13 +1,15 @@
-"""What compaction leaves of a batch: the records that stay, the tombstones' horizon, the markers, the empty shell.
+"""Filter the batches that compaction copies: records, tombstones, transaction markers.
 
 Answers to Cleaner.cleanInto, CleanedTransactionMetadata (kafka.log.LogCleaner) and MemoryRecords.filterTo of Kafka 3.9.
 
-* A record stays when it is the latest of its key, or beyond what the offset map covers. Without a key it goes.
-* A tombstone stays until the batch's delete horizon: the time of the first cleaning that saw it plus
-  delete.retention.ms, written into the batch then (KIP-534).
-* Records of aborted transactions go; a marker goes when all data of its transaction has gone, and then after a
-  horizon of its own.
-* The batch with a live producer's last sequence stays, empty if need be; so does its last marker if it has no data.
+* A record is kept if it is the latest of its key or beyond the offset map's range. Records without
+  a key are removed.
+* A tombstone is kept until the batch's delete horizon: the time of the first cleaning that saw it
+  plus delete.retention.ms, which that cleaning writes into the batch (KIP-534).
+* Records of aborted transactions are removed. A marker is removed after all data of its
+  transaction, once its own delete horizon has passed.
+* The batch with a live producer's last sequence is kept, if need be empty; so is the last marker of
+  a producer without data.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class KeyOffsets(Protocol):
-    """kwire.replication.log_dirs.cleaner.OffsetMap, as far as the filter needs it."""
+    """The part of kwire.replication.log_dirs.cleaner.OffsetMap that the filter needs."""
 
     @property
     def latest_offset(self) -> int: ...
@@ -44,11 +46,11 @@ class KeyOffsets(Protocol):
 
 
 class CleanedTransactions:
-    """Which transactions are open at the point that is being read, and whether any of their data was seen."""
+    """The transactions open at the current batch, and whether any of their data was seen."""
 
     def __init__(self) -> None:
         self.cleaned_index: TransactionIndex | None = None
-        """Where aborted transactions of which something is left are noted again."""
+        """The index of the cleaned segment: aborted transactions with data left are added again."""
         self._upcoming: list[tuple[int, int, AbortedTxn]] = []  # a heap by first offset
         self._added = 0
         self._aborted: dict[int, AbortedTxn] = {}  # by producer id
@@ -56,13 +58,13 @@ class CleanedTransactions:
         self._committed: set[int] = set()
 
     def add(self, aborted: list[AbortedTxn]) -> None:
-        """Aborted transactions that overlap what is read next; known ones may come again."""
+        """Add aborted transactions that overlap the next batches; duplicates are harmless."""
         for txn in aborted:
             self._added += 1
             heappush(self._upcoming, (txn.first_offset, self._added, txn))
 
     def on_batch(self, header: BatchHeader) -> bool:
-        """A data batch is read. True: it belongs to an aborted transaction."""
+        """Process a data batch; return whether it belongs to an aborted transaction."""
         self._open_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -73,7 +75,7 @@ class CleanedTransactions:
         return False
 
     def on_control_batch(self, header: BatchHeader, buffer: memoryview) -> bool:
-        """A control batch is read. True: nothing is left of its transaction, the marker may go."""
+        """Process a control batch; return whether no data is left and the marker may be removed."""
         self._open_up_to(header.last_offset)
         record = next(iter_records(buffer, header), None)
         if record is None:
@@ -100,7 +102,7 @@ class CleanedTransactions:
 
 
 class BatchFilter:
-    """Filters the batches of a log in order. `now_ms` is the time of the cleaning."""
+    """Filters the batches of a log in order. `now_ms`: Unix time of the cleaning."""
 
     def __init__(
         self,
@@ -114,7 +116,7 @@ class BatchFilter:
         self._transactions = transactions
         self._now_ms = now_ms
         self._new_horizon_ms = now_ms + delete_retention_ms
-        # As it is now: a batch that is a producer's last one must not lose that by a later one in the same cleaning.
+        # A snapshot: appends during this cleaning must not change which batch is a producer's last.
         self._last_of_producers = {
             producer_id: (entry.last_data_offset, entry.producer_epoch)
             for producer_id, entry in producers.items()
@@ -123,7 +125,7 @@ class BatchFilter:
     def filter(
         self, header: BatchHeader, buffer: memoryview
     ) -> tuple[bytes | memoryview, int] | None:
-        """What stays of the batch, and the largest timestamp in it; None when nothing does."""
+        """The batch to keep and its largest timestamp; None if nothing is kept."""
         if header.is_control:
             marker_alone = self._transactions.on_control_batch(header, buffer)
             horizon = header.delete_horizon_ms
@@ -132,16 +134,20 @@ class BatchFilter:
             marker_alone = False
             discard = self._transactions.on_batch(header)
         if discard:
-            return self._shell(header)
+            return self._empty_batch_or_none(header)
         retained, has_tombstones = self._count_retained(header, buffer)
         if not retained:
-            return self._shell(header)
+            return self._empty_batch_or_none(header)
         set_horizon = (has_tombstones or marker_alone) and not header.has_delete_horizon
         if retained == header.count and not set_horizon:
             return buffer[header.position : header.end], header.max_timestamp
         # Read a second time rather than kept: a small batch can hold millions of records.
         data = build_batch(
-            (record for record in iter_records(buffer, header) if self._stays(header, record)),
+            (
+                record
+                for record in iter_records(buffer, header)
+                if self._should_retain(header, record)
+            ),
             base_offset=header.base_offset,
             compression=header.compression,
             timestamp_type=header.timestamp_type,
@@ -157,7 +163,7 @@ class BatchFilter:
         )
         return data, parse_header(data).max_timestamp
 
-    def _shell(self, header: BatchHeader) -> tuple[bytes, int] | None:
+    def _empty_batch_or_none(self, header: BatchHeader) -> tuple[bytes, int] | None:
         if self._is_last_of_producer(header):
             return empty_batch(header), header.max_timestamp
         return None
@@ -174,16 +180,16 @@ class BatchFilter:
         return header.is_control and header.producer_epoch == epoch
 
     def _count_retained(self, header: BatchHeader, buffer: memoryview) -> tuple[int, bool]:
-        """How many records stay, and whether a tombstone is among them."""
+        """(number of records to keep, whether one of them is a tombstone)."""
         retained = 0
         has_tombstones = False
         for record in iter_records(buffer, header):
-            if self._stays(header, record):
+            if self._should_retain(header, record):
                 retained += 1
                 has_tombstones = has_tombstones or record.value is None
         return retained, has_tombstones
 
-    def _stays(self, header: BatchHeader, record: Record) -> bool:
+    def _should_retain(self, header: BatchHeader, record: Record) -> bool:
         offset_map = self._offset_map
         if header.is_control or record.offset > offset_map.latest_offset:
             return True

@@ -1,10 +1,11 @@
-"""One log directory (an entry of `log.dirs`): the logs in it, its checkpoints, its identity, whether it still works.
+"""One log directory (an entry of `log.dirs`): its logs, checkpoints, identity and failure.
 
-Answers to what kafka.log.LogManager keeps by directory (KIP-112), and to MetaProperties of Kafka 3.9. Which directory a
-log belongs into, and what follows when one fails, the LogManager decides.
+Answers to the per-directory state of kafka.log.LogManager (KIP-112) and to MetaProperties of Kafka
+3.9. The LogManager chooses the directory of a new log and handles failed directories.
 
-Invariants: a directory that has failed is not touched again before the broker's next start; nothing but whole files
-and directories named after partitions is read from it or written to it; `logs` are those whose store is this one's.
+Invariants: a failed directory is not touched again before the broker restarts; kwire reads and
+writes only whole files in it and directories named after partitions; `logs` are those with this
+directory's store.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ FILE_NAME_BYTES_MAX = 255
 
 
 class LogDirStore(NamedTuple):
-    """An entry of log.dirs as the driver has opened it: absolute path, store; None when that failed, and why."""
+    """An entry of log.dirs opened by the driver: absolute path and store, or None and the reason."""
 
     path: str
     store: LogStore | None
@@ -53,7 +54,10 @@ class LogDirStore(NamedTuple):
 
 
 class LogDirectory:
-    """See the module. `failure`: why it is offline, None while it works. `directory_id`: None for an only one."""
+    """A log directory. `failure`: why it is offline, None while online.
+
+    `directory_id` is None if the broker has only one directory.
+    """
 
     def __init__(
         self,
@@ -64,15 +68,15 @@ class LogDirectory:
         log_event: LogEvent,
         on_failure: Callable[[LogDirectory, str], None],
     ) -> None:
-        """`on_failure(directory, why)` is called with every error of its store, also with those after the first."""
+        """`on_failure(directory, why)` is called with every store error, not only the first."""
         self.path = opened.path
         self.failure = None if opened.store is not None else opened.failure
         self.directory_id: bytes | None = None
         self.broker_epoch: int | None = None
-        """What the mark of a clean stop said: the broker epoch (-1 unknown), None without one."""
+        """From the clean shutdown file (-1: unknown); None after an unclean shutdown."""
         self.logs: dict[TopicPartition, Log] = {}
         self.future_logs: dict[TopicPartition, Log] = {}
-        """Replicas that are on their way here from another directory of this broker (KIP-113)."""
+        """Replicas that are moving here from another directory of this broker (KIP-113)."""
         self._store = opened.store
         self._clock = clock
         self._timers = timers
@@ -89,12 +93,12 @@ class LogDirectory:
                 timers,
                 producer_id_expiration_ms=config.producer_id_expiration_ms,
                 log_event=log_event,
-                on_failure=self.failed,
+                on_failure=self.report_failure,
             )
 
     @property
     def store(self) -> LogStore:
-        """OSError when it could not be opened."""
+        """The opened store. OSError if it could not be opened."""
         if self._store is None:
             raise OSError(f"log directory {self.path} is offline: {self.failure}")
         return self._store
@@ -103,15 +107,15 @@ class LogDirectory:
     def is_online(self) -> bool:
         return self.failure is None
 
-    def failed(self, why: str) -> None:
-        """Its store raised an error."""
+    def report_failure(self, why: str) -> None:
+        """Report an error of the store; the LogManager takes the directory offline."""
         self._on_failure(self, why)
 
-    def met(self, error: OSError, doing: str) -> str:
-        """Its store raised `error`: it has failed, unless a test asked for this. Returns it in words."""
+    def handle_error(self, error: OSError, doing: str) -> str:
+        """Report a store error, unless a test injected it for one partition; return its text."""
         why = f"{doing}: {error}"
         if not isinstance(error, PartitionFault):
-            self.failed(why)
+            self.report_failure(why)
         else:
             log_dir = self.path or None
             self._log_event(Event.STORAGE_FAULT, task=doing, log_dir=log_dir, detail=str(error))
@@ -127,7 +131,7 @@ class LogDirectory:
     # --- loading
 
     def load(self, topic_config: Callable[[str], LogConfig]) -> None:
-        """Loads every partition directory. OSError: the directory cannot be used."""
+        """Load every partition directory. OSError: the directory cannot be used."""
         store, context = self.store, self._context
         assert context is not None
         self.broker_epoch = pop_clean_shutdown(store)
@@ -143,7 +147,7 @@ class LogDirectory:
             if key is None and name.endswith(FUTURE_SUFFIX):
                 key, is_future = parse_future_directory(name), True
             if key is None or store.exists(f"{name}/{META_PROPERTIES}"):
-                continue  # the latter is another broker's log directory, whatever its name ("broker-1")
+                continue  # with meta.properties: another broker's log directory ("broker-1")
             log = load_log(
                 context,
                 name,
@@ -162,7 +166,7 @@ class LogDirectory:
                 tails_lost |= high_watermark > log.log_end_offset
                 self.logs[key] = log
         if tails_lost:
-            # Else what is appended there now would count as committed after the next crash.
+            # Otherwise new appends there would count as committed after the next crash.
             self.checkpoint_high_watermarks(flush=True)
 
     # --- logs
@@ -170,7 +174,7 @@ class LogDirectory:
     def create(
         self, key: TopicPartition, topic_id: bytes, config: LogConfig, *, future: bool = False
     ) -> Log:
-        """An empty log. OSError."""
+        """Create an empty log. OSError."""
         context = self._context
         assert context is not None
         topic, index = key
@@ -180,9 +184,10 @@ class LogDirectory:
         return log
 
     def promote(self, future: Log, current: Log) -> Log:
-        """Gives a future log, which has all that `current` has, the name of the partition. OSError.
+        """Replace `current` by a future log that has caught up. OSError.
 
-        Closed as in a clean stop, but not flushed, and opened again under its name (UnifiedLog.renameDir)."""
+        Closes the future log as in a clean shutdown, but without a flush, and loads it under the
+        partition's name (UnifiedLog.renameDir)."""
         context = self._context
         assert context is not None
         topic, index = key = future.topic, future.partition
@@ -206,9 +211,7 @@ class LogDirectory:
             recovery_point=future.recovery_point,
             log_start_offset=future.log_start_offset,
         )
-        for (
-            entry
-        ) in current.leader_epochs.entries:  # those without records are cut off at an opening
+        for entry in current.leader_epochs.entries:  # loading removes those without records
             if entry[0] > log.leader_epochs.latest_epoch:
                 log.leader_epochs.assign(*entry)
         log.recovery_point = future.recovery_point
@@ -218,7 +221,7 @@ class LogDirectory:
         return log
 
     def remove(self, log: Log, suffix: str) -> str:
-        """Takes a log out and renames its directory away, `-delete` to be removed soon; returns the new name."""
+        """Remove a log and rename its directory (`-delete`: delete it later); return the name."""
         for logs in (self.logs, self.future_logs):
             if logs.get((log.topic, log.partition)) is log:
                 del logs[log.topic, log.partition]
@@ -227,22 +230,23 @@ class LogDirectory:
         try:
             self.store.rename(log.directory, name)
         except OSError as error:
-            why = self.met(error, f"cannot move the log of {log.name}")
+            why = self.handle_error(error, f"cannot move the log of {log.name}")
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
         if suffix == DELETE_SUFFIX:
             self.delete_later(name, log.config.file_delete_delay_ms)
         return name
 
     def unique_name(self, topic: str, index: int, suffix: str) -> str:
-        """Kafka's form: topic, partition, 32 hexadecimal digits, the suffix; the topic is cut to what a file name may
-        have."""
+        """A directory name in Kafka's form: topic, partition, 32 hexadecimal digits, suffix.
+
+        The topic is shortened to fit into a file name."""
         self._renamed += 1
         unique = f"{self._clock.wall_ms & (1 << 64) - 1:016x}{self._renamed:016x}"
         suffix = f"-{index}.{unique}{suffix}"
         return topic[: FILE_NAME_BYTES_MAX - len(suffix)] + suffix
 
     def delete_later(self, name: str, delay_ms: int | None = None) -> None:
-        """Removes a directory after file.delete.delay.ms."""
+        """Delete a directory after file.delete.delay.ms."""
         if delay_ms is None:
             delay_ms = self._config.log_segment_delete_delay_ms
         deadline = self._clock.now_ms + delay_ms
@@ -252,35 +256,35 @@ class LogDirectory:
                 try:
                     self.store.delete_dir(name)
                 except OSError as error:
-                    self.met(error, f"cannot delete {name}")
+                    self.handle_error(error, f"cannot delete {name}")
 
         self._timers.schedule(("delete-log", self.path, name), deadline, delete_dir)
 
     def delete_old_segments(self) -> None:
-        """Retention. Compacted logs are the cleaner's; a replica on its way here has its log start of the other."""
+        """Apply retention. The cleaner does it for compacted logs; future logs follow the current."""
         for log in list(self.logs.values()):
             if not log.config.compact:
                 log.delete_old_segments()
 
     def flush_dirty(self) -> None:
-        """flush.ms."""
+        """Flush logs by flush.ms."""
         for log in self.all_logs():
             log.maybe_flush()
 
     def abandon(self) -> None:
-        """After its failure: the logs are given up as they are, with their descriptors."""
+        """Close the logs of a failed directory without writing."""
         for log in self.all_logs():
             try:
                 log.abandon()
             except OSError:
-                continue  # the disk is gone; what is left of it is of no use
+                continue  # the disk has failed; nothing more to do
         self.logs.clear()
         self.future_logs.clear()
 
     # --- checkpoints. OSError.
 
     def checkpoint_high_watermarks(self, *, flush: bool = False) -> None:
-        """Not flushed while running: a lost checkpoint only means a lower high watermark after a power cut."""
+        """Not flushed while running: a power cut then only leads to a lower high watermark."""
         entries = [(key, log.high_watermark) for key, log in self.logs.items()]
         self._checkpoint(HIGH_WATERMARKS, entries, flush)
 
@@ -290,7 +294,7 @@ class LogDirectory:
         self._checkpoint(RECOVERY_POINTS, entries, flush)
 
     def checkpoint_log_starts(self, *, flush: bool = False) -> None:
-        """Only logs that begin after their first segment does: the others' file names say it."""
+        """Only log starts inside the first segment; otherwise its file name is the log start."""
         entries = [
             ((log.topic, log.partition), log.log_start_offset)
             for log in self.all_logs()
@@ -307,15 +311,15 @@ class LogDirectory:
             self._written[path] = data
 
     def checkpoint(self, *, flush: bool = False) -> None:
-        """All three."""
+        """Write all three checkpoints."""
         self.checkpoint_recovery_points(flush=flush)
         self.checkpoint_log_starts(flush=flush)
         self.checkpoint_high_watermarks(flush=flush)
 
     def close(self, broker_epoch: int) -> None:
-        """The clean stop: everything flushed, snapshots and checkpoints written, then the mark.
+        """Clean shutdown: flush logs, write snapshots and checkpoints, then the shutdown file.
 
-        OSError or KafkaError(KAFKA_STORAGE_ERROR): no mark, the next start recovers."""
+        OSError or KafkaError(KAFKA_STORAGE_ERROR): no such file, the next start recovers."""
         for log in self.all_logs():
             log.close()
         self.checkpoint(flush=True)
@@ -323,7 +327,7 @@ class LogDirectory:
 
 
 def parse_directory(name: str) -> TopicPartition | None:
-    """Topic and partition of a partition's directory; None for any other name ("-future", "-stray", "-delete" too)."""
+    """Topic and partition of a directory name; None for others, also -future, -stray, -delete."""
     topic, _, partition = name.rpartition("-")
     if topic == "__cluster_metadata":  # a KRaft controller's, not a broker's
         return None

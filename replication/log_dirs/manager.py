@@ -1,16 +1,17 @@
-"""All logs of a broker, in one log directory or several: which is where, periodic tasks, failed directories, the stop.
+"""All logs of a broker: placement in log directories, periodic tasks, failed directories, shutdown.
 
-Answers to kafka.log.LogManager, ReplicaManager's high watermark checkpoint and MetaPropertiesEnsemble of Kafka 3.9
-(KIP-112, KIP-113). What lies in one directory is directory.py's. Every partition directory is loaded when the
-manager is; what a topic's configuration is, the caller says (`topic_config`) and says again when it changes
-(`get_or_create`, or `log.config = …`).
+Answers to kafka.log.LogManager, ReplicaManager's high watermark checkpoint and
+MetaPropertiesEnsemble of Kafka 3.9 (KIP-112, KIP-113). directory.py handles a single directory.
+`load` loads every partition directory; the caller provides topic configurations (`topic_config`)
+and their changes (`get_or_create`, or `log.config = …`).
 
-A directory whose store raises an error is offline until the broker is started again: `failure_listeners` hear of it in
-the same step, its logs are given up in the next. When the last one fails `on_all_failed` is called: Kafka halts then.
+A directory whose store raises an error is offline until the broker restarts: `failure_listeners`
+are called in the same step, its logs are closed in the next. When the last directory fails,
+`on_all_failed` is called: Kafka halts then.
 
-Invariants: one Log a partition, beside one on its way to another directory; `meta.properties` names this cluster and
-node in every directory before any log is touched; the mark of a clean stop is taken away before the first write and
-written only after everything else of the stop succeeded.
+Invariants: one Log a partition, plus a future log while it moves to another directory;
+`meta.properties` names this cluster and node in every directory before any log is touched; the
+clean shutdown file is deleted before the first write and written last.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ if TYPE_CHECKING:
 __all__ = ["InconsistentLogDirs", "LogDirStore", "LogManager", "parse_directory"]
 
 _ALL_DIRECTORIES = "kwire.log.dirs"
-"""In meta.properties of each of several directories: the paths of all. Kafka ignores keys that it does not know."""
+"""The paths of all directories, in each one's meta.properties. Kafka ignores unknown keys."""
 
 
 class InconsistentLogDirs(OSError):
-    """The directories are not this broker's, or contradict each other: a broker does not start with them."""
+    """The directories belong to another broker or contradict each other: the broker cannot start."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(EINVAL, reason)
@@ -78,11 +79,12 @@ class LogManager:
         new_uuid: Callable[[], bytes] | None = None,
         on_all_failed: Callable[[str], None] | None = None,
     ) -> None:
-        """`store`: of the one directory, or of each entry of log.dirs. `new_uuid` makes the ids of several directories.
+        """`store`: of the only directory, or an entry per log.dirs. `new_uuid` makes directory ids.
 
-        `topic_config`: the configuration of a topic whose log is found at start (default: the broker's).
-        `clean_logs` is called every log.cleaner.backoff.ms. `log_event` is told of what was repaired, cut or deleted.
-        `cluster_id` None: any directory is taken, and what `meta.properties` says is `cluster_id` afterwards.
+        `topic_config`: the configuration of a topic whose log is found at start (default: the
+        broker's). `clean_logs` is called every log.cleaner.backoff.ms. `log_event` is called with
+        repairs, truncations and deletions. `cluster_id` None: accept any directory and take the
+        cluster id from its `meta.properties`.
         """
         self.clock = clock
         self.timers = timers
@@ -91,10 +93,10 @@ class LogManager:
         self.node_id = node_id
         self.clean_logs = clean_logs
         self.previous_broker_epoch = -1
-        """The broker epoch of the last run, when it ended cleanly (KIP-966); -1 otherwise."""
+        """The broker epoch of the last run if it shut down cleanly (KIP-966), else -1."""
         self.failure_listeners: list[Callable[[LogDirectory], None]] = []
         self.preferred: dict[TopicPartition, LogDirectory] = {}
-        """Where a partition's log is to be made that is not there yet (AlterReplicaLogDirs)."""
+        """The directory for logs that do not exist yet, if chosen (AlterReplicaLogDirs)."""
         self._topic_config = topic_config or (lambda _: config.log_config())
         self.log_event = log_event
         self._new_uuid = new_uuid
@@ -107,30 +109,30 @@ class LogManager:
 
     @property
     def store(self) -> LogStore:
-        """The first directory's. OSError when it is offline from the start."""
+        """The first directory's store. OSError if that was offline at start."""
         return self.directories[0].store
 
     # --- loading
 
     def load(self) -> None:
-        """Loads every partition directory. OSError with a plain message when a directory cannot be this broker's.
+        """Load every partition directory. OSError with a plain message for a foreign directory.
 
-        One of several that cannot be read is offline from the start, and told. Where there is only one that is an
-        error, and so is a malformed checkpoint (S8): guessing would silently lose or repeat records.
+        One unreadable directory of several is offline from the start. An unreadable only one is an
+        error, and so is a malformed checkpoint in it (S8): guessing would lose or repeat records.
         """
         for directory in self.directories:
             if not directory.is_online:
                 self._log_offline(directory)
         found = {}
         for directory in self.online():
-            with _Usable(self, directory):
+            with _OfflineOnError(self, directory):
                 found[directory.path] = read_meta_properties(directory.store)
         self._check_identity(found)
         for directory in self.online():
-            with _Usable(self, directory):
-                self._identify(directory, found[directory.path])
+            with _OfflineOnError(self, directory):
+                self._write_identity(directory, found[directory.path])
         for directory in self.online():
-            with _Usable(self, directory):
+            with _OfflineOnError(self, directory):
                 directory.load(self._topic_config)
         self._check_duplicates()
         epochs = {directory.broker_epoch for directory in self.directories}
@@ -163,8 +165,8 @@ class LogManager:
                 self.node_id = int(node_id)
 
     def check_complete(self, path: str, properties: dict[str, str]) -> None:
-        """InconsistentLogDirs when the directory was one of more than there are now: the partitions of those that are
-        not named would be made anew, empty. An empty directory may take the place of one that is lost, as in Kafka."""
+        """InconsistentLogDirs if the directory was one of more than log.dirs names now: missing
+        partitions would be created empty. As in Kafka an empty directory may replace a lost one."""
         before = properties.get(_ALL_DIRECTORIES, "")
         number = before.count(",") + 1
         if number > len(self.directories):
@@ -173,8 +175,8 @@ class LogManager:
                 f" an empty directory; to go on without, delete the line {_ALL_DIRECTORIES} from its meta.properties"
             )
 
-    def _identify(self, directory: LogDirectory, found: dict[str, str]) -> None:
-        """Writes `meta.properties` where there is none. One of several directories has an id in it."""
+    def _write_identity(self, directory: LogDirectory, found: dict[str, str]) -> None:
+        """Write `meta.properties` if missing, with a directory id if there are several."""
         properties = dict(found)
         if not found:
             if self.cluster_id is None:
@@ -218,11 +220,11 @@ class LogManager:
     # --- directories
 
     def online(self) -> list[LogDirectory]:
-        """The directories that work."""
+        """The directories that have not failed."""
         return [directory for directory in self.directories if directory.failure is None]
 
     def directory(self, path: str) -> LogDirectory | None:
-        """By its absolute path, as DescribeLogDirs shows it."""
+        """The directory with this absolute path (as in DescribeLogDirs), or None."""
         for directory in self.directories:
             if directory.path == path:
                 return directory
@@ -232,7 +234,7 @@ class LogManager:
         return next(directory for directory in self.directories if directory.holds(log))
 
     def fail(self, directory: LogDirectory, why: str) -> None:
-        """A directory's store raised an error: it is offline until the broker is started again. No error when it is."""
+        """Take a directory offline until the broker restarts; no effect if it is offline already."""
         if not directory.is_online:
             return
         directory.failure = why
@@ -241,7 +243,7 @@ class LogManager:
         self.log_event(Event.LOG_DIR_FAILED, log_dir=directory.path or None, detail=why)
         for listener in self.failure_listeners:
             listener(directory)
-        # Who found out may be going through its logs just now.
+        # Not in this step: the caller may be iterating over the directory's logs.
         self.timers.schedule(
             ("log-manager", "failed", directory.path), self.clock.now_ms, directory.abandon
         )
@@ -271,21 +273,22 @@ class LogManager:
 
     @property
     def has_future_logs(self) -> bool:
-        """Whether any log is on its way from one directory to another."""
+        """Whether any log is moving between directories."""
         return any(directory.future_logs for directory in self.directories)
 
     def logs(self) -> Iterable[Log]:
-        """All but those on their way from one directory to another."""
+        """All logs except future ones."""
         for directory in self.online():
             yield from directory.logs.values()
 
     def get_or_create(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, is_new: bool = True
     ) -> Log:
-        """The log, made when there is none, with this configuration from now on.
+        """The log, created if missing, with this configuration from now on.
 
-        KafkaError: INCONSISTENT_TOPIC_ID when the directory holds another topic of that name; KAFKA_STORAGE_ERROR,
-        also for a log that is not there, not `is_new`, and may be in a directory that is offline.
+        KafkaError: INCONSISTENT_TOPIC_ID if the directory holds another topic of that name;
+        KAFKA_STORAGE_ERROR, also for a missing log that is not `is_new` while a directory is
+        offline, as it may be in there.
         """
         log = self.get(topic, partition)
         if log is None:
@@ -315,25 +318,25 @@ class LogManager:
                 f"Can not create log for {key[0]}-{key[1]} because log directories {offline} are offline",
             )
         why = ""
-        candidates = self._by_use(key, online)
+        candidates = self._candidates(key, online)
         for directory in candidates:
             try:
                 if len(candidates) > 1:
                     directory.store.make_dir(f"{key[0]}-{key[1]}")
             except OSError as error:
-                why = directory.met(error, f"cannot make the log of {key[0]}-{key[1]}")
+                why = directory.handle_error(error, f"cannot make the log of {key[0]}-{key[1]}")
                 continue
             try:
                 log = directory.create(key, topic_id, config)
             except OSError as error:
-                why = directory.met(error, f"cannot make the log of {key[0]}-{key[1]}")
+                why = directory.handle_error(error, f"cannot make the log of {key[0]}-{key[1]}")
                 break
             self.preferred.pop(key, None)
             return log
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
 
-    def _by_use(self, key: TopicPartition, online: list[LogDirectory]) -> list[LogDirectory]:
-        """Where to make a log: where somebody wants it, else in the directory with the fewest, then the others."""
+    def _candidates(self, key: TopicPartition, online: list[LogDirectory]) -> list[LogDirectory]:
+        """The directories to create a log in: the preferred one, else by number of logs."""
         preferred = self.preferred.get(key)
         if preferred is not None and preferred.is_online:
             return [preferred]
@@ -342,16 +345,14 @@ class LogManager:
         return sorted(online, key=lambda d: len(d.logs) + len(d.future_logs))
 
     def delete(self, topic: str, partition: int) -> None:
-        """Renames the directory to `….<id>-delete`; it is removed after file.delete.delay.ms. No error without a
-        log.
-        """
+        """Rename the directory to `….<id>-delete`; delete it after file.delete.delay.ms."""
         for log in (self.get(topic, partition), self.future(topic, partition)):
             if log is not None:
                 self.directory_of(log).remove(log, DELETE_SUFFIX)
         self._checkpoint_soon()
 
     def set_aside(self, topic: str, partition: int) -> None:
-        """Renames the directory to `….<id>-stray`, where it stays: nobody ordered it to be deleted (KIP-858)."""
+        """Rename the log's directory to `….<id>-stray` and keep it: no deletion was ordered (KIP-858)."""
         for log in (self.get(topic, partition), self.future(topic, partition)):
             if log is not None:
                 name = self.directory_of(log).remove(log, STRAY_SUFFIX)
@@ -359,17 +360,17 @@ class LogManager:
         self._checkpoint_soon()
 
     def _checkpoint_soon(self) -> None:
-        """A topic of the same name must not start from the offsets of one that is gone, should the broker die before
-        the next checkpoint. Once for all partitions of this step."""
+        """Write checkpoints once after this step: if the broker dies before the next ones, a new
+        topic of the same name must not start from the deleted one's offsets."""
         self.timers.schedule(
             ("log-manager", "deleted"), self.clock.now_ms, self._checkpoint_deletions
         )
 
     def _checkpoint_deletions(self) -> None:
-        self.in_each("checkpoints after a deletion", LogDirectory.checkpoint)
+        self.for_each_online("checkpoints after a deletion", LogDirectory.checkpoint)
 
     def _log_offline(self, directory: LogDirectory) -> None:
-        """A directory cannot be used from the start on."""
+        """Report a directory that is offline from the start."""
         path, failure = directory.path or None, directory.failure
         self.log_event(Event.LOG_DIR_OFFLINE, log_dir=path, detail=failure)
 
@@ -379,7 +380,7 @@ class LogManager:
     # --- periodic tasks
 
     def start(self) -> None:
-        """Begins the periodic tasks. Kafka starts retention and compaction after log.initial.task.delay.ms."""
+        """Start the periodic tasks; those of Kafka's scheduler after log.initial.task.delay.ms."""
         config = self.config
         first = config.log_initial_task_delay_ms
         self._every(
@@ -435,8 +436,8 @@ class LogManager:
             self.clean_logs(self)
 
     def delete_old_segments(self) -> None:
-        """Retention of the logs that are not compacted; the others' is the cleaner's (LogManager.cleanupLogs)."""
-        self.in_each("retention", LogDirectory.delete_old_segments)
+        """Apply retention to logs that are not compacted (LogManager.cleanupLogs)."""
+        self.for_each_online("retention", LogDirectory.delete_old_segments)
 
     def remove_expired_producers(self) -> None:
         for log in self.logs():
@@ -444,34 +445,34 @@ class LogManager:
                 log.producer_state.remove_expired_producers()
 
     def flush_dirty(self) -> None:
-        """flush.ms: flushes the logs whose oldest unflushed append is older than their configuration allows."""
-        self.in_each("flush", LogDirectory.flush_dirty)
+        """Flush the logs whose last flush is longer ago than flush.ms."""
+        self.for_each_online("flush", LogDirectory.flush_dirty)
 
     def checkpoint_high_watermarks(self, *, flush: bool = False) -> None:
-        self.in_each("high-watermarks", lambda d: d.checkpoint_high_watermarks(flush=flush))
+        self.for_each_online("high-watermarks", lambda d: d.checkpoint_high_watermarks(flush=flush))
 
     def checkpoint_recovery_points(self, *, flush: bool = False) -> None:
-        self.in_each("recovery-points", lambda d: d.checkpoint_recovery_points(flush=flush))
+        self.for_each_online("recovery-points", lambda d: d.checkpoint_recovery_points(flush=flush))
 
     def checkpoint_log_starts(self, *, flush: bool = False) -> None:
-        self.in_each("log-starts", lambda d: d.checkpoint_log_starts(flush=flush))
+        self.for_each_online("log-starts", lambda d: d.checkpoint_log_starts(flush=flush))
 
-    def in_each(self, what: str, task: Callable[[LogDirectory], object]) -> None:
-        """Does something in every directory that works; one in which it raises OSError is offline from then on."""
+    def for_each_online(self, what: str, task: Callable[[LogDirectory], object]) -> None:
+        """Run a task in every online directory; an OSError takes that directory offline."""
         for directory in self.online():
             try:
                 task(directory)
             except OSError as error:
-                directory.met(error, what)
-            except KafkaError as error:  # its log has told the directory
+                directory.handle_error(error, what)
+            except KafkaError as error:  # the log has reported it to the directory
                 self._task_failed(what, error, directory.path or None)
 
     # --- stopping
 
     def close(self, broker_epoch: int = -1) -> None:
-        """The clean stop of every directory that works: everything flushed, checkpoints written, then the mark.
+        """Shut down every online directory cleanly (LogDirectory.close).
 
-        OSError or KafkaError(KAFKA_STORAGE_ERROR) when one could not be: it has no mark, the next start recovers it.
+        OSError or KafkaError(KAFKA_STORAGE_ERROR) if one failed: the next start recovers it.
         """
         if self._closed:
             return
@@ -486,8 +487,8 @@ class LogManager:
             raise failure
 
 
-class _Usable:
-    """A context in which an error of one of several directories takes that offline, and the start goes on."""
+class _OfflineOnError:
+    """A context that takes one of several directories offline on OSError, and continues."""
 
     __slots__ = ("_directory", "_manager")
 

@@ -90,7 +90,7 @@ class LogDirMoves:
         try:
             directory.create(key, current.topic_id, current.config, future=True)
         except OSError as error:
-            why = directory.met(error, f"cannot make the future log of {current.name}")
+            why = directory.handle_error(error, f"cannot make the future log of {current.name}")
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
         self._manager.log_event(
             Event.REPLICA_MOVE_STARTED, topic=key[0], partition=key[1], log_dir=directory.path
@@ -177,7 +177,9 @@ class LogDirMoves:
         try:
             partition.log = target.promote(future, current)
         except OSError as error:
-            why = target.met(error, f"cannot put the future log of {current.name} in its place")
+            why = target.handle_error(
+                error, f"cannot put the future log of {current.name} in its place"
+            )
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
         with suppress(KafkaError):  # the directory it was in has failed, which was told
             source.remove(current, DELETE_SUFFIX)
@@ -186,7 +188,7 @@ class LogDirMoves:
                 try:
                     directory.checkpoint()
                 except OSError as error:
-                    directory.met(error, "checkpoints after a move")
+                    directory.handle_error(error, "checkpoints after a move")
         self._manager.log_event(
             Event.REPLICA_MOVE_COMPLETED,
             topic=partition.topic,

@@ -114,7 +114,7 @@ async def test_a_broker_that_halts_has_ended_before_it_is_reported(running: Node
     reported: asyncio.Future[tuple[str, Stage]] = asyncio.get_running_loop().create_future()
     running.on_halted = lambda why: reported.set_result((why, running.stage))
     manager = running.core.services.log_manager  # type: ignore[union-attr]  # a broker
-    running.node.perform(lambda: manager.directories[0].failed("the disk is gone"))
+    running.node.perform(lambda: manager.directories[0].report_failure("the disk is gone"))
     why, stage = await asyncio.wait_for(reported, 5)
     assert "the disk is gone" in why and stage is Stage.ENDED
 

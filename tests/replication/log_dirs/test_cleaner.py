@@ -29,7 +29,7 @@ from kwire.replication.core.log_store import MemoryLogStore
 from kwire.replication.log.loader import LogContext, create_log, load_log
 from kwire.replication.log.log import Log
 from kwire.replication.log.types import AppendOrigin
-from kwire.replication.log_dirs.cleaner import STEP_BYTES, LogCleaner, OffsetMap, find_work
+from kwire.replication.log_dirs.cleaner import STEP_BYTES, LogCleaner, OffsetMap, find_cleanable
 
 DAY_MS = 24 * 3600 * 1000
 T0 = 1_700_000_000_000
@@ -168,7 +168,7 @@ def test_a_batch_that_loses_records_keeps_offsets_epoch_and_headers(logs: Logs) 
     assert record == Record(1, T0 + 1, b"b", b"1", [("h", b"x")])
 
 
-def test_a_batch_of_which_all_stays_is_copied_as_it_is(logs: Logs) -> None:
+def test_a_batch_that_loses_no_record_is_copied_unchanged(logs: Logs) -> None:
     log = logs.create()
     append(log, ("a", "1"), ("b", "1"), codec="gzip")
     before = log.read(0, 1 << 20, 2).records
@@ -178,7 +178,7 @@ def test_a_batch_of_which_all_stays_is_copied_as_it_is(logs: Logs) -> None:
     assert bytes(log.read(0, len(before), 2).records) == before
 
 
-def test_a_record_without_key_goes(logs: Logs) -> None:
+def test_a_record_without_key_is_removed(logs: Logs) -> None:
     log = logs.create()
     append(log, (None, "1"), ("a", "1"))
     roll(log)
@@ -196,7 +196,7 @@ def test_the_active_segment_is_not_touched(logs: Logs) -> None:
     assert content(log) == [(0, "a", "1"), (1, "a", "2"), (2, "a", "3")]
 
 
-def test_what_is_not_replicated_is_not_cleaned(logs: Logs) -> None:
+def test_unreplicated_records_are_not_cleaned(logs: Logs) -> None:
     log = logs.create()
     append(log, ("a", "1"))
     append(log, ("a", "2"))
@@ -229,7 +229,7 @@ def test_a_log_is_cleaned_when_enough_of_it_is_dirty(logs: Logs) -> None:
     assert logs.cleaner.first_dirty_offset(logs, log) == 20  # type: ignore[arg-type]
     append(log, ("k0", "new"))
     roll(log)
-    work = find_work(log, 20, T0)
+    work = find_cleanable(log, 20, T0)
     assert 0 < work.ratio < 0.5
     assert not work.is_due
     logs.clean()
@@ -276,7 +276,7 @@ def test_a_log_that_is_not_compacted_is_left_alone(logs: Logs) -> None:
     assert not logs.store.exists("cleaner-offset-checkpoint")
 
 
-def test_how_far_a_log_is_clean_is_remembered_on_disk(logs: Logs) -> None:
+def test_the_cleaner_checkpoint_is_written_to_disk(logs: Logs) -> None:
     log = logs.create()
     append(log, ("a", "1"))
     roll(log)
@@ -289,18 +289,18 @@ def test_how_far_a_log_is_clean_is_remembered_on_disk(logs: Logs) -> None:
 
 
 @pytest.mark.parametrize("checkpoint", [-1, 0, 2, 6])
-def test_a_checkpoint_outside_the_log_means_all_is_dirty(logs: Logs, checkpoint: int) -> None:
+def test_a_checkpoint_outside_the_log_makes_all_of_it_dirty(logs: Logs, checkpoint: int) -> None:
     log = logs.create()
     append(log, *[("a", str(i)) for i in range(5)])
     roll(log)
     log.maybe_increment_log_start_offset(1)
-    assert find_work(log, checkpoint, T0).first_dirty_offset == (2 if checkpoint == 2 else 1)
+    assert find_cleanable(log, checkpoint, T0).first_dirty_offset == (2 if checkpoint == 2 else 1)
 
 
 # ---- tombstones
 
 
-def test_a_tombstone_stays_for_its_retention_and_then_goes(logs: Logs) -> None:
+def test_a_tombstone_is_removed_after_delete_retention(logs: Logs) -> None:
     log = logs.create()
     append(log, ("a", "1"), ("b", "1"))
     append(log, ("a", None), ("c", "1"))
@@ -346,7 +346,7 @@ def test_the_last_batch_of_a_live_producer_stays_even_empty(logs: Logs) -> None:
     assert [h.base_offset for h, _ in batches(again)] == [3]
 
 
-def test_records_of_an_aborted_transaction_go_and_its_marker_later(logs: Logs) -> None:
+def test_records_of_an_aborted_transaction_are_removed_and_its_marker_later(logs: Logs) -> None:
     log = logs.create(config=COMPACT.but(min_cleanable_dirty_ratio=0.0))
     append(log, ("a", "kept"), ("b", "kept"))
     append(log, ("a", "no"), producer_id=7, producer_epoch=0, base_sequence=0, transactional=1)
@@ -373,7 +373,7 @@ def test_records_of_an_aborted_transaction_go_and_its_marker_later(logs: Logs) -
     assert clean_again(T0 + 1 + DAY_MS) == []
 
 
-def test_a_commit_marker_stays_while_data_of_its_transaction_does(logs: Logs) -> None:
+def test_a_commit_marker_stays_as_long_as_data_of_its_transaction(logs: Logs) -> None:
     log = logs.create(config=COMPACT.but(min_cleanable_dirty_ratio=0.0))
     append(log, ("a", "1"), producer_id=7, producer_epoch=0, base_sequence=0, transactional=1)
     end_transaction(log, CONTROL_COMMIT, 7)
@@ -444,7 +444,7 @@ def test_segments_are_not_joined_beyond_their_size(logs: Logs) -> None:
     assert len(content(log)) == 6
 
 
-def test_indexes_of_a_cleaned_segment_find_what_is_there(logs: Logs) -> None:
+def test_indexes_of_a_cleaned_segment_find_its_batches(logs: Logs) -> None:
     log = logs.create(config=COMPACT.but(index_interval_bytes=100))
     for i in range(60):
         append(log, (f"k{i % 20}", str(i)), timestamp=T0 + i)
@@ -459,7 +459,7 @@ def test_indexes_of_a_cleaned_segment_find_what_is_there(logs: Logs) -> None:
         assert found.offset == max(offset, 40)
 
 
-def test_a_map_that_is_full_cleans_as_far_as_it_goes(logs: Logs) -> None:
+def test_a_full_offset_map_cleans_up_to_its_last_key(logs: Logs) -> None:
     log = logs.create(config=COMPACT.but(min_cleanable_dirty_ratio=0.0))
     logs.cleaner = LogCleaner(dedupe_buffer_bytes=3 * 150)
     for i in range(12):
@@ -502,9 +502,7 @@ def filled(logs: Logs) -> Log:
 
 
 @pytest.mark.parametrize("when", ["before", "while keys are noted", "while it is copied"])
-def test_a_log_that_moves_to_another_directory_is_not_cleaned_meanwhile(
-    logs: Logs, when: str
-) -> None:
+def test_a_log_that_moves_to_another_directory_is_not_cleaned(logs: Logs, when: str) -> None:
     log = filled(logs)
     if when != "before":
         logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
@@ -525,7 +523,7 @@ def test_a_log_that_moves_to_another_directory_is_not_cleaned_meanwhile(
     assert len(content(log)) == 3
 
 
-def test_what_is_too_old_in_a_compacted_log_goes_in_the_same_round(logs: Logs) -> None:
+def test_retention_of_compacted_logs_runs_in_the_same_round(logs: Logs) -> None:
     both = COMPACT.but(cleanup_policy=frozenset({"compact", "delete"}), retention_ms=DAY_MS)
     log, deleted_by_age = logs.create("kept"), logs.create("aged", both)
     plain = logs.create("plain", LogConfig(retention_ms=DAY_MS))
@@ -537,7 +535,7 @@ def test_what_is_too_old_in_a_compacted_log_goes_in_the_same_round(logs: Logs) -
     assert [each.log_start_offset for each in (log, deleted_by_age, plain)] == [0, 2, 0]
 
 
-def test_a_log_that_is_being_cleaned_keeps_its_old_segments_until_then(logs: Logs) -> None:
+def test_a_log_in_work_keeps_its_old_segments_until_it_is_cleaned(logs: Logs) -> None:
     log = filled(logs)
     both = frozenset({"compact", "delete"})
     logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
@@ -551,7 +549,7 @@ def test_a_log_that_is_being_cleaned_keeps_its_old_segments_until_then(logs: Log
     assert log.log_start_offset == 40
 
 
-def test_a_cleaning_gives_way_after_every_piece(logs: Logs) -> None:
+def test_a_cleaning_yields_after_every_piece(logs: Logs) -> None:
     log = filled(logs)
     logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
     steps = 0
@@ -571,7 +569,7 @@ def step(logs: Logs) -> None:
 
 @pytest.mark.parametrize("steps", range(12))
 @pytest.mark.parametrize("accident", ["truncate", "close", "policy", "restart", "delete"])
-def test_a_log_that_changes_meanwhile_is_left_as_it_is(
+def test_a_log_that_changes_during_cleaning_is_left_alone(
     logs: Logs, accident: str, steps: int
 ) -> None:
     log = filled(logs)
@@ -600,7 +598,7 @@ def test_a_log_that_changes_meanwhile_is_left_as_it_is(
         assert not any(".cleaned" in name for name in logs.store.list_dir("t-0"))
 
 
-def test_a_log_that_is_cut_beyond_the_segments_being_copied_is_left_as_it_is(logs: Logs) -> None:
+def test_a_log_truncated_beyond_the_copied_segments_is_left_alone(logs: Logs) -> None:
     # given a cleaning of several groups of segments that copies the first
     log = filled(logs)
     log.config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=STEP_BYTES)
@@ -633,7 +631,7 @@ def test_a_damaged_batch_stops_the_cleaning_of_that_log_only(logs: Logs) -> None
 
 
 @pytest.mark.parametrize("operation", ["append", "flush", "write_file"])
-def test_a_disk_error_leaves_the_log_whole(logs: Logs, operation: str) -> None:
+def test_a_disk_error_leaves_the_log_intact(logs: Logs, operation: str) -> None:
     log = logs.create()
     append(log, ("a", "1"), ("a", "2"))
     roll(log)

@@ -118,7 +118,7 @@ def moved(two: TwoDisks, before: tuple[Any, ...], index: int = 0) -> Log:
     return log
 
 
-def test_a_replica_moves_with_all_that_belongs_to_it(two: TwoDisks) -> None:
+def test_a_replica_moves_with_all_its_state(two: TwoDisks) -> None:
     # given records of two epochs, an open transaction and an aborted one, several segments, records deleted
     log = two.node.log()
     for number in range(5):
@@ -155,7 +155,7 @@ def test_a_replica_moves_with_all_that_belongs_to_it(two: TwoDisks) -> None:
     assert two.node.log().log_end_offset == before[4] + 1
 
 
-def test_a_large_log_moves_in_pieces_and_writers_go_on(
+def test_a_large_log_moves_in_pieces_while_producers_write(
     two: TwoDisks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kwire.replication.replica.moves.STEP_BYTES", 200)
@@ -179,7 +179,7 @@ def test_a_large_log_moves_in_pieces_and_writers_go_on(
     assert "t-0" not in describe(two)[A]
 
 
-def test_what_the_current_log_loses_on_its_way_the_new_one_loses(
+def test_truncations_and_deletions_of_the_current_log_apply_to_the_future_log(
     two: TwoDisks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kwire.replication.replica.moves.STEP_BYTES", 400)
@@ -205,7 +205,7 @@ def test_what_the_current_log_loses_on_its_way_the_new_one_loses(
     moved(two, before)
 
 
-def test_a_log_that_begins_anew_meanwhile_is_copied_anew(
+def test_a_log_that_restarts_during_a_move_is_copied_again(
     two: TwoDisks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kwire.replication.replica.moves.STEP_BYTES", 150)
@@ -247,7 +247,7 @@ def test_a_follower_moves_while_it_follows(two: TwoDisks) -> None:
     assert content(two.node.log()) == content(two.rig[2].log())
 
 
-def test_a_move_goes_on_after_a_restart(two: TwoDisks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_continues_after_a_restart(two: TwoDisks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kwire.replication.replica.moves.STEP_BYTES", 200)
     for _ in range(9):
         two.produce()
@@ -264,7 +264,7 @@ def test_a_move_goes_on_after_a_restart(two: TwoDisks, monkeypatch: pytest.Monke
     moved(two, before)
 
 
-def test_a_move_back_is_the_end_of_a_move(two: TwoDisks) -> None:
+def test_a_move_back_cancels_a_move(two: TwoDisks) -> None:
     two.produce()
     alter(two, B)
     assert alter(two, A) == 0
@@ -276,7 +276,7 @@ def test_a_move_back_is_the_end_of_a_move(two: TwoDisks) -> None:
     assert not [name for name in two.stores[B].list_dir() if name.startswith("t-0.")]
 
 
-def test_a_deleted_partition_takes_its_move_along(two: TwoDisks) -> None:
+def test_deleting_a_partition_cancels_its_move(two: TwoDisks) -> None:
     two.produce()
     alter(two, B)
     two.node.stop()
@@ -287,7 +287,7 @@ def test_a_deleted_partition_takes_its_move_along(two: TwoDisks) -> None:
         assert not [name for name in store.list_dir() if name.startswith("t-0")]
 
 
-def test_where_a_replica_is_to_be_made_can_be_said_before(two: TwoDisks) -> None:
+def test_the_directory_of_a_future_replica_can_be_chosen(two: TwoDisks) -> None:
     assert alter(two, B, index=5) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     two.rig.metadata(2, 1, "t", [6], [2], topic_id("t"))
     assert alter(two, B, index=6) == ErrorCode.REPLICA_NOT_AVAILABLE
@@ -297,7 +297,7 @@ def test_where_a_replica_is_to_be_made_can_be_said_before(two: TwoDisks) -> None
     assert two.node.log_manager.preferred == {}
 
 
-def test_what_is_refused(two: TwoDisks) -> None:
+def test_invalid_moves_are_refused(two: TwoDisks) -> None:
     assert alter(two, "/disk/c") == ErrorCode.LOG_DIR_NOT_FOUND
     assert alter(two, A) == 0  # it is there
     assert alter(two, f"{A}/") == 0
@@ -310,7 +310,7 @@ def test_what_is_refused(two: TwoDisks) -> None:
     assert describe(two)[B] == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_directory_that_fails_under_a_move_costs_nothing(two: TwoDisks) -> None:
+def test_a_target_directory_that_fails_during_a_move_loses_nothing(two: TwoDisks) -> None:
     two.produce()
     alter(two, B)
     two.breaks(B)
@@ -321,7 +321,7 @@ def test_a_directory_that_fails_under_a_move_costs_nothing(two: TwoDisks) -> Non
     assert ("t", 0) not in two.node.manager.offline
 
 
-def test_a_source_that_fails_at_the_end_costs_nothing(two: TwoDisks) -> None:
+def test_a_source_directory_that_fails_at_the_end_of_a_move_loses_nothing(two: TwoDisks) -> None:
     """The new log is in its place when the old one cannot be renamed."""
     two.produce()
     before = state(two.node.log())

@@ -65,14 +65,14 @@ def test_a_new_directory_gets_its_identity() -> None:
         (b"version=2\n", "version 2"),
     ],
 )
-def test_the_directory_of_another_is_refused(properties: bytes, says: str) -> None:
+def test_a_directory_of_another_cluster_or_node_is_refused(properties: bytes, says: str) -> None:
     store = MemoryLogStore()
     store.write_file("meta.properties", properties)
     with pytest.raises(OSError, match=says):
         Managed(store)
 
 
-def test_a_directory_of_the_same_node_is_taken_and_left_as_it_is() -> None:
+def test_a_directory_of_the_same_node_is_accepted_unchanged() -> None:
     store = MemoryLogStore()
     kept = b"version=0\nbroker.id=4\ncluster.id=c1\n"
     store.write_file("meta.properties", kept)
@@ -88,7 +88,7 @@ def test_without_a_cluster_id_the_directorys_is_taken() -> None:
     assert (manager.cluster_id, manager.node_id) == ("theirs", 9)
 
 
-def test_a_log_is_made_once_and_has_the_files_kafka_makes() -> None:
+def test_a_log_is_created_once_with_the_files_of_kafka() -> None:
     managed = Managed()
     config = LogConfig()
     log = managed.manager.get_or_create("t", 3, TOPIC_ID, config)
@@ -136,7 +136,7 @@ def test_a_failing_disk_is_a_storage_error() -> None:
     ]
 
 
-def test_an_error_that_a_test_asked_for_is_no_failure_of_the_directory() -> None:
+def test_an_injected_error_is_no_failure_of_the_directory() -> None:
     managed = Managed()
     managed.store.fail_next("write_file", PartitionFault(5, "I/O error"))
     with pytest.raises(KafkaError):
@@ -145,7 +145,7 @@ def test_an_error_that_a_test_asked_for_is_no_failure_of_the_directory() -> None
     assert managed.halted == []
 
 
-def test_a_deleted_log_is_gone_at_once_and_its_files_later() -> None:
+def test_a_deleted_log_is_removed_immediately_and_its_files_later() -> None:
     managed = Managed()
     log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
     log.append_as_leader(batch(b"x"), 0)
@@ -191,7 +191,7 @@ def test_the_longest_topic_name_can_be_deleted() -> None:
     assert len(name) == 255
 
 
-def test_a_deletion_is_ended_after_a_restart() -> None:
+def test_a_deletion_is_finished_after_a_restart() -> None:
     managed = Managed()
     managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
     managed.manager.delete("t", 0)
@@ -222,7 +222,7 @@ def test_only_partition_directories_are_logs() -> None:
     assert parse_directory("t-1" + "0" * 11) is None
 
 
-def test_checkpoints_are_written_in_their_time() -> None:
+def test_checkpoints_are_written_at_their_intervals() -> None:
     managed = Managed()
     managed.manager.start()
     log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
@@ -243,7 +243,7 @@ def test_checkpoints_are_written_in_their_time() -> None:
     assert read_offsets(managed.store, "replication-offset-checkpoint") == {("t", 0): 6}
 
 
-def test_retention_and_compaction_have_their_turns() -> None:
+def test_retention_and_compaction_run_at_their_intervals() -> None:
     managed = Managed(
         **{"log.retention.check.interval.ms": "1000", "log.cleaner.backoff.ms": "10000"}
     )
@@ -297,7 +297,7 @@ def test_a_failing_task_takes_the_directory_offline() -> None:
     assert not managed.store.exists(".kafka_cleanshutdown")
 
 
-def test_a_task_that_a_test_lets_fail_comes_again() -> None:
+def test_a_task_with_an_injected_error_runs_again() -> None:
     managed = Managed()
     managed.manager.start()
     managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
@@ -309,7 +309,7 @@ def test_a_task_that_a_test_lets_fail_comes_again() -> None:
     assert managed.store.exists("replication-offset-checkpoint")
 
 
-def test_a_clean_stop_flushes_and_leaves_its_mark() -> None:
+def test_a_clean_shutdown_flushes_and_writes_its_file() -> None:
     managed = Managed()
     log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
     log.append_as_leader(batch(b"x", producer=(1, 0, 0)), 0)
@@ -328,7 +328,7 @@ def test_a_clean_stop_flushes_and_leaves_its_mark() -> None:
     assert found.append_as_leader(batch(b"x", producer=(1, 0, 0)), 0).duplicate
 
 
-def test_a_failed_clean_stop_leaves_no_mark() -> None:
+def test_a_failed_clean_shutdown_writes_no_file() -> None:
     managed = Managed()
     log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
     log.append_as_leader(batch(b"x"), 0)
@@ -339,7 +339,7 @@ def test_a_failed_clean_stop_leaves_no_mark() -> None:
     assert Managed(managed.store).manager.previous_broker_epoch == -1
 
 
-def test_old_producers_are_forgotten() -> None:
+def test_idle_producers_expire() -> None:
     managed = Managed()
     managed.manager.start()
     log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())

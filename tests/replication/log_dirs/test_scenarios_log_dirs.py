@@ -133,7 +133,7 @@ def test_S87_all_partitions_of_a_directory_fail_with_the_first(two: TwoDisks) ->
     assert [two.produce(i) for i in range(4)] == [56, 0, 56, 0]
 
 
-def test_S87_a_log_that_may_be_on_the_failed_disk_is_not_made_anew(two: TwoDisks) -> None:
+def test_S87_a_log_that_may_be_on_the_failed_disk_is_not_created_again(two: TwoDisks) -> None:
     # given the second directory has failed
     two.create()
     two.breaks(B)
@@ -149,7 +149,7 @@ def test_S87_a_log_that_may_be_on_the_failed_disk_is_not_made_anew(two: TwoDisks
     assert two.where(8) == A
 
 
-def test_S87_a_directory_that_fails_in_the_middle_of_an_order_is_not_used_by_its_rest(
+def test_S87_a_directory_that_fails_during_a_LeaderAndIsr_is_not_used_by_the_rest_of_it(
     two: TwoDisks,
 ) -> None:
     # given a broker that starts, with t-1 and t-3 on a disk that fails once, when t-1's topic id is to be written
@@ -262,7 +262,7 @@ def test_a_directory_that_cannot_be_read_at_the_start_is_offline(two: TwoDisks) 
     assert (order(two, 0, 2), order(two, 1, 2)) == (0, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
-def test_a_clean_stop_of_all_directories_is_one(two: TwoDisks) -> None:
+def test_a_clean_shutdown_needs_all_directories(two: TwoDisks) -> None:
     two.create()
     two.produce(1)
     two.node.log_manager.close(broker_epoch=5)
@@ -296,7 +296,7 @@ def test_every_directory_has_an_id_that_stays(two: TwoDisks) -> None:
     assert ids == [read_meta_properties(two.stores[path])["directory.id"] for path in (A, B)]
 
 
-def test_a_directory_that_was_the_only_one_gets_an_id_beside_what_it_has(two: TwoDisks) -> None:
+def test_a_formerly_only_directory_gets_an_id_and_keeps_its_properties(two: TwoDisks) -> None:
     two.stores[A] = MemoryLogStore()
     two.stores[A].write_file("meta.properties", b"version=1\ncluster.id=c\nnode.id=1\n")
     two.start()
@@ -325,7 +325,7 @@ def test_a_partition_in_two_directories_is_refused(two: TwoDisks) -> None:
         two.start()
 
 
-def test_a_new_log_goes_where_the_fewest_are(two: TwoDisks) -> None:
+def test_a_new_log_goes_into_the_directory_with_the_fewest_logs(two: TwoDisks) -> None:
     two.create(3)
     two.node.log_manager.delete("t", 1)
     two.create(0)
@@ -334,7 +334,7 @@ def test_a_new_log_goes_where_the_fewest_are(two: TwoDisks) -> None:
     assert [two.where(i) for i in (0, 2, 5, 6, 7)] == [A, A, B, B, A]
 
 
-def test_a_directory_in_which_nothing_can_be_made_is_passed_over(two: TwoDisks) -> None:
+def test_a_directory_that_cannot_create_logs_is_skipped(two: TwoDisks) -> None:
     two.breaks(A)
     assert order(two, 0, 1, is_new=True) == 0
     assert two.where(0) == B and two.failed == [A]
