@@ -149,8 +149,7 @@ class Broker(Core):
         )
 
     def _producer_ids(self, log_manager: LogManager) -> ProducerIds | AllocatedProducerIds:
-        """Producer ids from the controller's blocks, or from those kept in the first log
-        directory."""
+        """Producer ids from the controller's blocks, or from those in the first log directory."""
         from kwire.replication.controller.producer_ids import ProducerIdBlocks, ProducerIds
 
         if self.member is not None:
@@ -269,8 +268,7 @@ class Broker(Core):
                 )
 
     def _check_no_journal(self) -> None:
-        """Refuse a standalone broker's directory: a broker of a cluster would make its logs
-        strays."""
+        """Refuse a standalone broker's directory: in a cluster its logs would become strays."""
         from kwire.replication.controller.journal import JOURNAL_FILE
         from kwire.replication.log_dirs.manager import InconsistentLogDirs
 

@@ -140,8 +140,7 @@ class ControllerNode(Core):
     # --- several controllers
 
     def _take_over(self) -> None:
-        """Become the active controller. Raises DeposedError when another was faster; OSError,
-        JournalError."""
+        """Become active. DeposedError if another was faster; OSError, JournalError."""
         controller, journal = self.controller, self._journal
         journal.claim()
         if self._shared:
@@ -165,8 +164,7 @@ class ControllerNode(Core):
         self.timers.schedule("controller-lease", due_ms, self._check_lease)
 
     def _check_lease(self) -> None:
-        """Renew the lease of an active controller, or take over as a standby when it has
-        expired."""
+        """Renew the lease of an active controller; as a standby take over if it has expired."""
         if self.controller.active:
             self._renew_or_resign()
         if not self.controller.active:
@@ -257,8 +255,7 @@ class ControllerNode(Core):
     # --- steps
 
     def connection_closed(self, connection: int) -> None:
-        """End a session; a broker that sent its heartbeats over this connection may be dead,
-        too."""
+        """End a session; a broker that sent its heartbeats over it may be dead, too."""
         broker = self.services.registered.pop(connection, None)
         if broker is not None:
             self.controller.connection_lost(*broker)

@@ -189,8 +189,7 @@ def _error_name(code: int) -> str:
 
 
 def _outcomes(response: Message) -> _Outcomes:
-    """Names and error codes in a response; one entry without a name if it has only an error
-    code."""
+    """Names and error codes in a response; one entry without name if there is only a code."""
     outcomes: _Outcomes = []
     own = getattr(response, "error_code", 0)
     for attribute in _LISTS:

@@ -158,8 +158,7 @@ class Sessions:
         ranges: dict[int, tuple[int, int]],
         apis: dict[int, Api] = BY_KEY,
     ) -> None:
-        """`ranges`: API key → accepted (min, max) versions. `apis`: the API table, by default a
-        broker's."""
+        """`ranges`: API key → accepted (min, max) versions. `apis`: a broker's by default."""
         self._apis = apis
         self._services = services
         self.outbox = outbox
@@ -188,8 +187,7 @@ class Sessions:
             self.run_waiting()
 
     def run_waiting(self) -> None:
-        """Handle the frames that waited for replies given in this step. The last act of every
-        step."""
+        """Handle frames that waited for replies of this step. The last act of every step."""
         runnable = self.runnable
         while runnable:
             session = runnable.pop(0)

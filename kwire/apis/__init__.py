@@ -102,8 +102,7 @@ _OWN: tuple[Api, ...] = (
     Api(ApiKey.DESCRIBE_PRODUCERS, "offsets", "handle_describe_producers", 0, 0),
     Api(ApiKey.LIST_CONFIG_RESOURCES, "configs", "handle_list_config_resources", 0, 1),
 )
-"""APIs that a broker answers itself. SaslHandshake and SaslAuthenticate will be in module
-`sasl`."""
+"""APIs that a broker answers itself. SaslHandshake and SaslAuthenticate will be in `sasl`."""
 
 _SHARED = {
     ApiKey.ALTER_CONFIGS: ("configs", "handle_alter_configs"),

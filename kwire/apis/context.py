@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 NO_TRANSACTIONS: Final = "kwire has no transactions yet"
 _MAX_WARNINGS: Final = 1000
 ADMIN_CLIENT_ID: Final = "__admin_client"
-"""The only client id that may write to internal topics, as in Kafka
-(AdminUtils.ADMIN_CLIENT_ID)."""
+"""The only client id that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID)."""
 
 
 class Session(Protocol):
@@ -73,8 +72,7 @@ class Session(Protocol):
 
 
 class Services:
-    """The components of one broker for handlers. Broker makes them once; tests may leave some
-    out."""
+    """The components of one broker for handlers, made once; tests may leave some out."""
 
     __slots__ = (
         "api_ranges",

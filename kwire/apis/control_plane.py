@@ -48,8 +48,7 @@ if TYPE_CHECKING:
 def _reply_once_registered(
     ctx: RequestContext, broker_epoch: int, carry_out: Callable[[], Message]
 ) -> None:
-    """Apply an order and reply, once this broker knows its epoch: it may be for an earlier
-    incarnation."""
+    """Apply an order once this broker knows its epoch (it may be for an earlier incarnation)."""
     member = ctx.services.member
     if broker_epoch == -1 or member is None or member.is_registered:
         ctx.reply(carry_out())
@@ -100,8 +99,7 @@ def _group_by_topic(request: UpdateMetadataRequest) -> None:
 
 
 def _name_listeners(request: UpdateMetadataRequest) -> None:
-    """Fill in listener names: before v3 the security protocol, in v0 one PLAINTEXT address per
-    broker."""
+    """Set listener names: before v3 the security protocol, in v0 one PLAINTEXT address."""
     for broker in request.live_brokers:
         if not broker.endpoints:
             broker.endpoints = [UpdateMetadataEndpoint(port=broker.v0_port, host=broker.v0_host)]

@@ -100,8 +100,7 @@ def _register_connection(ctx: RequestContext, broker_id: int, broker_epoch: int)
 
 
 def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> None:
-    """Envelope v0: a client request forwarded by a broker; holds the response's bytes for the
-    client."""
+    """Envelope v0: a forwarded client request; the response holds the bytes for the client."""
     controller = _services(ctx).controller
     try:
         header, inner = _open_envelope(request.request_data)

@@ -78,8 +78,7 @@ def handle_offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> N
 def _existing_partitions(
     ctx: RequestContext, topics: Iterable[OffsetCommitRequestTopic], errors: PartitionErrors
 ) -> list[OffsetCommitRequestTopic]:
-    """The existing partitions of `topics`; fills in topic names, and `errors` for all
-    partitions."""
+    """The existing partitions of `topics`; sets topic names, and `errors` of all partitions."""
     metadata = ctx.services.metadata
     existing = []
     for topic in topics:
@@ -129,8 +128,7 @@ def _commit_response(
 
 
 def handle_offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> None:
-    """Fetch one group's offsets before version 8, several groups' from then on, in request
-    order."""
+    """Fetch offsets of one group before version 8, of several, in request order, since."""
     if ctx.api_version >= BATCHED_GROUPS_VERSION:
         groups = request.groups
     else:

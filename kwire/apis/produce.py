@@ -119,8 +119,7 @@ def _append(
 def _check(
     ctx: RequestContext, topic: str, index: int, records: Buffer | None, acks: int
 ) -> Buffer:
-    """The records as one batch or b"", if topic, acks and version allow them, checked in Kafka's
-    order."""
+    """The records as one batch or b""; checks topic, acks and version in Kafka's order."""
     known = ctx.services.metadata.partition(topic, index) is not None
     try:
         records = _check_version(records, ctx.api_version)
@@ -248,8 +247,7 @@ def _await_followers(
 
 
 def handle_init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> None:
-    """Allocate a new producer id with epoch 0, even if the producer already has one, as in
-    Kafka."""
+    """Allocate a new producer id with epoch 0; as in Kafka also if the producer has one."""
     ctx.reply(_producer_id(ctx, request))
 
 

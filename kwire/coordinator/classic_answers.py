@@ -1,4 +1,4 @@
-"""Answers to JoinGroup, and member ids."""
+"""JoinGroup responses and member ids of the classic rebalance protocol."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def generation(
     leader: str | None = None,
     error: ErrorCode = ErrorCode.NONE,
 ) -> JoinGroupResponse:
-    """The current generation as a join's answer: with all members for the leader, unless `with_members` is False."""
+    """A JoinGroup response with the current generation; for the leader it lists all members.
+
+    `with_members` False: the leader gets no members either."""
     from kwire.protocol.schemas.groups import JoinGroupResponse, JoinGroupResponseMember
 
     members: list[JoinGroupResponseMember] = []
@@ -48,19 +50,19 @@ def generation(
 
 
 def join_error(member_id: str, error: ErrorCode) -> JoinGroupResponse:
-    """A refused join. `member_id` empty: the client starts over as a new member."""
+    """A JoinGroup error response. `member_id` empty: the client starts over as a new member."""
     from kwire.protocol.schemas.groups import JoinGroupResponse
 
     return JoinGroupResponse(error_code=int(error), member_id=member_id, protocol_name=None)
 
 
 def refuse_join(answer: Deferred[JoinGroupResponse], member_id: str, error: ErrorCode) -> None:
-    """Gives a join its error, unless it was answered before."""
+    """Answer a join with an error, unless it is answered already."""
     answer.complete(join_error(member_id, error))
 
 
 def new_member_id(prefix: str, random: Random) -> str:
-    """`prefix` (client id or instance id) and a UUID; a prefix so long that no string could hold both is cut."""
+    """`prefix` (client id or instance id), shortened if necessary to fit a string, and a UUID."""
     member_id = f"{prefix}-{random_uuid(random)}"
     excess = len(member_id.encode("utf-8", "surrogatepass")) - STRING_BYTES_MAX
     if excess > 0:
@@ -70,7 +72,7 @@ def new_member_id(prefix: str, random: Random) -> str:
 
 
 def random_uuid(random: Random) -> str:
-    """A version 4 UUID, drawn from `random` so that a seed repeats it."""
+    """A version 4 UUID from `random`, so that a seed reproduces it."""
     bits = random.getrandbits(128)
     bits = bits & ~(0xF << 76) | 4 << 76
     bits = bits & ~(0x3 << 62) | 2 << 62

@@ -1,17 +1,19 @@
-"""A group of the classic rebalance protocol: its state machine, its members, its checks.
+"""A group of the classic rebalance protocol: state machine, members and checks.
 
-Answers to org.apache.kafka.coordinator.group.classic.ClassicGroup, ClassicGroupMember and ClassicGroupState (KIP-62,
-KIP-345 static members, KIP-394 pending members).
+Answers to org.apache.kafka.coordinator.group.classic.ClassicGroup, ClassicGroupMember and
+ClassicGroupState (KIP-62, KIP-345 static members, KIP-394 pending members).
 
-    state                what a member meets                                       next
-    Empty                joins are welcome; sync, heartbeat: UNKNOWN_MEMBER_ID     PreparingRebalance, Dead
-    PreparingRebalance   joins are parked; sync, heartbeat: REBALANCE_IN_PROGRESS  CompletingRebalance, Empty, Dead
-    CompletingRebalance  syncs are parked for the leader's; heartbeats are fine    Stable, PreparingRebalance, Dead
-    Stable               sync gives the assignment; commits are taken              PreparingRebalance, Dead
-    Dead                 the group is gone: COORDINATOR_NOT_AVAILABLE              Dead
+    state                requests of members                               next
+    Empty                join: accepted; others: UNKNOWN_MEMBER_ID         Preparing.., Dead
+    PreparingRebalance   join: parked; sync, heartbeat:                    Completing.., Empty, Dead
+                         REBALANCE_IN_PROGRESS
+    CompletingRebalance  sync: parked for the leader's; heartbeat: NONE    Stable, Preparing.., Dead
+    Stable               sync: the assignment; commits are accepted        Preparing.., Dead
+    Dead                 removed: COORDINATOR_NOT_AVAILABLE                Dead
 
-Invariants: a member that awaits a join is counted in `awaiting_join_count`; `_supported[name]` is the number of members
-that know protocol `name`; members are kept, elected and listed in the order they joined, so that runs repeat.
+Invariants: `awaiting_join_count` counts the members with a parked join; `_supported[name]` is the
+number of members that support protocol `name`; members are stored, elected and listed in the order
+in which they joined, so that runs are reproducible.
 """
 
 from __future__ import annotations
@@ -91,14 +93,14 @@ class ClassicGroupMember:
         self.is_new = False
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What the member said under `protocol_name`, which it must support."""
+        """The member's metadata for `protocol_name`, which it must support."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
         raise AssertionError(f"member {self.member_id} does not support protocol {protocol_name}")
 
     def vote(self, candidates: set[str]) -> str:
-        """The candidate that this member likes best."""
+        """The candidate that this member prefers."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name
@@ -106,14 +108,14 @@ class ClassicGroupMember:
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """A parked join or sync shows that a member lives; but new members may be expired while they wait."""
+        """Whether a parked join or sync keeps the session; as in Kafka not for new members."""
         if self.is_new:
             return False
         return self.awaiting_join is not None or self.awaiting_sync is not None
 
 
 class ClassicGroup:
-    """The group. Methods change only the group itself; timers and records are the caller's."""
+    """One group. Methods change only the group; callers set timers and write records."""
 
     __slots__ = (
         "_clock",
@@ -158,13 +160,13 @@ class ClassicGroup:
         self.leader_id = leader_id
         self.members: dict[str, ClassicGroupMember] = {}
         self.static_members: dict[str, str] = {}  # group.instance.id → member id
-        # Member ids handed out with MEMBER_ID_REQUIRED, their join still to come. Dicts: sets have no order.
+        # Member ids given out with MEMBER_ID_REQUIRED, not joined yet. Dicts keep the order.
         self.pending_join_members: dict[str, None] = {}
         self.pending_sync_members: dict[str, None] = {}
         self.awaiting_join_count = 0
         self.new_member_added = False
         self.subscribed_topics: set[str] | None = None
-        self.writing_generation = -1  # whose assignment is on its way into the log
+        self.writing_generation = -1  # with an assignment not committed yet; -1: none
         self._supported: dict[str, int] = {}
 
     # --- state
@@ -184,7 +186,7 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def init_next_generation(self) -> None:
-        """From PreparingRebalance to CompletingRebalance, or to Empty when nobody is left."""
+        """Move to CompletingRebalance, or to Empty if the group has no members."""
         self.generation_id += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self.compute_subscribed_topics()
@@ -196,7 +198,7 @@ class ClassicGroup:
     def add(
         self, member: ClassicGroupMember, awaiting_join: Deferred[JoinGroupResponse] | None = None
     ) -> None:
-        """A new member; the first decides the group's protocol type and leads."""
+        """Add a member; the first one sets the group's protocol type and becomes the leader."""
         instance_id = member.group_instance_id
         if instance_id is not None:
             assert instance_id not in self.static_members
@@ -214,7 +216,7 @@ class ClassicGroup:
         self.pending_join_members.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """Forgets a member or a pending one; the next in order leads if it was the leader."""
+        """Remove a member or pending member; if it led, the next in order becomes the leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count_protocols(member, -1)
@@ -228,7 +230,7 @@ class ClassicGroup:
         self.pending_sync_members.pop(member_id, None)
 
     def maybe_elect_new_joined_leader(self) -> bool:
-        """Makes sure that the leader is one who joined this rebalance; False when nobody did."""
+        """Ensure that the leader has joined this rebalance; False if no member has."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].awaiting_join is not None:
@@ -242,7 +244,7 @@ class ClassicGroup:
     def replace_static_member(
         self, group_instance_id: str, old_member_id: str, new_member_id: str
     ) -> ClassicGroupMember:
-        """A static member came back under a new id: the old id's parked requests are fenced, its place goes on."""
+        """Give a rejoined static member its new id; fence parked requests of the old id."""
         from kwire.protocol.schemas.groups import JoinGroupResponse, SyncGroupResponse
 
         old = self.members.pop(old_member_id)
@@ -274,7 +276,7 @@ class ClassicGroup:
         session_timeout_ms: int,
         awaiting_join: Deferred[JoinGroupResponse] | None,
     ) -> None:
-        """A known member joins again. If an earlier join of its is still parked, it is never answered, as in Kafka."""
+        """Update a member that rejoins. As in Kafka, an earlier parked join is never answered."""
         self._count_protocols(member, -1)
         member.protocols = list(protocols)
         self._count_protocols(member, 1)
@@ -294,7 +296,7 @@ class ClassicGroup:
     # --- parked requests
 
     def complete_join(self, member: ClassicGroupMember, response: JoinGroupResponse) -> bool:
-        """Answers the member's parked JoinGroup, if there is one."""
+        """Answer the member's parked JoinGroup; False if it has none."""
         waiting = member.awaiting_join
         if waiting is None:
             return False
@@ -304,7 +306,7 @@ class ClassicGroup:
         return True
 
     def complete_sync(self, member: ClassicGroupMember, response: SyncGroupResponse) -> bool:
-        """Answers the member's parked SyncGroup, if there is one."""
+        """Answer the member's parked SyncGroup; False if it has none."""
         waiting = member.awaiting_sync
         if waiting is None:
             return False
@@ -315,7 +317,7 @@ class ClassicGroup:
     # --- protocols
 
     def supports_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """May somebody with these protocols join: same type, and at least one that all members know."""
+        """Whether the type matches and all members support at least one of the protocols."""
         if self.state == EMPTY:
             return bool(protocol_type) and any(True for _ in names)
         if self.protocol_type != protocol_type:
@@ -324,7 +326,7 @@ class ClassicGroup:
         return any(self._supported.get(name, 0) == count for name in names)
 
     def select_protocol(self) -> str:
-        """The protocol with most votes among those every member supports; the first voted for, on a tie."""
+        """The protocol with most votes among those that all support; on a tie the first voted."""
         candidates = {name for name, count in self._supported.items() if count == len(self.members)}
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -341,13 +343,13 @@ class ClassicGroup:
                 del self._supported[name]
 
     def is_subscribed_to_topic(self, topic: str) -> bool:
-        """A consumer group whose subscriptions cannot be read counts as subscribed to everything."""
+        """Whether a member subscribes to `topic`; yes if the subscriptions cannot be parsed."""
         if self.subscribed_topics is None:
             return self.uses_consumer_group_protocol
         return topic in self.subscribed_topics
 
     def compute_subscribed_topics(self) -> set[str] | None:
-        """The topics of all members' subscription blobs; None when they are not for us to read."""
+        """The topics of all members' subscriptions; None if they cannot be parsed."""
         if not self.uses_consumer_group_protocol:
             return None
         if not self.members:
@@ -362,7 +364,7 @@ class ClassicGroup:
                 blob = member.metadata(self.protocol_name)
                 if len(blob) < 2 or int.from_bytes(blob[:2], "big", signed=True) < 0:
                     return None
-                # Every version starts with version 0's fields: later ones only append.
+                # Every version starts with the fields of version 0: later ones only append.
                 topics.update(ConsumerProtocolSubscription.decode(blob[2:], 0).topics)
         except MalformedMessage:
             return None
@@ -371,7 +373,7 @@ class ClassicGroup:
     # --- checks
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> None:
-        """UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID when another member id now holds the instance id."""
+        """Raise UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if the instance has another member id."""
         if group_instance_id is not None:
             holder = self.static_members.get(group_instance_id)
             if holder is None:
@@ -388,7 +390,7 @@ class ClassicGroup:
         generation_id: int,
         is_transactional: bool = False,
     ) -> None:
-        """May this member commit now? Members must be of the generation; outsiders only while the group is empty."""
+        """Check that a commit is of a member and generation, or that the group is empty."""
         if self.state == DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if generation_id < 0 and self.state == EMPTY:
@@ -400,18 +402,18 @@ class ClassicGroup:
         elif not is_transactional and self.state != EMPTY:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if not is_transactional and self.state == COMPLETING_REBALANCE:
-            # Offsets of partitions that may be somebody else's in a moment.
+            # As in Kafka: the partitions are about to be reassigned.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def validate_offset_delete(self) -> None:
-        """Any group that is not active; an active one only when its subscriptions can be compared."""
+        """Check that the group is inactive, or a consumer group, whose subscriptions are known."""
         if self.state == DEAD:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         if self.state != EMPTY and not self.uses_consumer_group_protocol:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def validate_delete_group(self) -> None:
-        """Only a group without members can be deleted."""
+        """Check that the group has no members."""
         if self.state == DEAD:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "The group is dead.")
         if self.state != EMPTY:
@@ -420,7 +422,7 @@ class ClassicGroup:
     # --- expiry of offsets
 
     def expiry_base_timestamp_ms(self, offset: OffsetAndMetadata) -> int | None:
-        """When the retention of `offset` starts to run; None: offsets of this group do not expire now (KIP-211)."""
+        """Start of the retention of `offset` in Unix ms (KIP-211); None: it does not expire now."""
         if self.protocol_type is None:
             return offset.commit_timestamp_ms  # a simple consumer
         if self.state == EMPTY:

@@ -1,11 +1,12 @@
-"""The phases of the classic rebalance protocol: who is waited for, how long, and what comes then.
+"""The join and sync phases of the classic rebalance protocol, with their timers.
 
-Answers to the delayed operations of Kafka 3.9's org.apache.kafka.coordinator.group.GroupMetadataManager. A rebalance
-has a join phase (PreparingRebalance) and a sync phase (CompletingRebalance); the requests that move it are in
-`classic_protocol`.
+Answers to the delayed operations of Kafka 3.9's
+org.apache.kafka.coordinator.group.GroupMetadataManager. A rebalance has a join phase
+(PreparingRebalance) and a sync phase (CompletingRebalance); the requests are in `classic_protocol`.
 
-Timers, by key: ("heartbeat", group, member) the session, or the join of a new member; ("join", group) the end of the
-join phase; ("sync", group) the end of the sync phase. A timer that fires for a group that is no more does nothing.
+Timers, by key: ("heartbeat", group, member) the session, or the join of a new member; ("join",
+group) the end of the join phase; ("sync", group) the end of the sync phase. Timers of removed
+groups do nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
     from kwire.replication.core.clock import Clock
 
 PUT_OFF_MS = 100
-"""How soon at the earliest a rebalance that nobody joined is tried again: members may ask for a timeout of 0."""
+"""Shortest wait until a rebalance that no member joined is retried; members may set timeout 0."""
 
 
 class ClassicPhases:
-    """The groups of one shard, and the clockwork that takes them from phase to phase."""
+    """The groups of one shard, and their moves from phase to phase."""
 
     __slots__ = ("_clock", "_config", "_random", "_timer", "groups")
 
@@ -47,7 +48,7 @@ class ClassicPhases:
         return self.groups.get(group_id)
 
     def find_or_create_group(self, group_id: str) -> ClassicGroup:
-        """The group; a new one is empty and known only here until a record says so."""
+        """The group; a new one is empty, in memory only until its record is written."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = ClassicGroup(group_id, self._clock)
@@ -56,23 +57,24 @@ class ClassicPhases:
     # --- phases
 
     def prepare_or_complete(self, group: ClassicGroup) -> Result[None]:
-        """Starts a rebalance where the state allows one, else sees whether the running one can end."""
+        """Start a rebalance if the state allows it, else complete the running one if possible."""
         if group.can_rebalance:
             return self.prepare_rebalance(group)
         return self.complete_if_all_joined(group)
 
     def complete_if_all_joined(self, group: ClassicGroup) -> Result[None]:
-        """Ends the join phase if nobody is missing; an initial one goes on until its delay is over."""
+        """End the join phase if all members have joined; an initial one lasts for its delay."""
         if (
             group.state == states.PREPARING_REBALANCE
             and group.has_all_members_joined
-            and group.previous_state != states.EMPTY  # an initial rebalance waits out its delay
+            and group.previous_state
+            != states.EMPTY  # an initial rebalance always lasts for its delay
         ):
             return self.complete_join(group)
         return nothing()
 
     def prepare_rebalance(self, group: ClassicGroup) -> Result[None]:
-        """Opens the join phase: all members are to come again within the rebalance timeout."""
+        """Start the join phase: all members must rejoin within the rebalance timeout."""
         if group.state == states.COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
@@ -93,7 +95,7 @@ class ClassicPhases:
     def _complete_initial_join(
         self, group: ClassicGroup, delay_ms: int, remaining_ms: int
     ) -> Result[None]:
-        """A new group waits for more members; without a delay (kwire's default) it does so not for a moment."""
+        """Wait for more members of a new group; not at all with delay 0 (the default)."""
         if delay_ms == 0:
             return self.complete_join(group)
 
@@ -119,7 +121,7 @@ class ClassicPhases:
         self._timer.schedule(("join", group.group_id), delay_ms, expired)
 
     def complete_join(self, group: ClassicGroup) -> Result[None]:
-        """Ends the join phase: who has not come is out (static members stay), the others get the new generation."""
+        """End the join phase: remove absent dynamic members, start the new generation."""
         group_id = group.group_id
         self._timer.cancel(("join", group_id))
         for member in list(group.members.values()):
@@ -129,12 +131,12 @@ class ClassicPhases:
         if group.state == states.DEAD:
             return nothing()
         if not group.maybe_elect_new_joined_leader() and group.members:
-            # Only static members are left and none of them came: wait until their sessions expire.
+            # Only static members are left, none has joined: as in Kafka their sessions must expire.
             self._schedule_join(group, at_least_ms=PUT_OFF_MS)
             return nothing()
         group.init_next_generation()
         if group.state == states.EMPTY:
-            # Should the write fail, the generation before comes back after a restart, without harm.
+            # If the write fails, a restart loads the previous generation, which is harmless.
             return Result([group_metadata_record(group, {})], None, replay=False)
         for member in group.members.values():
             self.schedule_heartbeat(group, member.member_id, member.session_timeout_ms)
@@ -164,7 +166,7 @@ class ClassicPhases:
         self._timer.schedule(("sync", group.group_id), group.rebalance_timeout_ms, expired)
 
     def propagate_assignment(self, group: ClassicGroup, error: ErrorCode) -> None:
-        """Answers every parked sync: its assignment, or the error."""
+        """Answer every parked sync with its assignment or the error."""
         from kwire.protocol.schemas.groups import SyncGroupResponse
 
         fine = error is ErrorCode.NONE
@@ -176,18 +178,18 @@ class ClassicPhases:
                 assignment=member.assignment,
             )
             if group.complete_sync(member, response):
-                # A session that expired while the sync was parked was let pass; it runs anew from here.
+                # An expiry while the sync was parked was ignored: restart the session timeout.
                 self.schedule_heartbeat(group, member.member_id, member.session_timeout_ms)
 
     # --- sessions
 
-    def keep_session(self, group: ClassicGroup, member_id: str) -> None:
-        """The member has shown that it lives."""
+    def renew_session(self, group: ClassicGroup, member_id: str) -> None:
+        """Restart the member's session timeout."""
         member = group.members[member_id]
         self.schedule_heartbeat(group, member_id, member.session_timeout_ms)
 
     def schedule_heartbeat(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        """Gives the member (or the pending one) `timeout_ms` from now on."""
+        """Expire the member or pending member in `timeout_ms`, unless renewed."""
         self._timer.schedule(
             ("heartbeat", group.group_id, member_id),
             timeout_ms,
@@ -212,6 +214,6 @@ class ClassicPhases:
         return nothing()
 
     def fail_parked_join(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """Answers the parked join of a member that is taken out."""
-        # UNKNOWN_MEMBER_ID makes a consumer that is still there join anew.
+        """Answer the parked join of a removed member."""
+        # UNKNOWN_MEMBER_ID makes a live consumer join as a new member.
         group.complete_join(member, join_error("", ErrorCode.UNKNOWN_MEMBER_ID))

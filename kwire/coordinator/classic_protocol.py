@@ -1,9 +1,9 @@
-"""The requests of the classic rebalance protocol: join, sync, heartbeat, leave.
+"""Requests of the classic rebalance protocol: join, sync, heartbeat, leave.
 
-Answers to the classic half of org.apache.kafka.coordinator.group.GroupMetadataManager of Kafka 3.9. Members' join and
-sync requests are parked on the member (`Deferred`) and answered when the phase is over (`classic_phases`), assignments
-when the leader's record of them is committed. Members are soft state: changed here, not by replay (`Result.replay`
-False).
+Answers to the classic half of org.apache.kafka.coordinator.group.GroupMetadataManager of Kafka 3.9.
+Join and sync requests are parked on the member (`Deferred`): joins until the join phase ends
+(`classic_phases`), syncs until the record of the leader's assignment is committed. Members are soft
+state: changed here, not by replay (`Result.replay` False).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ JOIN_SKIPS_ASSIGNMENT_VERSION = 9
 
 
 class ClassicProtocol(ClassicPhases):
-    """The groups of one shard and the requests that move them."""
+    """The groups of one shard and their requests."""
 
     __slots__ = ()
 
@@ -51,14 +51,14 @@ class ClassicProtocol(ClassicPhases):
         request: JoinGroupRequest,
         answer: Deferred[JoinGroupResponse],
     ) -> Result[None]:
-        """Answers at once or parks the member; the group is made for a member that has no id yet."""
+        """Join a group: answer or park; a join without member id creates a missing group."""
         group_id, member_id = request.group_id, request.member_id
         is_new_group = group_id not in self.groups
         if is_new_group and member_id:
             refuse_join(answer, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
             return nothing()
         group = self.find_or_create_group(group_id)
-        if not self._accepts(group, member_id):
+        if not self._has_room_for(group, member_id):
             group.remove(member_id)
             refuse_join(answer, "", ErrorCode.GROUP_MAX_SIZE_REACHED)
             result = nothing()
@@ -81,9 +81,9 @@ class ClassicProtocol(ClassicPhases):
     def _write_new_group(
         self, group: ClassicGroup, answer: Deferred[JoinGroupResponse]
     ) -> Result[None]:
-        """A group exists in the log from its first request on; when that fails it was never there."""
+        """Write a new group's first record; if that fails the group is dropped."""
 
-        def appended(error: ErrorCode) -> None:
+        def on_append(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
                 self.groups.pop(group.group_id, None)
                 for member in group.members.values():
@@ -91,15 +91,15 @@ class ClassicProtocol(ClassicPhases):
                 refuse_join(answer, "", error)
 
         record = empty_group_metadata_record(group)
-        return Result([record], None, on_append=appended, replay=False)
+        return Result([record], None, on_append=on_append, replay=False)
 
-    def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
-        """Is there room under group.max.size? Members that are in already are not turned away."""
+    def _has_room_for(self, group: ClassicGroup, member_id: str) -> bool:
+        """Whether group.max.size allows the member; current members are always allowed."""
         if group.state in (states.EMPTY, states.DEAD):
             return True
         member = group.members.get(member_id)
         if group.state == states.PREPARING_REBALANCE:
-            # Those that wait count, not those that were in: so a group above a lowered limit shrinks.
+            # As in Kafka, members with a parked join count: a group above a lowered limit shrinks.
             if member is not None and member.awaiting_join is not None:
                 return True
             return group.awaiting_join_count < self._config.group_max_size
@@ -124,7 +124,7 @@ class ClassicProtocol(ClassicPhases):
             )
         if context.api_version < JOIN_REQUIRES_MEMBER_ID_VERSION:
             return self._add_member(context, request, group, member_id, answer)
-        # KIP-394: it gets an id first, so that a join that is lost and retried does not become two members.
+        # KIP-394: the client gets an id first, so that a retried join does not add a second member.
         group.pending_join_members[member_id] = None
         self.schedule_heartbeat(group, member_id, request.session_timeout_ms)
         refuse_join(answer, member_id, ErrorCode.MEMBER_ID_REQUIRED)
@@ -148,11 +148,11 @@ class ClassicProtocol(ClassicPhases):
         member = group.members[member_id]
         unchanged = member.protocols == [(each.name, each.metadata) for each in request.protocols]
         if group.state == states.COMPLETING_REBALANCE and unchanged:
-            # It may have missed the answer to its join: the same answer again.
+            # As in Kafka: it may have missed the response to its join, so it gets the same again.
             answer.complete(generation(group, member_id))
             return nothing()
         if group.state == states.STABLE and unchanged and group.leader_id != member_id:
-            # Nothing new from a follower; a leader's join asks for a rebalance (its view of topics changed, say).
+            # Only the leader's rejoin starts a rebalance (topics changed, say).
             answer.complete(generation(group, member_id, with_members=False))
             return nothing()
         if group.state == states.EMPTY:
@@ -187,9 +187,9 @@ class ClassicProtocol(ClassicPhases):
         )
         member.is_new = True
         if group.state == states.PREPARING_REBALANCE and group.previous_state == states.EMPTY:
-            group.new_member_added = True  # the initial rebalance waits a little longer
+            group.new_member_added = True  # extends the initial rebalance delay
         group.add(member, answer)
-        # A member that waits for its first answer sends no heartbeats; should it be gone, its retries would pile up.
+        # As in Kafka: a parked first join sends no heartbeats, but a dead client must expire.
         self.schedule_heartbeat(group, member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
         return self.prepare_or_complete(group)
 
@@ -202,12 +202,12 @@ class ClassicProtocol(ClassicPhases):
         member_id: str,
         answer: Deferred[JoinGroupResponse],
     ) -> Result[None]:
-        """A static member restarted. In a stable group that changes nothing else, it simply goes on (KIP-345)."""
+        """Rejoin a restarted static member; a stable group need not rebalance for it (KIP-345)."""
         instance_id = request.group_instance_id
         assert instance_id is not None
         old_leader = group.leader_id
         member = group.replace_static_member(instance_id, old_member_id, member_id)
-        # The old id's heartbeat timer finds nobody when it fires.
+        # The old id's heartbeat timer finds no member when it fires.
         self.schedule_heartbeat(group, member_id, member.session_timeout_ms)
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
         protocols = [(each.name, each.metadata) for each in request.protocols]
@@ -215,14 +215,14 @@ class ClassicProtocol(ClassicPhases):
             member, protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer
         )
         if group.state == states.COMPLETING_REBALANCE:
-            # The leader may be assigning to the old id right now.
+            # The leader may be assigning partitions to the old id.
             return self.prepare_rebalance(group)
         if group.state != states.STABLE:
             return self.complete_if_all_joined(group)
         if group.select_protocol() != group.protocol_name:
             return self.prepare_or_complete(group)
 
-        def appended(error: ErrorCode) -> None:
+        def on_append(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
                 group.update_member(member, *before, None)
                 back = group.replace_static_member(instance_id, member_id, old_member_id)
@@ -231,23 +231,23 @@ class ClassicProtocol(ClassicPhases):
                     generation(group, "", with_members=False, leader=old_leader, error=error)
                 )
             elif context.api_version >= JOIN_SKIPS_ASSIGNMENT_VERSION:
-                # KIP-814: a returning leader gets the members, but need not assign anew.
+                # KIP-814: a returning leader gets the members, but skips the assignment.
                 response = generation(group, member_id)
                 response.skip_assignment = group.leader_id == member_id
                 group.complete_join(member, response)
             else:
-                # Older clients must not take themselves for the leader: they would assign without members.
+                # Older clients must not become leader: they would assign without members.
                 response = generation(group, member_id, with_members=False, leader=old_leader)
                 group.complete_join(member, response)
 
         assignment = {each.member_id: each.assignment for each in group.members.values()}
         record = group_metadata_record(group, assignment)
-        return Result([record], None, on_append=appended, replay=False)
+        return Result([record], None, on_append=on_append, replay=False)
 
     # --- SyncGroup
 
     def sync(self, request: SyncGroupRequest, answer: Deferred[SyncGroupResponse]) -> Result[None]:
-        """Parks the member until the leader's assignment is committed; in a stable group answers at once."""
+        """Park until the leader's assignment is committed; answer immediately in a stable group."""
         from kwire.protocol.schemas.groups import SyncGroupResponse
 
         group = self.groups.get(request.group_id)
@@ -274,7 +274,7 @@ class ClassicProtocol(ClassicPhases):
         assert group.state == states.COMPLETING_REBALANCE
         member.awaiting_sync = answer
         if group.leader_id != member.member_id or group.writing_generation == group.generation_id:
-            # A follower; or the leader repeats itself. (Kafka would write twice and might load the later assignment.)
+            # A follower, or a retry of the leader. (Kafka writes twice and may load the later one.)
             return nothing()
         given = {each.member_id: each.assignment for each in request.assignments}
         assignment = {member_id: given.get(member_id, b"") for member_id in group.members}
@@ -300,10 +300,10 @@ class ClassicProtocol(ClassicPhases):
     ) -> Result[None]:
         generation_id = group.writing_generation = group.generation_id
 
-        def appended(error: ErrorCode) -> None:
+        def on_append(error: ErrorCode) -> None:
             if group.writing_generation == generation_id:
                 group.writing_generation = -1
-            # While the record was on its way the group may have gone on.
+            # The group may have changed before the record was committed.
             if group.state != states.COMPLETING_REBALANCE or group.generation_id != generation_id:
                 return
             if error is not ErrorCode.NONE:
@@ -318,12 +318,12 @@ class ClassicProtocol(ClassicPhases):
             self.propagate_assignment(group, ErrorCode.NONE)
 
         record = group_metadata_record(group, assignment)
-        return Result([record], None, on_append=appended, replay=False)
+        return Result([record], None, on_append=on_append, replay=False)
 
     # --- Heartbeat
 
     def heartbeat(self, request: HeartbeatRequest) -> Result[HeartbeatResponse]:
-        """Keeps the session; tells of a rebalance. Raises the error of the whole request."""
+        """Renew the session; REBALANCE_IN_PROGRESS in a join phase. Raises KafkaError."""
         from kwire.protocol.schemas.groups import HeartbeatResponse
 
         group = self.groups.get(request.group_id)
@@ -335,7 +335,7 @@ class ClassicProtocol(ClassicPhases):
         if request.generation_id != group.generation_id:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         assert group.state != states.EMPTY, "an empty group has no member"
-        self.keep_session(group, request.member_id)
+        self.renew_session(group, request.member_id)
         rebalancing = group.state == states.PREPARING_REBALANCE
         error = ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE
         return Result((), HeartbeatResponse(error_code=int(error)))
@@ -343,7 +343,7 @@ class ClassicProtocol(ClassicPhases):
     # --- LeaveGroup
 
     def leave(self, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
-        """Takes members out, each with its own error, then rebalances once (KIP-345 batches). `members` is filled."""
+        """Remove members, each with its own error, then rebalance once (KIP-345)."""
         from kwire.protocol.schemas.groups import LeaveGroupResponse, MemberResponse
 
         group = self.groups.get(request.group_id)
@@ -382,7 +382,7 @@ class ClassicProtocol(ClassicPhases):
     def _leave_one(self, group: ClassicGroup, identity: MemberIdentity) -> None:
         member_id, instance_id = identity.member_id, identity.group_instance_id
         if not member_id:
-            # An administrator removes a static member by its instance id alone.
+            # An admin client removes a static member by its instance id only.
             holder = None if instance_id is None else group.static_members.get(instance_id)
             if holder is None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -398,7 +398,7 @@ class ClassicProtocol(ClassicPhases):
     # --- the shard's life
 
     def on_loaded(self) -> list[Result[None]]:
-        """The log is replayed: sessions start to run, groups above the size limit rebalance."""
+        """Start sessions after the log is loaded; rebalance groups above the size limit."""
         results = []
         for group in list(self.groups.values()):
             for member in group.members.values():
@@ -408,7 +408,7 @@ class ClassicProtocol(ClassicPhases):
         return results
 
     def on_unloaded(self) -> None:
-        """Another broker coordinates these groups now: whoever waits is sent there."""
+        """Answer parked requests with NOT_COORDINATOR: another broker coordinates now."""
         from kwire.protocol.schemas.groups import SyncGroupResponse
 
         error = ErrorCode.NOT_COORDINATOR

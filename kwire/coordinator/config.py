@@ -1,4 +1,5 @@
-"""The group coordinator's settings. Answers to org.apache.kafka.coordinator.group.GroupCoordinatorConfig."""
+"""The group coordinator's configuration. Answers to
+org.apache.kafka.coordinator.group.GroupCoordinatorConfig."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ if TYPE_CHECKING:
     from kwire.replication.config.broker_config import BrokerConfig
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""How long the parked first join of a member that does not know its id yet may wait (KIP-394's predecessor)."""
+"""Longest wait of the parked first join of a member without an id (before KIP-394)."""
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -18,7 +19,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class GroupConfig:
-    """Values with Kafka's defaults, but for the initial rebalance delay and the number of partitions."""
+    """Kafka's defaults, except the initial rebalance delay and the number of partitions."""
 
     __slots__ = (
         "group_initial_rebalance_delay_ms",
@@ -60,7 +61,7 @@ class GroupConfig:
 
     @classmethod
     def from_broker(cls, config: BrokerConfig) -> GroupConfig:
-        """The broker's values; none of these keys can change while it runs."""
+        """Copy the broker's values; none of these keys can change at run time."""
         codec = config.offsets_topic_compression_codec
         return cls(
             group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,

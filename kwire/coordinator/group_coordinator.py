@@ -1,8 +1,9 @@
-"""The group coordinator: which partition a group belongs to, and its requests from door to shard.
+"""The group coordinator: maps a group to its partition and passes requests to the shard.
 
-Answers to org.apache.kafka.coordinator.group.GroupCoordinatorService. Requests of the classic protocol refuse an empty
-group id; commits and fetches of offsets, describe and delete accept it, as Kafka does for old clients' sake.
-`reply` callbacks are called once each, at once or in a later step.
+Answers to org.apache.kafka.coordinator.group.GroupCoordinatorService. Requests of the classic
+protocol refuse an empty group id; commits and fetches of offsets, describe and delete accept it, as
+Kafka does for old clients' sake. Each `reply` callback is called once, in the same step or a later
+one.
 """
 
 from __future__ import annotations
@@ -65,13 +66,14 @@ def java_hash_code(text: str) -> int:
 
 
 def partition_for(group_id: str, partition_count: int) -> int:
-    """The partition of `__consumer_offsets` that keeps the group (Utils.abs: the smallest int counts as 0)."""
+    """The partition of `__consumer_offsets` that keeps the group (Utils.abs: the smallest int
+    counts as 0)."""
     code = java_hash_code(group_id)
     return (0 if code == -0x80000000 else abs(code)) % partition_count
 
 
 class GroupCoordinator:
-    """One broker's. Listens to the ReplicaManager for the partitions it leads."""
+    """The group coordinator of one broker; the ReplicaManager reports the partitions it leads."""
 
     __slots__ = ("_metadata", "config", "runtime")
 
@@ -126,8 +128,8 @@ class GroupCoordinator:
         self.runtime.write(
             self.partition_for(request.group_id),
             lambda shard: shard.join_group(context, request, answer),
-            _done,
-            lambda error: _give(answer, join_error("", error)),
+            _ignore,
+            lambda error: _complete(answer, join_error("", error)),
         )
 
     def sync_group(
@@ -142,8 +144,8 @@ class GroupCoordinator:
         self.runtime.write(
             self.partition_for(request.group_id),
             lambda shard: shard.sync_group(request, answer),
-            _done,
-            lambda error: _give(answer, SyncGroupResponse(error_code=int(error))),
+            _ignore,
+            lambda error: _complete(answer, SyncGroupResponse(error_code=int(error))),
         )
 
     def heartbeat(
@@ -161,13 +163,13 @@ class GroupCoordinator:
     def leave_group(
         self, request: LeaveGroupRequest, reply: Callable[[LeaveGroupResponse], None]
     ) -> None:
-        """`request.members` as from version 3 on."""
+        """Remove `request.members`, filled in as from version 3 on."""
         from kwire.protocol.schemas.groups import LeaveGroupResponse, MemberResponse
 
         def failed(error: ErrorCode) -> LeaveGroupResponse:
             if error is not ErrorCode.UNKNOWN_MEMBER_ID:
                 return LeaveGroupResponse(error_code=int(error))
-            # The group is unknown: so is every one of its members.
+            # As in Kafka: in an unknown group every member is unknown.
             return LeaveGroupResponse(
                 members=[
                     MemberResponse(
@@ -190,7 +192,7 @@ class GroupCoordinator:
         reply: Callable[[OffsetCommitResponse], None],
         fail: Callable[[ErrorCode], None],
     ) -> None:
-        """`request` names topics that exist, by name. `fail`: the error of every partition."""
+        """Commit offsets of existing topics, by name. `fail` gets the error of all partitions."""
         self.runtime.write(
             self.partition_for(request.group_id),
             lambda shard: shard.commit_offsets(request, api_version),
@@ -206,7 +208,10 @@ class GroupCoordinator:
         reply: Callable[[list[FetchedTopic]], None],
         fail: Callable[[ErrorCode], None],
     ) -> None:
-        """Committed offsets; `topics` None: all of the group's. Stable ones wait for writes under way (KIP-447)."""
+        """Read committed offsets; `topics` None: all of the group's.
+
+        `require_stable`: wait for pending writes; an error for offsets in an open transaction
+        (KIP-447)."""
         index = self.partition_for(group_id)
 
         def read(shard: GroupShard) -> list[FetchedTopic]:
@@ -253,7 +258,7 @@ class GroupCoordinator:
     def list_groups(
         self, states_filter: Iterable[str], types_filter: Iterable[str]
     ) -> list[ListedGroup]:
-        """The groups that this broker coordinates; filters ignore case."""
+        """List the groups that this broker coordinates; filters ignore case."""
         states = {name.strip().lower() for name in states_filter}
         types = {name.strip().lower() for name in types_filter}
         return [
@@ -263,7 +268,7 @@ class GroupCoordinator:
         ]
 
     def describe_group(self, group_id: str, api_version: int) -> DescribedGroup:
-        """With an error code where this broker is not the group's coordinator."""
+        """Describe a group; with an error code if this broker is not its coordinator."""
         from kwire.protocol.schemas.groups import DescribedGroup
 
         try:
@@ -277,7 +282,7 @@ class GroupCoordinator:
     def delete_groups(
         self, group_ids: Iterable[str], reply: Callable[[list[DeletableGroupResult]], None]
     ) -> None:
-        """One result a group, those of a partition in one write."""
+        """Delete groups, those of one partition in one write; one result per group."""
         from kwire.protocol.schemas.groups import DeletableGroupResult
 
         by_partition: dict[int, list[str]] = {}
@@ -289,7 +294,7 @@ class GroupCoordinator:
         results: list[DeletableGroupResult] = []
         waiting = len(by_partition)
 
-        def one_done(more: list[DeletableGroupResult]) -> None:
+        def add_results(more: list[DeletableGroupResult]) -> None:
             nonlocal waiting
             results.extend(more)
             waiting -= 1
@@ -300,8 +305,8 @@ class GroupCoordinator:
             self.runtime.write(
                 index,
                 lambda shard: shard.delete_groups(ids),
-                one_done,
-                lambda error: one_done(
+                add_results,
+                lambda error: add_results(
                     [DeletableGroupResult(group_id=each, error_code=int(error)) for each in ids]
                 ),
             )
@@ -310,7 +315,7 @@ class GroupCoordinator:
             delete(index, ids)
 
     def on_partitions_deleted(self, deleted: Iterable[tuple[str, int]]) -> None:
-        """Topics were deleted: their committed offsets go too."""
+        """Delete the committed offsets of deleted topics."""
         gone = list(deleted)
         if gone and self.runtime.contexts:
             self.runtime.write_all(lambda shard: shard.on_partitions_deleted(gone))
@@ -330,9 +335,9 @@ class GroupCoordinator:
         )
 
 
-def _done(_: None) -> None:
-    """The response has been given, or will be, by the member's own answer."""
+def _ignore(_: None) -> None:
+    """Ignore the result: the member's Deferred carries the response."""
 
 
-def _give(answer: Deferred[T], response: T) -> None:
+def _complete(answer: Deferred[T], response: T) -> None:
     answer.complete(response)

@@ -1,11 +1,11 @@
-"""The records of `__consumer_offsets`: built, encoded, decoded.
+"""Build, encode and decode the records of `__consumer_offsets`.
 
-Answers to org.apache.kafka.coordinator.group.CoordinatorRecordHelpers and CoordinatorRecordSerde. A key is an int16
-type (in Kafka 3.9's words: the key's version) and the key's fields; a value is an int16 version and the value's fields;
-no value is a tombstone. Written as Kafka 3.9 writes them: OffsetCommitKey 1, OffsetCommitValue 3 (1 when the commit
-asked for its own retention), GroupMetadataKey 2, GroupMetadataValue 3.
-Left out: the record types of the consumer (KIP-848), share and streams protocols; they are passed over, so that a log
-written by a real Kafka loads.
+Answers to org.apache.kafka.coordinator.group.CoordinatorRecordHelpers and CoordinatorRecordSerde. A
+key is an int16 type (in Kafka 3.9's words: the key's version) and the key's fields; a value is an
+int16 version and the value's fields; no value is a tombstone. Written as Kafka 3.9 writes them:
+OffsetCommitKey 1, OffsetCommitValue 3 (1 when the commit asked for its own retention),
+GroupMetadataKey 2, GroupMetadataValue 3. Left out: the record types of the consumer (KIP-848),
+share and streams protocols; loading skips them, so that it can read a log written by a real Kafka.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OFFSET_COMMIT_LEGACY = 0
 OFFSET_COMMIT = 1
 GROUP_METADATA = 2
 
-KEY_VERSION = 0  # a key has one layout: what Kafka 3.9 calls its version is the record's type
+KEY_VERSION = 0  # keys have one layout: Kafka 3.9's "key version" is the record type
 OFFSET_COMMIT_VALUE_VERSION = 3
 OFFSET_COMMIT_VALUE_WITH_EXPIRY_VERSION = 1
 GROUP_METADATA_VALUE_VERSION = 3
@@ -45,7 +45,7 @@ class CoordinatorRecord:
         self.value_version = value_version
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """Key and value as they stand in the log."""
+        """Key and value bytes for the log."""
         key = self.record_type.to_bytes(2, "big") + self.key.encode(KEY_VERSION)
         if self.value is None:
             return key, None
@@ -55,7 +55,7 @@ class CoordinatorRecord:
 def decode_record(
     key: bytes | memoryview, value: bytes | memoryview | None
 ) -> CoordinatorRecord | None:
-    """A record out of the log; None for types this coordinator does not keep. MalformedMessage when it is broken."""
+    """Decode a record; None for types that kwire does not have. MalformedMessage if invalid."""
     from kwire.protocol.schemas import records_group
 
     if len(key) < 2:
@@ -86,7 +86,7 @@ def decode_record(
 def offset_commit_record(
     group_id: str, topic: str, partition: int, offset: OffsetAndMetadata
 ) -> CoordinatorRecord:
-    """A committed offset."""
+    """A record that commits an offset."""
     from kwire.protocol.schemas.records_group import OffsetCommitKey, OffsetCommitValue
 
     expires = offset.expire_timestamp_ms is not None
@@ -95,7 +95,7 @@ def offset_commit_record(
         OffsetCommitKey(group=group_id, topic=topic, partition=partition),
         OffsetCommitValue(
             offset=offset.committed_offset,
-            # Version 1 has no room for the epoch; Kafka drops it there too.
+            # Version 1 has no epoch; Kafka drops it there, too.
             leader_epoch=-1 if expires else offset.leader_epoch,
             metadata=offset.metadata,
             commit_timestamp=offset.commit_timestamp_ms,
@@ -108,7 +108,7 @@ def offset_commit_record(
 
 
 def offset_commit_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
-    """Forgets a committed offset."""
+    """A record that deletes a committed offset."""
     from kwire.protocol.schemas.records_group import OffsetCommitKey
 
     return CoordinatorRecord(
@@ -119,7 +119,7 @@ def offset_commit_tombstone(group_id: str, topic: str, partition: int) -> Coordi
 def group_metadata_record(
     group: ClassicGroup, assignment: Mapping[str, bytes]
 ) -> CoordinatorRecord:
-    """A group's generation with its members and `assignment` (by member id; every member must have one)."""
+    """A group's generation with its members; `assignment` has an entry for each member id."""
     from kwire.protocol.schemas import records_group
 
     protocol = group.protocol_name
@@ -148,7 +148,7 @@ def group_metadata_record(
 
 
 def empty_group_metadata_record(group: ClassicGroup) -> CoordinatorRecord:
-    """A new group before its first generation."""
+    """The record of a new group before its first generation."""
     return _group_metadata(
         group.group_id,
         protocol_type="",
@@ -161,7 +161,7 @@ def empty_group_metadata_record(group: ClassicGroup) -> CoordinatorRecord:
 
 
 def group_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """Forgets a group."""
+    """A record that deletes a group."""
     from kwire.protocol.schemas.records_group import GroupMetadataKey
 
     return CoordinatorRecord(GROUP_METADATA, GroupMetadataKey(group=group_id))

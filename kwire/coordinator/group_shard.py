@@ -1,11 +1,12 @@
-"""The coordinator of one partition of `__consumer_offsets`: its groups and their offsets, for requests and records.
+"""The groups and offsets of one partition of `__consumer_offsets`: requests and record replay.
 
-Answers to org.apache.kafka.coordinator.group.GroupCoordinatorShard of Kafka 3.9. Handlers read state and return
-`Result(records, response)`; `replay` is the only way in which offsets and the existence of groups change. The members
-of classic groups are soft state and live in `classic_protocol`.
-Left out, with their place: ConsumerGroupHeartbeat (KIP-848) will be a second protocol beside `classic`, its groups kept
-by the same shard; TxnOffsetCommit a method beside `commit_offsets`. And Kafka's snapshots of groups: list and describe
-see a group as it is now, not as it is below the high watermark (offsets do, see `offsets`).
+Answers to org.apache.kafka.coordinator.group.GroupCoordinatorShard of Kafka 3.9. Handlers read
+state and return `Result(records, response)`; only `replay` changes offsets and the existence of
+groups. The members of classic groups are soft state and live in `classic_protocol`. Left out:
+ConsumerGroupHeartbeat (KIP-848) would be a second protocol beside `classic`, with groups in the
+same shard; TxnOffsetCommit a method beside `commit_offsets`. And Kafka's snapshots of groups: list
+and describe show the current group, not its state below the high watermark (offsets do, see
+`offsets`).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ OFFSET_COMMIT_NAMES_MISSING_GROUP_VERSION = 9
 
 
 class GroupShard:
-    """All groups of one partition. A handler raises KafkaError for the error of a whole request."""
+    """All groups of one partition. Handlers raise KafkaError for an error of the whole request."""
 
     __slots__ = ("_clock", "_config", "_timer", "classic", "offsets")
 
@@ -95,12 +96,12 @@ class GroupShard:
     def commit_offsets(
         self, request: OffsetCommitRequest, api_version: int
     ) -> Result[OffsetCommitResponse]:
-        """A member's commit, or anybody's (generation -1) to a group that has no members."""
+        """Commit offsets of a member, or with generation -1 in a group without members."""
         generation_id = request.generation_id_or_member_epoch
         group = self.classic.find_group(request.group_id)
         if group is None:
             if generation_id >= 0:
-                # KIP-848 gave the missing group its own error; older clients know only this one.
+                # KIP-848 gave a missing group its own error; older clients know only the other.
                 missing = api_version >= OFFSET_COMMIT_NAMES_MISSING_GROUP_VERSION
                 raise KafkaError(
                     ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.ILLEGAL_GENERATION
@@ -110,7 +111,7 @@ class GroupShard:
                 request.member_id, request.group_instance_id, generation_id
             )
             if group.state in (states.STABLE, states.PREPARING_REBALANCE):
-                self.classic.keep_session(group, request.member_id)
+                self.classic.renew_session(group, request.member_id)
         return self.offsets.commit(request)
 
     def fetch_offsets(
@@ -119,7 +120,7 @@ class GroupShard:
         topics: Iterable[tuple[str, Iterable[int]]] | None,
         require_stable: bool,
     ) -> list[FetchedTopic]:
-        """A read. `topics` None: all. Unknown groups and partitions have no offset; that is no error."""
+        """Read offsets; `topics` None: all. Unknown groups and partitions have none."""
         return self.offsets.fetch(group_id, topics, require_stable)
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> Result[OffsetDeleteResponse]:
@@ -130,7 +131,7 @@ class GroupShard:
     # --- groups
 
     def delete_groups(self, group_ids: Iterable[str]) -> Result[list[DeletableGroupResult]]:
-        """Empty groups go with all their offsets."""
+        """Delete empty groups with all their offsets."""
         from kwire.protocol.schemas.groups import DeletableGroupResult
 
         records: list[CoordinatorRecord] = []
@@ -149,7 +150,7 @@ class GroupShard:
         return Result(records, results)
 
     def list_groups(self, states_filter: set[str], types_filter: set[str]) -> list[ListedGroup]:
-        """Filters are lower case; an empty one lets everything through."""
+        """List groups; filters are lower case, an empty one matches everything."""
         from kwire.protocol.schemas.groups import ListedGroup
 
         if types_filter and CLASSIC_GROUP_TYPE not in types_filter:
@@ -166,7 +167,7 @@ class GroupShard:
         ]
 
     def describe_group(self, group_id: str, api_version: int) -> DescribedGroup:
-        """Members' subscriptions are shown only while the group is stable. An unknown group is Dead (v6: an error)."""
+        """Describe a group; subscriptions only in Stable. Unknown: Dead (from v6 an error)."""
         from kwire.protocol.schemas.groups import DescribedGroup, DescribedGroupMember
 
         group = self.classic.find_group(group_id)
@@ -198,15 +199,15 @@ class GroupShard:
     # --- housekeeping
 
     def on_partitions_deleted(self, deleted: Iterable[tuple[str, int]]) -> Result[None]:
-        """Topics are gone: so are the offsets committed for them."""
+        """Delete the committed offsets of deleted partitions."""
         return Result(self.offsets.on_partitions_deleted(deleted), None, atomic=False)
 
     def cleanup(self) -> Result[None]:
-        """Forgets expired offsets, and groups that have neither offsets nor members. Schedules itself again."""
+        """Delete expired offsets, and groups without offsets and members; schedule the next."""
         records: list[CoordinatorRecord] = []
         for group in self.classic.groups.values():
             all_expired = self.offsets.cleanup_expired(group, records)
-            # Kafka looks at the state alone; a member that was just given its id should find the group again.
+            # Unlike in Kafka a pending member keeps the group, so that its join finds it.
             if all_expired and group.state == states.EMPTY and not group.pending_join_members:
                 records.append(group_metadata_tombstone(group.group_id))
         self._schedule_cleanup()
@@ -219,14 +220,14 @@ class GroupShard:
     # --- hard state
 
     def replay(self, offset: int, producer_id: int, record: CoordinatorRecord) -> None:
-        """A record of the log at `offset`, or one just appended there."""
+        """Apply a record at `offset` of the log, loaded or just appended."""
         key: Any = record.key
         value: Any = record.value
         if record.record_type == GROUP_METADATA:
             self._replay_group(key.group, value)
             return
         if value is not None:
-            # Offsets of nobody's group make a group: a simple consumer's.
+            # An offset of an unknown group creates it: a simple consumer's.
             self.classic.find_or_create_group(key.group)
         self.offsets.replay(offset, producer_id, key, value)
 
@@ -268,18 +269,18 @@ class GroupShard:
         self.classic.groups[group_id] = group
 
     def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
-        """A transaction's marker in the log."""
+        """Apply a transaction marker of the log."""
         self.offsets.replay_end_transaction(producer_id, committed)
 
     def advance(self, high_watermark: int) -> None:
-        """Records below `high_watermark` are committed."""
+        """Mark records below `high_watermark` as committed."""
         self.offsets.store.advance(high_watermark)
 
     def on_loaded(self) -> list[Result[None]]:
-        """The log has been replayed."""
+        """Start timers after the log is loaded."""
         self._schedule_cleanup()
         return self.classic.on_loaded()
 
     def on_unloaded(self) -> None:
-        """The partition is led elsewhere now. Timers are cancelled by the runtime."""
+        """Answer parked requests: this broker lost the leadership. The runtime cancels timers."""
         self.classic.on_unloaded()

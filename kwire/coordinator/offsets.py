@@ -1,12 +1,12 @@
-"""Committed offsets: kept by group, topic and partition; committed, fetched, deleted, expired.
+"""Committed offsets by group, topic and partition: commit, fetch, delete, expire.
 
 Answers to org.apache.kafka.coordinator.group.OffsetMetadataManager, OffsetAndMetadata and
 OffsetExpirationConditionImpl (KIP-211 expiry, KIP-447 stable offsets).
 
-A write is seen by the next write at once, by a read only when its record lies below the high watermark: where Kafka
-keeps snapshots, an entry here keeps the value before it until its own record is committed.
-Offsets of open transactions wait in `_pending`, by producer id, until the transaction's marker is replayed; commits
-inside a transaction (TxnOffsetCommit) will make such records here.
+The next write sees a write immediately, a read only when its record is below the high watermark:
+where Kafka keeps snapshots, an entry here keeps the previous value until its own record is
+committed. Offsets of open transactions are kept in `_pending`, by producer id, until the
+transaction's marker is replayed; TxnOffsetCommit would write such records.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NO_OFFSET = -1
 
 
 class OffsetAndMetadata:
-    """A committed offset. `record_offset`: where its record stands in the log; -1 before it is appended."""
+    """A committed offset. `record_offset`: of its record in the log; -1 before the append."""
 
     __slots__ = (
         "commit_timestamp_ms",
@@ -71,7 +71,7 @@ class OffsetAndMetadata:
         self.previous: OffsetAndMetadata | None = None
 
     def is_expired(self, base_timestamp_ms: int, now_ms: int, retention_ms: int) -> bool:
-        """A commit that named its own retention keeps to it; others live `retention_ms` from the base timestamp."""
+        """Whether it is past its own expiry time, or else `retention_ms` after the base."""
         if self.expire_timestamp_ms is not None:
             return now_ms >= self.expire_timestamp_ms
         return now_ms - base_timestamp_ms >= retention_ms
@@ -81,11 +81,11 @@ PartitionOffsets = dict[int, OffsetAndMetadata]
 TopicOffsets = dict[str, PartitionOffsets]
 
 FetchedTopic = tuple[str, list[tuple[int, ErrorCode, OffsetAndMetadata | None]]]
-"""Topic, then partition, error and the offset if there is one."""
+"""Topic, [(partition, error, offset or None)]."""
 
 
 class OffsetStore:
-    """All offsets of a shard, each with the values that the high watermark has not yet overtaken."""
+    """All offsets of a shard, each with older values until its record is committed."""
 
     __slots__ = ("_deletions", "committed", "groups")
 
@@ -95,12 +95,12 @@ class OffsetStore:
         self._deletions: list[tuple[OffsetAndMetadata, str, str, int]] = []
 
     def newest(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
-        """What the next write builds on."""
+        """The newest value, committed or not; None: no offset or deleted."""
         entry = self.groups.get(group_id, {}).get(topic, {}).get(partition)
         return None if entry is None or entry.deleted else entry
 
     def committed_value(self, entry: OffsetAndMetadata | None) -> OffsetAndMetadata | None:
-        """What a read may see of `entry`."""
+        """The newest committed value of `entry`, for reads."""
         while entry is not None and entry.record_offset >= self.committed:
             entry = entry.previous
         return None if entry is None or entry.deleted else entry
@@ -111,7 +111,7 @@ class OffsetStore:
         if value.record_offset >= self.committed:
             old = value.previous = partitions.get(partition)
             if old is not None and old.record_offset < self.committed:
-                old.previous = None  # nobody will read behind a committed value
+                old.previous = None  # reads need nothing older than a committed value
         partitions[partition] = value
 
     def remove(self, group_id: str, topic: str, partition: int, record_offset: int) -> None:
@@ -126,7 +126,7 @@ class OffsetStore:
         self._deletions.append((marker, group_id, topic, partition))
 
     def advance(self, committed: int) -> None:
-        """The high watermark moved."""
+        """Set the high watermark; drop deleted entries whose tombstones are committed."""
         self.committed = max(self.committed, committed)
         while self._deletions and self._deletions[0][0].record_offset < self.committed:
             marker, group_id, topic, partition = self._deletions.pop(0)
@@ -143,7 +143,7 @@ class OffsetStore:
             del self.groups[group_id]
 
     def iterate(self, group_id: str) -> Iterator[tuple[str, int, OffsetAndMetadata]]:
-        """Every (topic, partition, newest value) of a group."""
+        """Yield each (topic, partition, newest value) of a group."""
         for topic, partitions in self.groups.get(group_id, {}).items():
             for partition, entry in partitions.items():
                 if not entry.deleted:
@@ -151,7 +151,7 @@ class OffsetStore:
 
 
 class OffsetManager:
-    """The offsets' part of a group shard. `find_group` gives a classic group or None."""
+    """The offsets of a group shard. `find_group` returns a classic group or None."""
 
     __slots__ = ("_clock", "_config", "_open_transactions", "_pending", "find_group", "store")
 
@@ -171,7 +171,7 @@ class OffsetManager:
     # --- requests
 
     def commit(self, request: OffsetCommitRequest) -> Result[OffsetCommitResponse]:
-        """One record a partition. Whose commit it may be was checked before."""
+        """Commit one record per partition. The caller has validated member and generation."""
         from kwire.protocol.schemas.offsets import (
             OffsetCommitResponse,
             OffsetCommitResponsePartition,
@@ -180,7 +180,7 @@ class OffsetManager:
 
         now_ms = self._clock.wall_ms
         retention_ms = request.retention_time_ms
-        # Kafka would wrap round to the past beyond the largest timestamp.
+        # Bounded; in Kafka the sum would overflow into the past.
         expire_ms = None if retention_ms == -1 else min(now_ms + retention_ms, INT64_MAX)
         records: list[CoordinatorRecord] = []
         topics = []
@@ -218,9 +218,9 @@ class OffsetManager:
         topics: Iterable[tuple[str, Iterable[int]]] | None,
         require_stable: bool,
     ) -> list[FetchedTopic]:
-        """The committed offsets of `topics`, or of all that the group has (None)."""
+        """The committed offsets of `topics`; None: all of the group's."""
         group = self.find_group(group_id)
-        # A dead group has none; Kafka answers as if the group were unknown.
+        # As in Kafka: a dead group is answered like an unknown one, without offsets.
         stored = (
             {} if group is None or group.state == "Dead" else self.store.groups.get(group_id, {})
         )
@@ -246,7 +246,7 @@ class OffsetManager:
     def delete(
         self, group: ClassicGroup, request: OffsetDeleteRequest
     ) -> Result[OffsetDeleteResponse]:
-        """KIP-496. Partitions without an offset are answered as deleted."""
+        """Delete offsets (KIP-496). Partitions without an offset count as deleted."""
         from kwire.protocol.schemas.offsets import (
             OffsetDeleteResponse,
             OffsetDeleteResponsePartition,
@@ -278,7 +278,7 @@ class OffsetManager:
         return [offset_commit_tombstone(group_id, topic, index) for topic, index in keys]
 
     def on_partitions_deleted(self, deleted: Iterable[tuple[str, int]]) -> list[CoordinatorRecord]:
-        """Tombstones for every offset of partitions that are no more."""
+        """Tombstones for every offset of deleted partitions."""
         gone = set(deleted)
         stores = [self.store.groups, *self._pending.values()]
         keys: dict[tuple[str, str, int], None] = {}
@@ -293,7 +293,7 @@ class OffsetManager:
         return [offset_commit_tombstone(*key) for key in keys]
 
     def cleanup_expired(self, group: ClassicGroup, records: list[CoordinatorRecord]) -> bool:
-        """Appends tombstones for what has expired; True when nothing of the group's is left."""
+        """Append tombstones of expired offsets to `records`; True if no offsets are left."""
         group_id = group.group_id
         now_ms = self._clock.wall_ms
         all_expired = True
@@ -319,7 +319,7 @@ class OffsetManager:
         key: OffsetCommitKey,
         value: OffsetCommitValue | None,
     ) -> None:
-        """A record of the log, or one just appended. `producer_id` -1: not part of a transaction."""
+        """Apply a record, loaded or just appended. `producer_id` -1: not part of a transaction."""
         if value is None:
             self.store.remove(key.group, key.topic, key.partition, record_offset)
             for open_id in self._open_transactions.get(key.group, ()):
@@ -343,7 +343,7 @@ class OffsetManager:
         self._open_transactions.setdefault(key.group, {})[producer_id] = None
 
     def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
-        """The transaction's marker: its offsets count from now on, or never did."""
+        """Apply a transaction marker: its pending offsets take effect or are dropped."""
         for group_id, topics in self._pending.pop(producer_id, {}).items():
             open_ids = self._open_transactions.get(group_id, {})
             open_ids.pop(producer_id, None)
@@ -384,12 +384,12 @@ def _from_request(
 
 
 def require_group(group: ClassicGroup | None, group_id: str) -> ClassicGroup:
-    """The group, or GROUP_ID_NOT_FOUND."""
+    """Return the group or raise GROUP_ID_NOT_FOUND."""
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, not_found(group_id))
     return group
 
 
 def not_found(group_id: str) -> str:
-    """Kafka's words for an unknown group; of a very long id only the beginning, for the message must fit a string."""
+    """Kafka's message for an unknown group; a very long id is shortened to fit a string."""
     return f"Group {group_id[:249]} not found."

@@ -1,7 +1,7 @@
-"""What a shard's handler gives back, and the two things it asks of its runtime.
+"""Results of shard handlers, deferred responses, and the timers of a shard.
 
-Answers to org.apache.kafka.coordinator.group.runtime.CoordinatorResult and CoordinatorTimer, and to the futures that
-Kafka's classic groups park their members on.
+Answers to org.apache.kafka.coordinator.group.runtime.CoordinatorResult and CoordinatorTimer, and to
+the futures with which Kafka parks requests of classic groups.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class Result(Generic[T]):
-    """Records to append and the response to give once they are committed.
+    """Records to append, and the response once they are committed.
 
-    `on_append` is called with the outcome of the append (NONE: committed), before the response is given. `replay`
-    False: the handler has changed the group already, as classic groups do, whose members are soft state. `atomic`
-    False: the records may be appended as several batches.
+    `on_append` is called with the outcome of the append (NONE: committed), before the response.
+    `replay` False: the handler has changed the group already, as classic groups do, whose members
+    are soft state. `atomic` False: the records may be appended as several batches.
     """
 
     __slots__ = ("atomic", "on_append", "records", "replay", "response")
@@ -45,12 +45,12 @@ class Result(Generic[T]):
 
 
 def nothing() -> Result[None]:
-    """No records, no response."""
+    """A result without records and response."""
     return Result((), None)
 
 
 class Deferred(Generic[T]):
-    """An answer owed to somebody: given once, a second one is ignored."""
+    """The response to a parked request: delivered once, a second one is ignored."""
 
     __slots__ = ("_deliver",)
 
@@ -62,7 +62,7 @@ class Deferred(Generic[T]):
         return self._deliver is None
 
     def complete(self, value: T) -> bool:
-        """Gives the answer; False when it was given before."""
+        """Deliver the response; False if it was delivered before."""
         deliver, self._deliver = self._deliver, None
         if deliver is None:
             return False
@@ -71,7 +71,7 @@ class Deferred(Generic[T]):
 
 
 class CoordinatorTimer(Protocol):
-    """Timers by key; the operation runs on the shard and its records are appended like a request's."""
+    """Timers by key; the records of a timer's operation are appended like those of a request."""
 
     def schedule(
         self, key: tuple[str, ...], delay_ms: int, operation: Callable[[], Result[None]]
@@ -81,7 +81,7 @@ class CoordinatorTimer(Protocol):
 
 
 class MemberContext:
-    """What a shard wants to know of who asks. `client_host` as Kafka shows it: "/127.0.0.1"."""
+    """The client of a request. `client_host` as Kafka shows it: "/127.0.0.1"."""
 
     __slots__ = ("api_version", "client_host", "client_id")
 

@@ -1,12 +1,14 @@
-"""Between the pure shards and the log: loading, appending, answering when committed, timers, unloading.
+"""Runs group shards on the log: load, append, respond once committed, timers, unload.
 
-Answers to org.apache.kafka.coordinator.group.runtime.CoordinatorRuntime and Kafka's CoordinatorLoaderImpl. A shard
-lives while this broker leads its partition of `__consumer_offsets`. Loading is synchronous: it is over before the next
-request, so COORDINATOR_LOAD_IN_PROGRESS is never answered.
+Answers to org.apache.kafka.coordinator.group.runtime.CoordinatorRuntime and Kafka's
+CoordinatorLoaderImpl. A shard lives while this broker leads its partition of `__consumer_offsets`.
+Loading is synchronous: it ends before the next request, so COORDINATOR_LOAD_IN_PROGRESS is never
+returned.
 
-Invariants: records are replayed in the order of their offsets, right after their append and before anybody hears of
-it; a response leaves when the records it depends on lie below the high watermark; answers leave after the operation
-that gave them is over, so a client's next request never meets a group half changed.
+Invariants: records are replayed in the order of their offsets, directly after their append and
+before any response; a response is sent when the records it depends on are below the high watermark;
+responses are sent after the operation that gave them, so a client's next request never sees a group
+half changed.
 """
 
 from __future__ import annotations
@@ -36,13 +38,13 @@ T = TypeVar("T")
 
 LOAD_BUFFER_BYTES = 1024 * 1024
 BATCH_BYTES_MAX = 512 * 1024
-"""Where records that need not stay together are cut into batches; well under any max.message.bytes in use."""
+"""Size at which non-atomic records are split into batches; well below usual max.message.bytes."""
 
 _RECORD_OVERHEAD_BYTES = 32  # lengths, deltas and attributes of a record, generously
 
 
 def response_error(error: ErrorCode) -> ErrorCode:
-    """What a client of the coordinator hears when an append failed with `error`."""
+    """The error for the client when an append failed with `error`."""
     if error in (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -62,7 +64,7 @@ def response_error(error: ErrorCode) -> ErrorCode:
 
 
 class _Append:
-    """One batch on its way below the high watermark, and those who wait for it."""
+    """An appended batch that is not committed yet, and its waiting callbacks."""
 
     __slots__ = ("outcome", "waiters")
 
@@ -77,12 +79,12 @@ class _Append:
 
 
 class ShardContext:
-    """A shard, its partition, its timers and its appends. The shard's CoordinatorTimer."""
+    """A shard with its partition, timers and appends; implements CoordinatorTimer."""
 
     __slots__ = ("_appends", "_runtime", "_timer_keys", "partition", "shard", "unreadable_records")
 
     def __init__(self, runtime: CoordinatorRuntime, partition: Partition) -> None:
-        # Most brokers that start have no groups yet: the rules are imported with the first shard.
+        # Start-up time: most brokers start without groups, so the import waits for the first.
         from kwire.coordinator.group_shard import GroupShard
 
         self._runtime = runtime
@@ -117,7 +119,7 @@ class ShardContext:
     # --- appends
 
     def append(self, result: Result[Any], done: Callable[[ErrorCode], None]) -> None:
-        """Appends and replays the result's records; `done` hears NONE when they are committed, or the error."""
+        """Append and replay the result's records; `done` gets NONE once committed, or the error."""
 
         def finished(error: ErrorCode) -> None:
             error = response_error(error)
@@ -128,7 +130,7 @@ class ShardContext:
         if result.records:
             self._append_records(result, finished)
         elif self._appends:
-            # Nothing to write, but what was read may not be committed yet: wait for the last write.
+            # No records, but the state read may not be committed yet: wait for the last append.
             self._appends[-1].waiters.append(done)
         else:
             done(ErrorCode.NONE)
@@ -194,7 +196,7 @@ class ShardContext:
             if replay:
                 for index, record in enumerate(records):
                     self.shard.replay(base_offset + index, -1, record)
-        # Only now may it be found waiting: with one replica `complete` has been called before append_records returned.
+        # With one replica `complete` was called within append_records: only now add it as waiting.
         if append.outcome is None:
             self._appends.append(append)
         else:
@@ -203,14 +205,14 @@ class ShardContext:
     # --- load and unload
 
     def load(self) -> None:
-        """Replays the whole log, then lets the shard start its timers."""
+        """Replay the whole log, then start the shard's timers."""
         log = self.partition.log
         self.shard.advance(log.high_watermark)
         offset, end = log.log_start_offset, log.log_end_offset
         while offset < end:
             next_offset = self._load_chunk(log.read(offset, LOAD_BUFFER_BYTES, end).records, offset)
             if next_offset == offset:
-                break  # compaction may have left nothing at the end
+                break  # compaction may have removed the last batches
             offset = next_offset
         for result in self.shard.on_loaded():
             self.append(result, _ignore)
@@ -248,7 +250,7 @@ class ShardContext:
                     shard.replay(record.offset, producer_id, decoded)
 
     def unload(self) -> None:
-        """Cancels the timers and sends everybody who waits to the new coordinator."""
+        """Cancel the timers and answer all waiting requests with NOT_COORDINATOR."""
         for key in list(self._timer_keys):
             self.cancel(key)
         self.shard.on_unloaded()
@@ -289,10 +291,10 @@ class CoordinatorRuntime:
         self._answers: list[Callable[[], None]] = []
 
     def role_changed(self, partition: Partition, leads: bool) -> None:
-        """This broker leads `partition` now, or no longer."""
+        """Load the shard of `partition` if this broker leads it now, else unload it."""
         context = self.contexts.get(partition.index)
         if leads and context is not None and context.partition is partition:
-            return  # a new epoch of the same leader: its state is what the log says already
+            return  # a new epoch of the same leader: the state matches the log already
         if context is not None:
             del self.contexts[partition.index]
             self.run(context.unload)
@@ -308,7 +310,7 @@ class CoordinatorRuntime:
         return context
 
     def read(self, index: int, operation: Callable[[GroupShard], T]) -> T:
-        """An operation that changes nothing; KafkaError(NOT_COORDINATOR) when the partition is led elsewhere."""
+        """Run a read-only operation; KafkaError(NOT_COORDINATOR) if another broker leads."""
         context = self._context(index)
         context.shard.advance(context.partition.log.high_watermark)
         return operation(context.shard)
@@ -320,7 +322,7 @@ class CoordinatorRuntime:
         respond: Callable[[T], None],
         fail: Callable[[ErrorCode], None],
     ) -> None:
-        """Runs `operation`; then `respond` once what it wrote is committed, or `fail`. Exactly one of them."""
+        """Run `operation`; then call `respond` once its records are committed, or `fail`."""
 
         def run() -> None:
             try:
@@ -328,21 +330,21 @@ class CoordinatorRuntime:
                 result = operation(context.shard)
             except KafkaError as error:
                 refusal = error.code
-                self.later(lambda: fail(refusal))
+                self.defer(lambda: fail(refusal))
                 return
 
             def done(error: ErrorCode) -> None:
                 if error is ErrorCode.NONE:
-                    self.later(lambda: respond(result.response))
+                    self.defer(lambda: respond(result.response))
                 else:
-                    self.later(lambda: fail(error))
+                    self.defer(lambda: fail(error))
 
             context.append(result, done)
 
         self.run(run)
 
     def write_all(self, operation: Callable[[GroupShard], Result[None]]) -> None:
-        """Runs `operation` on every shard; failures are the next occasion's."""
+        """Run `operation` on every shard; failed appends are ignored."""
 
         def run() -> None:
             for context in list(self.contexts.values()):
@@ -351,14 +353,14 @@ class CoordinatorRuntime:
         self.run(run)
 
     def deferred(self, deliver: Callable[[T], None]) -> Deferred[T]:
-        """An answer that a shard may give in the middle of an operation; it leaves after it."""
-        return Deferred(lambda value: self.later(lambda: deliver(value)))
+        """A response that a shard may complete in an operation; delivered when that has ended."""
+        return Deferred(lambda value: self.defer(lambda: deliver(value)))
 
-    def later(self, answer: Callable[[], None]) -> None:
+    def defer(self, answer: Callable[[], None]) -> None:
         self._answers.append(answer)
 
     def run(self, operation: Callable[[], None]) -> None:
-        """Runs an operation on shards, then gives the answers that came of it, in order."""
+        """Run an operation on shards, then send its responses in order."""
         self._depth += 1
         try:
             operation()
@@ -373,4 +375,4 @@ class CoordinatorRuntime:
 
 
 def _ignore(error: ErrorCode) -> None:
-    """Nobody waits for this append."""
+    """Ignore the outcome of an append."""

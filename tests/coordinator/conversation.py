@@ -1,8 +1,9 @@
-"""One long conversation about groups, the same with any broker, and its answers in a form that can be compared.
+"""A long series of group requests to any broker, with its responses in a comparable form.
 
-`compat_tests/record_groups.py` held it with a real Apache Kafka 3.9.1 (new coordinator) and wrote down the answers in
-tests/data/group-conversation-3.9.1.jsonl; test_conversation.py holds it with kwire. Left out of the comparison: the
-order of lists, random parts of member ids, ports, wording of error messages.
+`compat_tests/record_groups.py` recorded the responses of a real Apache Kafka 3.9.1 (new
+coordinator) in tests/data/group-conversation-3.9.1.jsonl; test_conversation.py compares kwire's.
+Left out of the comparison: the order of lists, random parts of member ids, ports, wording of error
+messages.
 """
 
 from __future__ import annotations
@@ -57,16 +58,16 @@ class Connection(Protocol):
     def send(self, version: int, request: Any) -> None: ...
 
     def receive(self) -> Any:
-        """The next answer, waited for."""
+        """Wait for the next response."""
         ...
 
     def is_silent(self) -> bool:
-        """No answer has come, and none is about to."""
+        """Whether no response is there or about to arrive."""
         ...
 
 
 class Conversation:
-    """Asks, and writes the answers down in `lines`."""
+    """Sends requests and appends the responses to `lines`."""
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         self.connect = connect
@@ -189,7 +190,7 @@ class Conversation:
 
 
 class OneMember:
-    """The life of a group with one member, in the words of one version of JoinGroup and what goes with it."""
+    """A group with one member, in one version of JoinGroup and matching ones of other APIs."""
 
     def __init__(self, talk: Conversation, version: int) -> None:
         self.connection = talk.connect()
@@ -447,7 +448,7 @@ def delete_offsets(group: str, *partitions: tuple[str, int]) -> OffsetDeleteRequ
 
 
 def plain(value: Any) -> Any:
-    """A message as JSON can hold it: lists sorted, what differs from run to run taken out."""
+    """A message as JSON data: lists sorted, values that differ between runs masked."""
     if isinstance(value, Struct):
         fields = {
             name: plain(getattr(value, name))

@@ -1,4 +1,4 @@
-"""A whole broker without sockets: requests go in as frames, answers come out of the outbox."""
+"""A whole broker without sockets: requests as frames, responses from the outbox."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
-from kwire.replication.core.outbox import Outbox, Reply
+from kwire.replication.core.outbox import Log, Outbox, Reply
 
 
 class GroupBroker:
@@ -54,6 +54,8 @@ class GroupBroker:
 
     def deliver(self) -> None:
         for effect in self.outbox.drain():
+            if isinstance(effect, Log):
+                continue
             assert isinstance(effect, Reply), effect
             answers = self.answers[effect.connection]
             key, version = self.asked[effect.connection][len(answers)]
@@ -62,7 +64,7 @@ class GroupBroker:
         assert not self.broker.failed
 
     def ask(self, version: int, request: Any, connection: int | None = None) -> Any:
-        """A request that is answered at once."""
+        """The response to a request that is not parked."""
         connection = self.connect() if connection is None else connection
         before = len(self.answers[connection])
         self.send(connection, version, request)

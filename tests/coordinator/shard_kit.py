@@ -1,4 +1,4 @@
-"""A shard without a log: a timer driven by hand, a runtime that appends to a list. For shard calls in tests."""
+"""A shard without a log for tests: a timer driven by hand, a runtime that appends to a list."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def subscription(*topics: str) -> bytes:
 
 
 class Box:
-    """Where one answer lands."""
+    """Keeps one response."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -57,7 +57,8 @@ class Box:
 
 
 class ShardKit:
-    """One shard under a virtual clock. Records are committed at once, or when `commit` is called if `hold` is set."""
+    """One shard under a virtual clock. Records are committed at once, or when `commit` is called if
+    `hold` is set."""
 
     def __init__(self, **config: Any) -> None:
         self.config = GroupConfig(**config)
@@ -80,7 +81,7 @@ class ShardKit:
         self.timers.cancel(key)
 
     def advance(self, delay_ms: int) -> None:
-        """Lets time pass, timer by timer."""
+        """Advance the clock, firing each due timer in order."""
         end = self.clock.now_ms + delay_ms
         while (deadline := self.timers.next_deadline_ms()) is not None and deadline <= end:
             self._move_to(deadline)
@@ -118,14 +119,14 @@ class ShardKit:
         return result.response
 
     def commit(self) -> None:
-        """The high watermark catches up."""
+        """Commit all records: the high watermark reaches the log end."""
         self.hold = False
         held, self._held = self._held, []
         for committed in held:
             committed()
 
     def restart(self) -> ShardKit:
-        """A new shard that has read the log, byte for byte."""
+        """Replace the shard by a new one that has loaded the encoded log."""
         kit = ShardKit()
         kit.config, kit.clock = self.config, self.clock
         kit.shard = GroupShard(self.config, self.clock, kit, Random(8))
@@ -173,7 +174,7 @@ class ShardKit:
         return box
 
     def enter(self, **options: Any) -> tuple[str, Box]:
-        """Both steps of a new dynamic member's join: its id and the answer to the second."""
+        """Join as a new dynamic member, in both steps: its id and the second response."""
         first = self.join(**options)
         assert first.error is ErrorCode.MEMBER_ID_REQUIRED
         member_id = first.value.member_id

@@ -67,7 +67,7 @@ def test_a_new_group_is_written_at_its_first_join() -> None:
     assert kit.restart().state() == "Empty"
 
 
-def test_a_group_whose_first_record_cannot_be_written_never_was() -> None:
+def test_a_group_whose_first_record_cannot_be_written_is_dropped() -> None:
     kit = ShardKit()
     kit.fail_with = ErrorCode.NOT_COORDINATOR
     box = kit.join(version=3)
@@ -135,7 +135,7 @@ def test_a_second_member_makes_the_first_join_again_and_both_get_one_generation(
     assert joining.value.leader == first
 
 
-def test_members_that_join_while_a_rebalance_runs_are_never_told_unknown_member_id() -> None:
+def test_members_that_join_during_a_rebalance_never_get_unknown_member_id() -> None:
     kit = ShardKit()
     [first] = kit.stable_group(1)
     joining = [kit.enter() for _ in range(5)]
@@ -210,7 +210,7 @@ def test_a_full_group_refuses_members_but_keeps_those_it_has() -> None:
     assert kit.join(follower).error is NONE and box.error is NONE
 
 
-def test_who_comes_too_late_for_a_rebalance_of_a_full_group_is_out() -> None:
+def test_a_member_that_rejoins_a_full_group_too_late_is_removed() -> None:
     kit = ShardKit(group_max_size=2)
     leader, follower = kit.stable_group(2)
     box = kit.join(leader)
@@ -287,7 +287,7 @@ def test_commits_keep_a_session_alive() -> None:
     assert kit.state() == "Stable"
 
 
-def test_members_that_wait_for_a_join_or_sync_need_no_heartbeat() -> None:
+def test_members_with_a_parked_join_or_sync_need_no_heartbeat() -> None:
     kit = ShardKit()
     leader, follower = kit.stable_group(2, rebalance_ms=300_000)
     box = kit.join(follower, protocols={"range": b"n"}, rebalance_ms=300_000)
@@ -367,7 +367,7 @@ def test_a_member_that_the_leader_left_out_gets_an_empty_assignment() -> None:
         ({"group": "other"}, UNKNOWN_MEMBER_ID),
     ],
 )
-def test_sync_checks_who_asks(arguments: dict[str, object], error: ErrorCode) -> None:
+def test_sync_validates_the_member(arguments: dict[str, object], error: ErrorCode) -> None:
     kit = ShardKit()
     leader, _ = kit.stable_group(2)
     call: dict[str, object] = {"member_id": leader, "generation": 2} | arguments
@@ -418,14 +418,14 @@ def test_an_assignment_that_cannot_be_written_starts_a_rebalance() -> None:
         ({"instance": "i"}, UNKNOWN_MEMBER_ID),
     ],
 )
-def test_heartbeat_checks_who_asks(arguments: dict[str, object], error: ErrorCode) -> None:
+def test_heartbeat_validates_the_member(arguments: dict[str, object], error: ErrorCode) -> None:
     kit = ShardKit()
     leader, _ = kit.stable_group(2)
     call: dict[str, object] = {"member_id": leader, "generation": 2} | arguments
     assert kit.heartbeat(**call) is error  # type: ignore[arg-type]
 
 
-def test_heartbeats_are_welcome_in_the_sync_phase() -> None:
+def test_heartbeats_succeed_in_the_sync_phase() -> None:
     kit = ShardKit()
     member, box = kit.enter()
     assert kit.heartbeat(member, box.value.generation_id) is NONE
@@ -506,7 +506,7 @@ def test_a_static_follower_returns_without_a_rebalance_and_keeps_its_assignment(
 
 
 @pytest.mark.parametrize(("version", "skips"), [(8, False), (9, True)])
-def test_a_static_leader_returns_and_does_not_assign_anew(version: int, skips: bool) -> None:
+def test_a_static_leader_rejoins_without_a_new_assignment(version: int, skips: bool) -> None:
     kit = ShardKit()
     first, _ = static_group(kit)
     box = kit.join(instance="i1", version=version)
@@ -589,7 +589,7 @@ def test_a_static_return_that_cannot_be_written_is_undone() -> None:
 # ---- restart and loss of leadership
 
 
-def test_a_stable_group_survives_a_restart_and_its_sessions_run_anew() -> None:
+def test_a_stable_group_survives_a_restart_and_its_sessions_restart() -> None:
     kit = ShardKit()
     leader, follower = kit.stable_group(2)
     again = kit.restart()
@@ -607,7 +607,7 @@ def test_a_group_above_a_lowered_limit_rebalances_when_loaded() -> None:
     assert kit.restart().state() == "PreparingRebalance"
 
 
-def test_who_waits_on_a_lost_partition_is_sent_away() -> None:
+def test_requests_parked_on_a_lost_partition_get_not_coordinator() -> None:
     kit = ShardKit()
     kit.stable_group(1)
     _, joining = kit.enter()

@@ -1,4 +1,4 @@
-"""kwire's answers to a long conversation about groups are those that a real Kafka 3.9.1 gave."""
+"""kwire's responses to a long series of group requests equal those of a real Kafka 3.9.1."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def test_sync_must_name_its_protocol_from_version_5_on(broker: GroupBroker) -> N
     assert broker.ask(5, request).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_two_connections_rebalance_and_one_goes_away_without_a_word(broker: GroupBroker) -> None:
+def test_two_members_rebalance_and_one_disconnects_without_leaving(broker: GroupBroker) -> None:
     first, second = broker.connect(), broker.connect()
     timeouts = {"rebalance_timeout_ms": 60_000}
     leader = broker.ask(3, join_request(**timeouts), first).member_id

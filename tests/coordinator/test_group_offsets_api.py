@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete through the whole broker, and what stands in the log after it."""
+"""OffsetCommit, OffsetFetch and OffsetDelete through the whole broker, and their log records."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def broker() -> Offsets:
 
 @pytest.mark.parametrize("fetch_version", range(11))
 @pytest.mark.parametrize("commit_version", [0, 1, 2, 5, 6, 8, 10])
-def test_an_offset_comes_back_in_every_version(
+def test_an_offset_is_fetched_in_every_version(
     broker: Offsets, commit_version: int, fetch_version: int
 ) -> None:
     epoch = {"committed_leader_epoch": 3} if commit_version >= 6 else {}
@@ -108,7 +108,7 @@ def test_an_offset_comes_back_in_every_version(
 
 
 @pytest.mark.parametrize("version", range(11))
-def test_commits_to_what_does_not_exist_are_refused(broker: Offsets, version: int) -> None:
+def test_commits_to_unknown_partitions_are_refused(broker: Offsets, version: int) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else UNKNOWN_TOPIC
     assert broker.commit(version, topic="none") is unknown
     assert broker.commit(version, partition=2) is UNKNOWN_TOPIC
@@ -151,7 +151,7 @@ def test_the_limit_on_metadata_is_configurable() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2, 5, 8, 9, 10])
-def test_a_whole_requests_error_stands_in_every_partition(broker: Offsets, version: int) -> None:
+def test_an_error_of_the_request_is_in_every_partition(broker: Offsets, version: int) -> None:
     error = broker.commit(version, generation_id_or_member_epoch=4, member_id="m")
     missing = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
     assert error is missing

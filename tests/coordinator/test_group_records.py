@@ -1,4 +1,4 @@
-"""The bytes in `__consumer_offsets`, and which of its partitions keeps a group."""
+"""The bytes of records in `__consumer_offsets`, and the partition of a group."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_offset_with_its_own_retention_is_written_in_version_1() -> None:
     )
 
 
-def test_tombstones_have_keys_alone() -> None:
+def test_tombstones_have_only_keys() -> None:
     assert offset_commit_tombstone("g", "t", 0).encode()[1] is None
     assert group_metadata_tombstone("g").encode() == (b"\x00\x02\x00\x01g", None)
 

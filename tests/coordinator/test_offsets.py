@@ -1,4 +1,4 @@
-"""Committed offsets as shard calls: who may commit, what comes back, what expires, what a read may see."""
+"""Committed offsets as shard calls: validation, fetches, expiry and visibility of reads."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_fenced_static_member_does_not_commit() -> None:
 
 
 @pytest.mark.parametrize("metadata", ["", "x", "ünïcode \U0001f600", "a" * 4096, None])
-def test_an_offset_comes_back_as_it_was_committed(metadata: str | None) -> None:
+def test_an_offset_is_fetched_as_committed(metadata: str | None) -> None:
     kit = ShardKit()
     assert kit.commit_offset(2**62, metadata=metadata, leader_epoch=7) is NONE
     for shard in (kit.shard, kit.restart().shard):
@@ -118,7 +118,7 @@ def test_the_limit_counts_utf16_units_as_java_does() -> None:
     assert ShardKit().commit_offset(1, metadata="\U0001f600" * 2048) is NONE
 
 
-def test_a_fetch_names_what_it_was_asked_for_and_all_names_what_there_is() -> None:
+def test_a_fetch_returns_the_requested_partitions_and_a_fetch_of_all_the_committed_ones() -> None:
     kit = ShardKit()
     kit.commit_offset(1, topic="a", partition=3)
     answer = kit.shard.fetch_offsets("g", [("a", [3, 4]), ("b", [0])], False)
@@ -134,7 +134,7 @@ def test_a_fetch_names_what_it_was_asked_for_and_all_names_what_there_is() -> No
 # ---- the high watermark
 
 
-def test_a_read_sees_only_what_is_committed_in_the_log() -> None:
+def test_a_read_sees_only_records_below_the_high_watermark() -> None:
     kit = ShardKit()
     kit.commit_offset(1)
     kit.hold = True
@@ -351,7 +351,7 @@ def test_any_retention_is_lived_with(retention_ms: int) -> None:
     assert kit.offset() == (1 if retention_ms > 0 else -1)
 
 
-def test_an_empty_group_without_offsets_is_forgotten_but_not_while_somebody_joins() -> None:
+def test_an_empty_group_without_offsets_is_deleted_but_not_with_a_pending_member() -> None:
     kit = ShardKit()
     kit.shard.on_loaded()
     kit.join(session_ms=1_500_000)

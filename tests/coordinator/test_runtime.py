@@ -1,4 +1,5 @@
-"""The runtime between shards and log: waiting for the high watermark, failures, loading, unloading."""
+"""The runtime between shards and log: waiting for the high watermark, failures, loading,
+unloading."""
 
 from __future__ import annotations
 
@@ -164,7 +165,7 @@ def test_a_write_without_records_waits_for_the_writes_before_it(kit: Kit) -> Non
         (ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_TIMESTAMP),
     ],
 )
-def test_a_refused_append_changes_nothing_and_is_told_in_the_coordinators_words(
+def test_a_failed_append_changes_nothing_and_returns_a_coordinator_error(
     kit: Kit, error: ErrorCode, answer: ErrorCode
 ) -> None:
     kit.replicas.error = error
@@ -252,7 +253,7 @@ def test_a_new_partition_of_the_same_index_starts_from_its_own_log(kit: Kit) -> 
     assert kit.fetch() == -1
 
 
-def test_what_is_loaded_is_what_was_written() -> None:
+def test_a_loaded_shard_equals_the_written_one() -> None:
     kit = Kit()
     for offset in range(3):
         kit.written(offset_record(offset), offset_record(offset + 10, partition=1))
