@@ -20,12 +20,12 @@ from kwire.backends.launched import Launched
 from kwire.backends.network import Network
 from kwire.backends.options import (
     NodeLauncher,
-    checked_assignment,
-    checked_name,
-    checked_number,
+    check_assignment,
+    check_name,
+    check_number,
     config_texts,
+    kwire_errors,
     parse_topics,
-    translated,
 )
 from kwire.backends.outside import Outside
 from kwire.backends.views import (
@@ -66,7 +66,7 @@ class _Node(NodeState):
     async def kill(self) -> None:
         """Ends it as `kill -9` does: nothing is flushed, nobody is told. Others notice when they do: `wait_for`."""
         await self._cluster.inside.keep_failures(self.id)
-        with translated():
+        with kwire_errors():
             await self._handle.kill()
 
     async def stop(self) -> None:
@@ -74,7 +74,7 @@ class _Node(NodeState):
         closed. Of a controller: another takes over at once, if there is one."""
         await self.resume()
         await self._cluster.inside.keep_failures(self.id)
-        with translated():
+        with kwire_errors():
             await self._handle.stop()
 
     async def start(self) -> None:
@@ -83,7 +83,7 @@ class _Node(NodeState):
         if self.running:
             raise errors.ClusterStateError(f"{self._kind} {self.id} runs already")
         self._handle.set_start_rules(self._cluster.network.rules_of(self.id))
-        with translated():
+        with kwire_errors():
             await self._handle.start()
 
     async def pause(self) -> None:
@@ -287,15 +287,15 @@ class Cluster:
         `assignment`: the replicas of each partition, in place of the two numbers. RequestError (TOPIC_ALREADY_EXISTS,
         INVALID_REPLICATION_FACTOR, …)."""
         texts = config_texts(config)
-        checked_name("topic", name)
+        check_name("topic", name)
         if assignment is not None:
-            checked_assignment(assignment)
+            check_assignment(assignment)
             if (partitions, replication_factor) != (-1, -1):
                 raise errors.ConfigurationError(
                     "assignment: says how many partitions and replicas there are; not beside these"
                 )
         admin = self._backend.admin
-        with translated(f"topic {name[:_NAME_CHARACTERS]}"):
+        with kwire_errors(f"topic {name[:_NAME_CHARACTERS]}"):
             await admin.run(
                 admin.create_topic(
                     name, partitions, replication_factor, texts, assignment, REQUEST_SECONDS
@@ -304,9 +304,9 @@ class Cluster:
 
     async def delete_topic(self, name: str) -> None:
         """Deletes a topic; returns when it is gone. UnknownTopicOrPartitionError."""
-        checked_name("topic", name)
+        check_name("topic", name)
         admin = self._backend.admin
-        with translated(f"topic {name[:_NAME_CHARACTERS]}"):
+        with kwire_errors(f"topic {name[:_NAME_CHARACTERS]}"):
             await admin.run(admin.delete_topics([name], REQUEST_SECONDS))
 
     async def topics(self) -> dict[str, int]:
@@ -327,17 +327,17 @@ class Cluster:
         names = list(await self._backend.topics())
         if names:
             admin = self._backend.admin
-            with translated():
+            with kwire_errors():
                 await admin.run(admin.delete_topics(names, REQUEST_SECONDS))
 
     # --- partitions
 
     async def partition(self, topic: str, partition: int) -> Partition:
         """A partition as it is now. UnknownTopicOrPartitionError."""
-        checked_name("topic", topic)
-        checked_number("partition", partition)
+        check_name("topic", topic)
+        check_number("partition", partition)
         found = await self._backend.partition(topic, partition)
-        self.observations.saw(found)
+        self.observations.record_partition(found)
         return found
 
     async def elect(
@@ -349,11 +349,11 @@ class Cluster:
         leader. `unclean`: also one that is not in the ISR, at the loss of what it lacks. RequestError
         (ELIGIBLE_LEADERS_NOT_AVAILABLE, PREFERRED_LEADER_NOT_AVAILABLE). From outside a given leader is first made the
         preferred one, by a reassignment to the same replicas in another order."""
-        checked_name("topic", topic)
-        checked_number("partition", partition)
+        check_name("topic", topic)
+        check_number("partition", partition)
         if leader is not None:
-            checked_number("leader", leader)
-        with translated(f"{topic}-{partition}"):
+            check_number("leader", leader)
+        with kwire_errors(f"{topic}-{partition}"):
             if leader is None:
                 kind = UNCLEAN if unclean else PREFERRED
                 admin = self._backend.admin
@@ -389,12 +389,12 @@ class Cluster:
                 if inspect.isawaitable(value):
                     value = await value
             except errors.KwireError as error:
-                self.observations.failed(error)
+                self.observations.record_error(error)
             if value:
                 found: T = value
                 return found
             if asyncio.get_running_loop().time() >= deadline:
-                raise self.observations.in_vain(predicate, value, timeout)
+                raise self.observations.timeout_error(predicate, value, timeout)
             await asyncio.sleep(_POLL_SECONDS)
 
     async def describe(self) -> str:
@@ -403,17 +403,17 @@ class Cluster:
             return "the cluster is stopped"
         lines = [] if self.external else [repr(broker) for broker in self.brokers]
         if not self.external and len(self.controllers) > 1:
-            lines += await self._controllers_told()
+            lines += await self._describe_controllers()
         try:
             async for partition in self._all_partitions():
                 lines.append(str(partition))
         except errors.BrokerNotAvailableError as error:  # no controller, say
             lines.append(str(error))
         if not self.external:
-            lines += await self._requests_told()
+            lines += await self._describe_requests()
         return "\n".join(lines)
 
-    async def _requests_told(self) -> list[str]:
+    async def _describe_requests(self) -> list[str]:
         kept = await self.inside.requests.by_broker()
         if not any(kept.values()):
             return []
@@ -421,7 +421,7 @@ class Cluster:
 
         return ["last requests of clients:", *format_requests(kept)]
 
-    async def _controllers_told(self) -> list[str]:
+    async def _describe_controllers(self) -> list[str]:
         active = None
         with suppress(errors.KwireError):
             active = await self.active_controller()

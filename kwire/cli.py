@@ -313,7 +313,7 @@ def ctl(
         if verb is None or node_id is None:
             click.echo(work.status(url))
         else:
-            click.echo(work.turn(url, kind, node_id, verb))
+            click.echo(work.change_node(url, kind, node_id, verb))
         return 0
 
     _run("ctl", ask)

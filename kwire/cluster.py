@@ -326,12 +326,12 @@ class Cluster:
             except errors.ConfigurationError:
                 raise
             except errors.KwireError as error:
-                observations.failed(error)
+                observations.record_error(error)
             if value:
                 found: T = value
                 return found
             if time.monotonic() >= deadline:
-                raise observations.in_vain(predicate, value, timeout)
+                raise observations.timeout_error(predicate, value, timeout)
             time.sleep(_POLL_SECONDS)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""What runs the brokers behind `kwire.Cluster`: this process, child processes, containers, or somebody else.
+"""Backends of `kwire.Cluster`: nodes in this process, child processes, containers or an external cluster.
 
 `__all__` names the modules that other rooms may import.
 """

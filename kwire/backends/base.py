@@ -1,7 +1,7 @@
-"""What a backend of `kwire.aio.Cluster` and its nodes must have: types, for type checkers alone.
+"""Protocols of the backends of `kwire.aio.Cluster` and of their nodes, for type checkers.
 
 `outside.Outside` is a `Backend`; `launched.Launched` and `containers.Containers` are
-`StartedBackend`. mypy checks them where the cluster is given one.
+`StartedBackend`. mypy checks that where `Cluster` constructs them.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ class NodeHandle(Protocol):
 
     @property
     def log_dir(self) -> str:
-        """The directories of its logs, with commas between. NotSupportedError."""
+        """The node's log directories, comma-separated. NotSupportedError."""
 
     async def start(self) -> None:
-        """Return when the node is ready; a broker: when the controller has registered it."""
+        """Start the node; return when it is ready, a broker when the controller has registered it."""
 
     async def stop(self) -> None:
-        """End it cleanly."""
+        """Stop the node cleanly."""
 
     async def kill(self) -> None:
-        """End it at once."""
+        """Kill the node."""
 
     def pause(self) -> Awaitable[None] | None:
-        """Stop its processing, its sockets open."""
+        """Suspend the node; its sockets stay open."""
 
     def resume(self) -> Awaitable[None] | None:
         """Undo `pause`."""
 
     async def refresh_running(self) -> None:
-        """Set `running` for a node that was ended from outside."""
+        """Update `running` if the node was killed from outside."""
 
     def set_start_rules(self, rules: list[LinkRule]) -> None:
-        """Rules for what this node sends that hold when it starts the next time."""
+        """Set the link rules that apply when this node starts the next time."""
 
     async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """What the control API of the node, which runs, answers (`kwire.control.routes`)."""
+        """Send a request to the control API (`kwire.control.routes`) of the node, which runs."""
 
     async def set_link_rules(self, rules: list[LinkRule]) -> None:
-        """Replace the rules for what this node, which runs, sends."""
+        """Replace the link rules of this node (the sender), which runs."""
 
 
 class Backend(Protocol):
@@ -69,23 +69,23 @@ class Backend(Protocol):
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT of each broker, with commas between. ClusterStateError: it is stopped."""
+        """HOST:PORT of each broker, comma-separated. ClusterStateError when stopped."""
 
     async def topics(self) -> dict[str, int]:
-        """Every topic and how many partitions it has."""
+        """Every topic and its number of partitions."""
 
     async def partition(self, topic: str, index: int) -> Partition:
-        """A partition as it is now. UnknownTopicOrPartitionError."""
+        """The current state of a partition. UnknownTopicOrPartitionError."""
 
     async def appoint(self, topic: str, index: int, leader: int, unclean: bool) -> None:
-        """Hold an election whose winner is given. RequestError."""
+        """Elect the given replica as leader. RequestError."""
 
     async def is_led(self, now: Partition) -> bool:
         """Whether the leader of a partition knows that it leads."""
 
 
 class StartedBackend(Backend, Protocol):
-    """The nodes of a cluster that was started here. ClusterStateError: it is stopped."""
+    """The nodes of a cluster that was started here. ClusterStateError when it is stopped."""
 
     requests: RequestHistory
 
@@ -99,7 +99,7 @@ class StartedBackend(Backend, Protocol):
 
     @property
     def controllers(self) -> Mapping[int, NodeHandle]:
-        """The controllers that are nodes of their own, by id."""
+        """The controllers that are separate nodes, by id."""
 
     @property
     def controller_id(self) -> int:
@@ -112,20 +112,22 @@ class StartedBackend(Backend, Protocol):
         """The id of the active controller. BrokerNotAvailableError when none is."""
 
     async def start(self) -> None:
-        """Return when every broker knows all others. StartError, ConfigurationError."""
+        """Start all nodes; return when every broker's metadata lists all brokers.
+
+        StartError, ConfigurationError."""
 
     async def abandon(self) -> None:
-        """End a start that cannot be finished; nothing runs, nothing is raised."""
+        """Clean up after a failed start; nothing runs, nothing is raised."""
 
     async def stop(self) -> None:
-        """End all nodes. InternalError, StartError: nothing runs in any case."""
+        """Stop all nodes. InternalError, StartError: nothing runs in any case."""
 
     async def restore(self) -> None:
-        """Return when all brokers, which run, are registered; drop dynamic configurations and kept
+        """Wait until all brokers, which run, are registered; drop dynamic configurations and kept
         requests."""
 
     async def keep_failures(self, node_id: int) -> None:
-        """Keep what `failures` and `requests` need of a node that is about to be ended."""
+        """Save the data for `failures` and `requests` of a node that is about to end."""
 
     async def failures(self) -> list[str]:
-        """Tracebacks of errors of kwire's own."""
+        """Tracebacks of kwire's internal errors."""

@@ -1,4 +1,4 @@
-"""The container of one node of a cluster of `containers.py`: stopped, started again, asked through its control API."""
+"""Handle of one container of a cluster of `containers.py`: start, stop and query its node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ContainerHandle:
     def __init__(
         self, owner: Containers, node_id: int, advertised: str, control: str, kind: str = "broker"
     ) -> None:
-        """`control`: the URL of its control API."""
+        """`control`: the URL of the container's control API."""
         self._owner = owner
         self.node_id = node_id
         self.advertised = advertised
@@ -38,13 +38,13 @@ class ContainerHandle:
 
     @property
     def address(self) -> Address:
-        """Where it is reached."""
+        """Host and port to connect to."""
         host, _, port = self.advertised.rpartition(":")
         return host, int(port)
 
     @property
     def answers(self) -> bool:
-        """Whether it can be asked: it runs, and does not stand still."""
+        """Whether the node can answer requests: it runs and is not paused."""
         return self.running and not self.paused
 
     @property
@@ -52,7 +52,7 @@ class ContainerHandle:
         raise errors.NotSupportedError(f"broker {self.node_id}: its logs are in its container")
 
     async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Its control API. BrokerNotAvailableError, RequestError."""
+        """Send a request to the node's control API. BrokerNotAvailableError, RequestError."""
 
         def work() -> Any:
             return call(self._control, method, path, body, _ASK_SECONDS)
@@ -66,40 +66,40 @@ class ContainerHandle:
             raise errors.BrokerNotAvailableError(text) from None
 
     def set_start_rules(self, rules: list[LinkRule]) -> None:
-        """Rules for what this node sends that hold when it starts the next time."""
+        """Set the link rules that apply when this node starts the next time."""
         self._rules = rules
 
     async def set_link_rules(self, rules: list[LinkRule]) -> None:
-        """Replace all rules for what this node sends."""
+        """Replace all link rules of this node, the sender."""
         self._rules = rules
         rules = [rule.with_to(self._owner.id_inside(rule.to)) for rule in rules]
         await self.ask("PUT", "/v1/network", {"rules": [rule.to_json() for rule in rules]})
 
     async def refresh_running(self) -> None:
-        """Takes note of a container that somebody else has ended."""
+        """Update `running` if the container was ended from outside."""
         if self.running:
             await self._owner.call(self.container.reload)
             if self.container.status in ENDED:
                 self.running = self.paused = False
 
     async def start(self) -> None:
-        """Returns when it is a member of the cluster again."""
+        """Start the container again; return when a broker is registered, a controller started."""
         await self._owner.call(self.container.start)
         self.running = True
         if self._owner.has_network:
             await self._owner.wait_for_control(self)
-            await self.set_link_rules(self._rules)  # what it remembers may have been healed since
+            await self.set_link_rules(self._rules)  # the rules saved in it may be outdated
         if self.kind == "broker":
             await self._owner.wait_for_members({self.node_id})
 
     async def stop(self) -> None:
-        """SIGTERM; killed when it does not stop in time."""
+        """Stop the container: SIGTERM, then SIGKILL after 15 s."""
         if self.running:
             await self._owner.call(lambda: self.container.stop(timeout=_STOP_SECONDS))
             self.running = False
 
     async def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the container with SIGKILL."""
         if self.running:
             await self._owner.call(self.container.kill)
             self.running = self.paused = False

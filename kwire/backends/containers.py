@@ -1,13 +1,14 @@
-"""A cluster of containers: kwire's image in a Docker engine, for `Cluster(isolation="docker")` and the plugin's mode.
+"""A cluster of containers in a Docker engine, for `Cluster(isolation="docker")` and the pytest plugin.
 
-One broker is one container, with its controller in it, as `docker run` starts it. Several are a container each and one
-for each controller, on a network of their own, as in examples/compose/three-brokers.yml. `kill` is `docker kill`,
-`stop` is `docker stop`, `pause` is `docker pause`. What they have is asked from outside, over Kafka's protocol; cuts,
-the last requests and who is active, of the control API of each container (`kwire.control.node_api`).
+A single broker is one container with the controller in it, as `docker run` starts it. Several brokers
+are a container each, plus one for each controller, on their own network, as in
+examples/compose/three-brokers.yml. `kill` is `docker kill`, `stop` is `docker stop`, `pause` is
+`docker pause`. Topics and partitions are queried over Kafka's protocol; link rules, the last requests
+and the active controller over the control API of each container (`kwire.control.node_api`).
 
-The image is `kwire`, or what KWIRE_IMAGE says. The Docker SDK (the extra `kwire[docker]`) is imported when the first
-cluster starts. Nothing of the cluster is left in the engine after `stop`; what a process that was killed has left, the
-next start removes: the lock on a temporary directory is the proof that its owner lives.
+The image is `kwire`, or the one that KWIRE_IMAGE names. The Docker SDK (the extra `kwire[docker]`) is
+imported when the first cluster starts. `stop` leaves nothing in the engine. Leftovers of a killed
+process are removed by the next start: a lock on a temporary directory shows whether the owner lives.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from kwire.backends.engine import (
     IMAGE_VARIABLE,
     LABEL_HOST,
     LABEL_OWNER,
-    connected,
-    explained,
+    connect_engine,
     reachable_from_here,
     remove_quietly,
     sweep_engine,
     this_host,
+    translate_errors,
 )
-from kwire.backends.options import check_config, checked_controllers, translated
+from kwire.backends.options import check_config, checked_controllers, kwire_errors
 from kwire.backends.outside import SeenFromOutside
 from kwire.backends.requests import RequestHistory
 from kwire.backends.views import require_answering
@@ -64,7 +65,7 @@ class Containers(SeenFromOutside):
     """A cluster in a Docker engine."""
 
     def __init__(self, spec: ClusterSpec, data_dir: str | os.PathLike[str] | None) -> None:
-        """ConfigurationError. No engine is asked yet."""
+        """ConfigurationError. The engine is contacted by `start` only."""
         super().__init__()
         config = dict(spec.node.values)
         check_config(spec.brokers, config)
@@ -78,7 +79,7 @@ class Containers(SeenFromOutside):
             forget=lambda node_id: self._ask_broker(node_id, "DELETE", "/v1/requests"),
         )
         self.controllers: dict[int, ContainerHandle] = {}
-        """Those in containers of their own."""
+        """The controllers that have their own container, by id."""
         if data_dir is not None:
             raise errors.ConfigurationError('data_dir: not possible with isolation "docker"')
         for key in config:
@@ -90,7 +91,7 @@ class Containers(SeenFromOutside):
         self.handles: dict[int, ContainerHandle] = {}
         self._client: Any = None
         self._volume: Any = None  # which several controllers share
-        self._made: list[Any] = []  # containers, and then what else is to be removed
+        self._made: list[Any] = []  # containers first, then networks and volumes
         self._network: Any = None
         self._owner: TemporaryDirectory | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -102,13 +103,14 @@ class Containers(SeenFromOutside):
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all brokers."""
+        """The advertised addresses of all brokers, comma-separated."""
         self._require_started()
         return ",".join(handle.advertised for handle in self.handles.values())
 
     @property
     def controller_id(self) -> int:
-        """The controller's node id; of several, the first one's. NotSupportedError for one in a broker's container."""
+        """The node id of the (first) controller. NotSupportedError for a single broker, whose
+        container includes the controller."""
         self._require_controllers()
         return CONTROLLER_ID
 
@@ -129,11 +131,11 @@ class Containers(SeenFromOutside):
         return self.controllers.get(node_id) or self.handles[node_id]
 
     def id_inside(self, node_id: int) -> int:
-        """A node's id as the image has it: a controller's is the voter's and a constant."""
+        """The id that the image uses for a node: a controller's is offset by a constant."""
         return node_id + CONTROLLER_IDS_FROM if node_id in self.controllers else node_id
 
     async def active_controller(self) -> int:
-        """The id of the controller that is active now. BrokerNotAvailableError when there is none."""
+        """The id of the active controller. BrokerNotAvailableError when none is active."""
         self._require_started()
         self._require_controllers()
         found: list[tuple[int, int]] = []
@@ -160,20 +162,20 @@ class Containers(SeenFromOutside):
             )
 
     async def call(self, work: Callable[[], T]) -> T:
-        """Something of the SDK's, which blocks, in a thread. StartError for what the engine refuses."""
+        """Run a blocking call of the SDK in a thread. StartError when the engine refuses it."""
         assert self._threads is not None
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: explained(work, self.image))
+        return await loop.run_in_executor(self._threads, lambda: translate_errors(work, self.image))
 
     # --- start and stop
 
     async def start(self) -> None:
-        """Returns when every broker is a member. StartError: nothing is left in the engine."""
+        """Start all; return when every broker is registered. StartError: the engine is clean."""
         self.requests.clear()
         workers = self._brokers + len(self._controller_ids)
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="kwire-docker")
         try:
-            self._client = await self.call(connected)
+            self._client = await self.call(connect_engine)
             await self.call(lambda: sweep_engine(self._client))
             await self.call(lambda: self._client.images.get(self.image))
             self._owner = TemporaryDirectory()
@@ -250,9 +252,10 @@ class Containers(SeenFromOutside):
     def _run_with_ports(
         self, made: Callable[..., tuple[ContainerHandle, dict[str, str]]], inner: list[int]
     ) -> ContainerHandle:
-        """A container whose ports are told to clients, so they are chosen first; another may be faster than the engine.
+        """Run a container with published ports; retry when one of them has been taken meanwhile.
 
-        `made(host, *ports)`: the handle and the variables. `inner`: which ports of the container they are."""
+        Ports are chosen here because the node advertises them. `made(host, *ports)` returns the
+        handle and the variables. `inner`: the ports inside the container."""
         host, bound = reachable_from_here(self._client)
         for tries_left in reversed(range(_PORT_TRIES)):
             with ExitStack() as stack:
@@ -314,7 +317,7 @@ class Containers(SeenFromOutside):
         return container
 
     async def wait_for_members(self, wanted: set[int]) -> None:
-        """Returns when a broker's metadata lists all of these. StartError when one has ended, or does not come."""
+        """Wait until a broker's metadata lists these. StartError: container ended, or time-out."""
         deadline = asyncio.get_running_loop().time() + START_SECONDS
         while not wanted <= await self._members():
             await self.call(self._require_alive)
@@ -323,7 +326,7 @@ class Containers(SeenFromOutside):
             await asyncio.sleep(_POLL_SECONDS)
 
     async def wait_for_control(self, handle: ContainerHandle) -> None:
-        """Returns when its control API answers. StartError when it has ended, or does not come."""
+        """Wait until a node's control API answers. StartError: container ended, or time-out."""
         deadline = asyncio.get_running_loop().time() + START_SECONDS
         while True:
             try:
@@ -354,14 +357,14 @@ class Containers(SeenFromOutside):
                     raise errors.StartError(f"{what}: its container ended: {last}")
 
     async def abandon(self) -> None:
-        """The end of a start that was not finished; and of everything else."""
+        """Remove everything from the engine, also after an unfinished start."""
         client, self._client = self._client, None
         threads, self._threads = self._threads, None
         if threads is None:
             return
         loop = asyncio.get_running_loop()
         with suppress(errors.KwireError):
-            await loop.run_in_executor(threads, lambda: explained(self._remove, self.image))
+            await loop.run_in_executor(threads, lambda: translate_errors(self._remove, self.image))
         if client is not None:
             client.close()
         threads.shutdown()
@@ -382,7 +385,9 @@ class Containers(SeenFromOutside):
             remove_quietly(self._volume.remove)
 
     async def stop(self) -> None:
-        """InternalError when a broker has met an error of kwire's own; nothing is left in the engine in any case."""
+        """Stop and remove everything; nothing is left in the engine in any case.
+
+        InternalError when a broker has had an internal error."""
         try:
             found = await self.failures()
         finally:
@@ -393,15 +398,15 @@ class Containers(SeenFromOutside):
                 found,
             )
 
-    # --- errors of kwire's own
+    # --- internal errors
 
     async def keep_failures(self, node_id: int) -> None:
-        """Its last requests, before it ends; its log outlives its process."""
+        """Save the last requests of a node that is about to end; its log outlives its process."""
         self._require_started()
         await self.requests.keep(node_id)
 
     async def failures(self) -> list[str]:
-        """What brokers have logged about errors of kwire's own."""
+        """Log lines of the containers about internal errors."""
         self._require_started()
         return await self.call(self._logged_failures)
 
@@ -414,15 +419,15 @@ class Containers(SeenFromOutside):
                 found.append(text[text.rfind("\n", 0, at) + 1 :][:6000])
         return found
 
-    # --- questions
+    # --- queries
 
     async def restore(self) -> None:
-        """After all brokers were started: all are known again, none has dynamic configurations; no request is kept."""
+        """Wait until all brokers are registered; drop dynamic configurations and kept requests."""
         await self.wait_for_members(set(self.handles))
         if self.requests.is_kept:
             await self.requests.forget()
         addresses = {str(node_id): handle.address for node_id, handle in self.handles.items()}
-        with translated():
+        with kwire_errors():
             await self.admin.run(self.admin.reset_broker_configs({"": addresses["1"], **addresses}))
 
     async def _requests_of(self, node_id: int) -> list[list[Any]]:
@@ -457,7 +462,7 @@ def _alias(node_id: int) -> str:
 
 
 def _variables(config: dict[str, str]) -> dict[str, str]:
-    """Configuration keys as the image's variables (docs/docker.md)."""
+    """Translate configuration keys to the image's variables (docs/docker.md)."""
     found = {}
     for key, value in config.items():
         name = key.replace("_", "__").replace("-", "___").replace(".", "_")

@@ -1,4 +1,4 @@
-"""Docker's engine, by its SDK: how it is reached, what its errors mean, and what is left in it by who was killed.
+"""Access to a Docker engine by its SDK: connection, error translation, removal of leftovers.
 
 Everything here blocks.
 """
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 IMAGE_VARIABLE = "KWIRE_IMAGE"
-LABEL_OWNER = "kwire.owner"  # its temporary directory
+LABEL_OWNER = "kwire.owner"  # the temporary directory of the process that made the object
 LABEL_HOST = "kwire.host"
 
 
 def this_host() -> str:
-    """Paths of two machines, or containers, that use one engine mean different things."""
+    """Identify this machine or container: several may use one engine, each with its own paths."""
     with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         return f"{socket.gethostname()}-{file.read().strip()}"
     return socket.gethostname()
 
 
-def connected() -> Any:
-    """The SDK's client of the engine that DOCKER_HOST names."""
+def connect_engine() -> Any:
+    """Make the SDK's client for the engine that DOCKER_HOST names."""
     try:
         docker: Any = import_module("docker")
     except ImportError:
@@ -44,8 +44,8 @@ def connected() -> Any:
     return client
 
 
-def explained(work: Callable[[], T], image: str) -> T:
-    """The result; errors of the SDK are StartErrors of one line."""
+def translate_errors(work: Callable[[], T], image: str) -> T:
+    """Call `work` and return its result. StartError, in one line, for errors of the SDK."""
     try:
         return work()
     except errors.KwireError:
@@ -68,22 +68,22 @@ def explained(work: Callable[[], T], image: str) -> T:
 
 
 def reachable_from_here(client: Any) -> tuple[str, str]:
-    """Where published ports are reached from here, and the address to publish them at."""
+    """The host under which published ports are reachable from here, and the address to publish at."""
     scheme, _, rest = client.api.base_url.partition("://")
-    if "+" in scheme:  # http+docker: a socket of this machine
+    if "+" in scheme:  # http+docker: a Unix socket
         return "127.0.0.1", "127.0.0.1"
     host = rest.partition("/")[0].rpartition(":")[0]
     return host, "0.0.0.0"
 
 
 def remove_quietly(work: Callable[[], object]) -> None:
-    """Errors leave the rest to be removed; the next start's sweep has another try."""
+    """Call `work` and ignore errors: the sweep of the next start tries again."""
     with suppress(Exception):
         work()
 
 
 def sweep_engine(client: Any) -> None:
-    """Removes what processes have left that were killed."""
+    """Remove containers, networks and volumes whose owning process is dead."""
     filters = {"label": f"{LABEL_HOST}={this_host()}"}
     found = [(each, each.labels) for each in client.containers.list(all=True, filters=filters)]
     for container, labels in found:

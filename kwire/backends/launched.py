@@ -1,7 +1,7 @@
-"""A cluster that was started here, as threads or processes: started, stopped, and asked where only its inside knows.
+"""A cluster started by this process, with its nodes on its event loop or in child processes.
 
-Questions go to the nodes themselves (`kwire.control.node_api`), not over the network, so that a test sees what a broker
-has that is cut off.
+Queries go to the nodes' control API (`kwire.control.node_api`) in process or over stdin, not over the
+network, so that tests can inspect a broker that is cut off.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import signal
 from contextlib import suppress
 
 from kwire import errors
-from kwire.backends.options import NodeLauncher, translated
+from kwire.backends.options import NodeLauncher, kwire_errors
 from kwire.backends.requests import RequestHistory
 from kwire.backends.views import Partition, Replica, require_answering
 from kwire.client.admin import REQUEST_SECONDS
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kwire.launch.supervisor import Supervisor
 
 _POLL_SECONDS = 0.002
-_SIGNALS_OF_USERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT}  # whoever sends them means it
+_SIGNALS_OF_USERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT}  # sent on purpose
 
 
 class Launched:
@@ -51,13 +51,13 @@ class Launched:
 
     @property
     def launcher(self) -> NodeLauncher:
-        """What it is started from; an adopted cluster has none."""
+        """The launcher of the cluster; an adopted cluster has none."""
         assert self._launcher is not None
         return self._launcher
 
     @classmethod
     def adopt(cls, supervisor: Supervisor) -> Launched:
-        """What somebody else has started on this loop, and will stop."""
+        """Wrap a supervisor that the caller has started on this loop and will stop."""
         launched = cls(None, supervisor.spec)
         launched._supervisor = supervisor
         launched._loop = asyncio.get_running_loop()
@@ -70,22 +70,22 @@ class Launched:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all brokers."""
+        """The advertised addresses of all brokers, comma-separated."""
         return self._running().bootstrap_servers
 
     @property
     def controller_id(self) -> int:
-        """The controller's node id; of several, the first one's."""
+        """The node id of the (first) controller."""
         return self._running().controller_id
 
     @property
     def controllers(self) -> dict[int, Handle]:
-        """One or several; never brokers. ClusterStateError when the cluster is stopped."""
+        """The controllers, by id. ClusterStateError when the cluster is stopped."""
         return self._running().controllers
 
     @property
     def handles(self) -> dict[int, Handle]:
-        """The brokers. ClusterStateError when the cluster is stopped."""
+        """The brokers, by id. ClusterStateError when the cluster is stopped."""
         return self._running().brokers
 
     def node(self, node_id: int) -> Handle:
@@ -94,7 +94,7 @@ class Launched:
         return supervisor.controllers.get(node_id) or supervisor.brokers[node_id]
 
     def addresses(self) -> list[Address]:
-        """Of all brokers that would answer."""
+        """The addresses of the brokers that run and are not paused."""
         self._require_own_loop()
         handles = self.handles.values()
         return [handle.address for handle in handles if handle.answers]
@@ -115,11 +115,11 @@ class Launched:
     # --- start and stop
 
     async def start(self) -> None:
-        """StartError, ConfigurationError: nothing runs."""
+        """Start all nodes. StartError, ConfigurationError: nothing runs."""
         self.requests.clear()
         supervisor = self.launcher.prepare()
         try:
-            with translated():
+            with kwire_errors():
                 await supervisor.start()
         except BaseException:
             await supervisor.kill()
@@ -129,14 +129,14 @@ class Launched:
         self._loop = asyncio.get_running_loop()
 
     async def abandon(self) -> None:
-        """The end of a start that was not finished."""
+        """Kill all nodes of an unfinished start."""
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None:
             await supervisor.kill()
             self.launcher.clean_up()
 
     async def stop(self) -> None:
-        """InternalError, StartError: nothing runs any more in any case."""
+        """Stop all nodes. InternalError, StartError: nothing runs in any case."""
         self._require_own_loop()
         supervisor = self._running()
         for handle in (*supervisor.brokers.values(), *supervisor.controllers.values()):
@@ -149,17 +149,17 @@ class Launched:
         ]
         self._supervisor = None
         try:
-            with translated():
+            with kwire_errors():
                 await supervisor.stop()
         finally:
             await supervisor.kill()
             self.launcher.clean_up()
         self._raise_failures()
 
-    # --- errors of kwire's own
+    # --- internal errors
 
     async def keep_failures(self, node_id: int) -> None:
-        """Takes what a node met, before it ends, so that `stop` can tell."""
+        """Save the internal errors of a node that is about to end, so that `stop` can report them."""
         self._require_own_loop()
         await self._keep_failures(self.node(node_id))
         await self.requests.keep(node_id)
@@ -171,7 +171,7 @@ class Launched:
                 self._failures += found["failures"]
 
     async def failures(self) -> list[str]:
-        """Tracebacks, so far."""
+        """Tracebacks of internal errors so far."""
         found = list(self._failures)
         if self._supervisor is not None:
             supervisor = self._supervisor
@@ -192,15 +192,15 @@ class Launched:
                 failures,
             )
 
-    # --- questions
+    # --- queries
 
     async def topics(self) -> dict[str, int]:
-        """Every topic and how many partitions it has."""
+        """Every topic and its number of partitions."""
         found: dict[str, int] = (await self._ask_controller("GET", "/v1/topics"))["topics"]
         return found
 
     async def partition(self, topic: str, index: int) -> Partition:
-        """A partition as the controller and each of its replicas have it."""
+        """The state of a partition at the controller and at each replica."""
         path = partition_path(topic, index)
         state = await self._ask_controller("GET", path)
         found: dict[int, Replica] = {}
@@ -231,12 +231,12 @@ class Launched:
         )
 
     async def appoint(self, topic: str, index: int, leader: int, unclean: bool) -> None:
-        """An election whose winner is given."""
+        """Elect the given replica as leader."""
         election = {"topic": topic, "partition": index, "leader": leader, "unclean": unclean}
         await self._ask_controller("POST", "/v1/elections", election)
 
     async def is_led(self, now: Partition) -> bool:
-        """Whether the leader itself knows that it is."""
+        """Whether the leader of a partition knows that it leads."""
         with suppress(errors.KwireError):
             path = partition_path(now.topic, now.partition)
             copy = await self.ask(now.leader, "GET", f"{path}/replica")
@@ -244,7 +244,7 @@ class Launched:
         return False
 
     async def restore(self) -> None:
-        """After all brokers were started: all are known again, none has dynamic configurations; no request is kept."""
+        """Wait until all brokers are registered; drop dynamic configurations and kept requests."""
         deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
         while not await self._all_are_known():
             if asyncio.get_running_loop().time() > deadline:
@@ -256,7 +256,7 @@ class Launched:
         first = next(iter(handles.values()))
         configured = (await self._ask_controller("GET", "/v1/brokers/configured"))["brokers"]
         addresses = {name: (handles[int(name)] if name else first).address for name in configured}
-        with translated():
+        with kwire_errors():
             await self.admin.run(self.admin.reset_broker_configs(addresses))
 
     async def _all_are_known(self) -> bool:
@@ -273,10 +273,11 @@ class Launched:
     async def ask(
         self, broker_id: int, method: str, path: str, body: dict[str, Any] | None = None
     ) -> Any:
-        """What a broker's control API answers. BrokerNotAvailableError when it would not answer."""
+        """Send a request to a broker's control API. BrokerNotAvailableError when it does not run or is
+        paused."""
         self._require_own_loop()
         handle = self.handles.get(broker_id)
-        if handle is None:  # a replica's, of a run with more brokers
+        if handle is None:  # replicas assigned in a run with more brokers
             raise errors.BrokerNotAvailableError(f"broker {broker_id} is not started in this run")
         require_answering(handle)
         return await _ask(handle, method, path, body)
@@ -301,10 +302,10 @@ class Launched:
         return active
 
     async def active_controller(self) -> int:
-        """The id of the controller that is active now. BrokerNotAvailableError when there is none."""
+        """The id of the active controller. BrokerNotAvailableError when none is active."""
         return (await self._active()).node_id
 
 
 async def _ask(handle: Handle, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-    with translated():
+    with kwire_errors():
         return await handle.ask(method, path, body)

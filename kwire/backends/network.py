@@ -1,9 +1,9 @@
-"""The network between the nodes of a cluster, for tests: cuts and delays. Clients are not concerned."""
+"""Cuts and delays of the network between the nodes of a cluster, for tests. Clients are unaffected."""
 
 from __future__ import annotations
 
 from kwire import errors
-from kwire.backends.options import translated
+from kwire.backends.options import kwire_errors
 from kwire.server.link_rules import LinkRule, checked_delay_ms
 
 TYPE_CHECKING = False
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class Cut:
-    """What `Network.cut` and `delay` return: awaited it takes effect; as an async context also until its end."""
+    """A cut or delay, as `Network.cut` and `delay` return it: `await` applies it; `async with` applies
+    it for the duration of the block."""
 
     def __init__(
         self, network: Network, pairs: list[tuple[int, int]], delay_ms: int | None = None
@@ -43,18 +44,18 @@ class Cut:
 
 
 class Network:
-    """Nodes are given as ids, one or several; the controller, too, has one (`Cluster.controller_id`)."""
+    """Cuts and delays between nodes, which are given as one id or several, controllers included."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._rules: dict[tuple[int, int], LinkRule] = {}  # by sender and receiver: what holds now
+        self._rules: dict[tuple[int, int], LinkRule] = {}  # current rules, by (sender, receiver)
 
     def cut(self, a: Nodes, b: Nodes) -> Cut:
-        """Nobody of `a` reaches anybody of `b`, nor the other way round."""
+        """Cut the links between `a` and `b`, in both directions."""
         return Cut(self, self._pairs(a, b))
 
     def delay(self, a: Nodes, b: Nodes, milliseconds: float) -> Cut:
-        """Requests between `a` and `b` take this much longer each way, and their answers, too."""
+        """Delay each request and each response between `a` and `b`, in both directions."""
         try:
             delay_ms = checked_delay_ms(milliseconds)
         except ValueError as error:
@@ -62,7 +63,7 @@ class Network:
         return Cut(self, self._pairs(a, b), delay_ms)
 
     async def heal(self, a: Nodes | None = None, b: Nodes | None = None) -> None:
-        """Undoes cuts and delays: all, all of `a`, or those between `a` and `b`."""
+        """Remove cuts and delays: all, all of `a`, or those between `a` and `b`."""
         if a is None:
             pairs = list(self._rules)
         elif b is None:
@@ -73,7 +74,7 @@ class Network:
         await self.undo(pairs)
 
     def rules_of(self, node_id: int) -> list[LinkRule]:
-        """The rules for what a node sends, which hold from its next start, too."""
+        """The link rules of a node as sender; they also apply after its next start."""
         return [rule for (sender, _), rule in self._rules.items() if sender == node_id]
 
     async def apply(self, pairs: list[tuple[int, int]], delay_ms: int | None) -> None:
@@ -82,7 +83,7 @@ class Network:
         BrokerNotAvailableError when a sender is paused: nothing has changed then."""
         self._require_not_paused(pairs)
         self._rules |= {(sender, to): LinkRule(to, delay_ms) for sender, to in pairs}
-        await self._tell_senders(pairs)
+        await self._update_senders(pairs)
 
     async def undo(self, pairs: list[tuple[int, int]]) -> None:
         """Remove the rules for these pairs. BrokerNotAvailableError as `apply`."""
@@ -90,7 +91,7 @@ class Network:
         self._require_not_paused(pairs)
         for pair in pairs:
             del self._rules[pair]
-        await self._tell_senders(pairs)
+        await self._update_senders(pairs)
 
     def _require_not_paused(self, pairs: list[tuple[int, int]]) -> None:
         for sender, _ in pairs:
@@ -98,15 +99,15 @@ class Network:
                 kind = "broker" if sender in self._cluster.inside.handles else "controller"
                 raise errors.BrokerNotAvailableError(f"{kind} {sender} is paused")
 
-    async def _tell_senders(self, pairs: list[tuple[int, int]]) -> None:
+    async def _update_senders(self, pairs: list[tuple[int, int]]) -> None:
         for node_id in dict(pairs):
             handle = self._cluster.node(node_id)
-            if handle.running:  # another is given its rules when it starts
-                with translated():
+            if handle.running:  # a stopped node gets its rules when it starts
+                with kwire_errors():
                     await handle.set_link_rules(self.rules_of(node_id))
 
     def _known(self, nodes: Nodes) -> set[int]:
-        """Ids. ConfigurationError for what are none, ClusterStateError for those that nobody has."""
+        """Check node ids. ConfigurationError for invalid ids, ClusterStateError for unknown nodes."""
         given = [nodes] if isinstance(nodes, int) else nodes
         if not isinstance(given, set | frozenset | list | tuple) or not all(
             isinstance(each, int) for each in given
@@ -114,7 +115,7 @@ class Network:
             raise errors.ConfigurationError(f"expected ids of nodes, not {nodes!r}")
         found = set(given)
         for node_id in found:
-            self._cluster.node(node_id)  # or it says that there is none
+            self._cluster.node(node_id)  # ClusterStateError for an unknown id
         return found
 
     def _pairs(self, a: Nodes, b: Nodes) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""From the arguments of `Cluster` to nodes that can be started, and from the errors of below to kwire.errors."""
+"""Checks the arguments of `Cluster`, makes its nodes, and translates internal errors to kwire.errors."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ _LISTENERS = "PLAINTEXT://127.0.0.1:0"
 
 
 class NodeLauncher:
-    """What a cluster is started from: its options, checked, and its directory."""
+    """Makes the supervisor of a cluster from checked options, and owns its data directory."""
 
     def __init__(self, spec: ClusterSpec, data_dir: str | os.PathLike[str] | None) -> None:
-        """`spec`: with the caller's keys, and no directory yet. ConfigurationError for what is
-        refused."""
+        """`spec`: has the caller's keys but no directory yet. ConfigurationError when refused."""
         brokers, controllers, isolation = spec.brokers, spec.controllers, spec.isolation
         config = dict(spec.node.values)
         if isolation not in (THREAD, PROCESS):
@@ -51,7 +50,7 @@ class NodeLauncher:
                 f"data_dir={str(data_dir)!r} and log.dirs {given!r} in config: give one of them"
             )
         if given:
-            with translated():
+            with kwire_errors():
                 self._data_dir = join_dirs(split_dirs(given))
         self._temporary: TemporaryDirectory | None = None
         more = f", controllers={controllers}" if controllers != 1 else ""
@@ -59,7 +58,7 @@ class NodeLauncher:
         check_config(brokers, values)
 
     def prepare(self) -> Supervisor:
-        """The nodes, not yet started, and their directory. StartError."""
+        """Make the directory and the nodes, not yet started. StartError."""
         directory = self._data_dir
         if directory is None:
             try:
@@ -72,14 +71,14 @@ class NodeLauncher:
         return Supervisor(self.spec.replace(node=node))
 
     def clean_up(self) -> None:
-        """Removes the temporary directory, if there is one."""
+        """Remove the temporary directory, if any."""
         temporary, self._temporary = self._temporary, None
         if temporary is not None:
             temporary.remove()
 
 
 def checked_controllers(controllers: object) -> int:
-    """ConfigurationError for what is no number of controllers."""
+    """Check the number of controllers and return it. ConfigurationError."""
     if isinstance(controllers, bool) or not isinstance(controllers, int) or controllers < 1:
         raise errors.ConfigurationError(
             f"controllers: expected a number from 1, not {controllers!r}"
@@ -92,7 +91,7 @@ def checked_controllers(controllers: object) -> int:
 
 
 def check_config(brokers: int, values: dict[str, str]) -> None:
-    """ConfigurationError for what is refused; a warning for keys that Kafka does not know."""
+    """Check the configuration; warn of keys that Kafka does not know. ConfigurationError."""
     if isinstance(brokers, bool) or not isinstance(brokers, int) or brokers < 1:
         raise errors.ConfigurationError(f"brokers: expected a number from 1, not {brokers!r}")
     if brokers > _MAX_BROKERS:
@@ -114,14 +113,14 @@ def check_config(brokers: int, values: dict[str, str]) -> None:
 
 
 def config_texts(config: Mapping[str, object] | None) -> dict[str, str]:
-    """Configuration values as Kafka writes them. ConfigurationError for what is no mapping."""
+    """Convert configuration values to Kafka's notation. ConfigurationError unless a mapping."""
     if config is None:
         return {}
     if not hasattr(config, "items"):
         raise errors.ConfigurationError(f"config: expected keys and values, not {config!r}")
     texts = {}
     for key, value in config.items():
-        checked_name("config: a key", key)
+        check_name("config: a key", key)
         if isinstance(value, bool):
             texts[key] = str(value).lower()
         elif isinstance(value, list | tuple):
@@ -132,7 +131,7 @@ def config_texts(config: Mapping[str, object] | None) -> dict[str, str]:
 
 
 def parse_topics(topics: Iterable[str] | Mapping[str, int]) -> list[tuple[str, int, int]]:
-    """Name, partitions, replication factor of each; -1 where none is given. ConfigurationError."""
+    """Name, partitions, replication factor of each topic; -1: default. ConfigurationError."""
     if isinstance(topics, str):
         topics = [topics]
     if not hasattr(topics, "__iter__"):
@@ -155,20 +154,20 @@ def parse_topics(topics: Iterable[str] | Mapping[str, int]) -> list[tuple[str, i
     return parsed
 
 
-def checked_name(what: str, value: object) -> None:
-    """ConfigurationError for what is no text."""
+def check_name(what: str, value: object) -> None:
+    """ConfigurationError unless `value` is a text."""
     if not isinstance(value, str):
         raise errors.ConfigurationError(f"{what}: expected a text, not {value!r}")
 
 
-def checked_number(what: str, value: object) -> None:
-    """ConfigurationError for what is no whole number."""
+def check_number(what: str, value: object) -> None:
+    """ConfigurationError unless `value` is a whole number."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise errors.ConfigurationError(f"{what}: expected a whole number, not {value!r}")
 
 
-def checked_assignment(assignment: object) -> None:
-    """ConfigurationError for what are no replicas of partitions."""
+def check_assignment(assignment: object) -> None:
+    """ConfigurationError unless `assignment` is a list of lists of broker ids."""
     if (
         not assignment
         or not isinstance(assignment, list | tuple)
@@ -183,8 +182,10 @@ def checked_assignment(assignment: object) -> None:
         )
 
 
-class translated:
-    """A context in which errors from below become kwire.errors; `about` comes first in their texts."""
+class kwire_errors:
+    """A context manager that translates NodeError, KafkaError and the like to kwire.errors.
+
+    `about`: prefix of their texts."""
 
     __slots__ = ("_prefix",)
 

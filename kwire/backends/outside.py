@@ -1,7 +1,7 @@
-"""A cluster by its addresses alone: what of `Cluster` can be done over Kafka's protocol, with any Kafka from 2.8 on.
+"""A cluster known by its addresses only: operations over Kafka's protocol, with any Kafka from 2.8 on.
 
-What a replica has is asked of that replica, as a debugging consumer. Its epochs, and the high watermark that a follower
-knows, nobody tells from outside.
+The offsets of a replica come from the replica itself, asked as a debugging consumer. Its leader
+epochs, and the high watermark of a follower, cannot be queried over the protocol.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from kwire import errors
-from kwire.backends.options import translated
+from kwire.backends.options import kwire_errors
 from kwire.backends.views import Partition, Replica
 from kwire.client.admin import (
     CONSUMER,
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 
 
 class SeenFromOutside:
-    """What can be asked of a cluster's addresses."""
+    """Queries and elections over Kafka's protocol, given a cluster's addresses."""
 
     def __init__(self) -> None:
         self.admin = Client(self.addresses)
 
     def addresses(self) -> list[Address]:
-        """Where to ask, best first."""
+        """Addresses of brokers to ask, best first."""
         raise NotImplementedError
 
     async def topics(self) -> dict[str, int]:
-        """Every topic and how many partitions it has."""
-        with translated():
+        """Every topic and its number of partitions."""
+        with kwire_errors():
             metadata = await self.admin.run(self.admin.metadata(None))
         return {topic.name: len(topic.partitions) for topic in metadata.topics}
 
     async def partition(self, topic: str, index: int) -> Partition:
-        """A partition as a broker's metadata and each of its replicas tell it."""
+        """The state of a partition: a broker's metadata, and offsets from each replica."""
         admin = self.admin
-        with translated(f"{topic}-{index}"):
+        with kwire_errors(f"{topic}-{index}"):
             metadata = await admin.run(admin.metadata([topic]))
         addresses = admin.brokers_in(metadata)
         of_index = [p for p in metadata.topics[0].partitions if p.partition_index == index]
@@ -93,7 +93,8 @@ class SeenFromOutside:
         return None
 
     async def appoint(self, topic: str, index: int, leader: int, unclean: bool) -> None:
-        """An election whose winner is given: made the preferred one first, for Kafka has no other way."""
+        """Elect the given replica: make it the preferred one by a reassignment, then hold a preferred
+        (or unclean) election. Kafka's protocol has no direct way."""
         now = await self.partition(topic, index)
         if now.leader == leader:
             return
@@ -109,15 +110,15 @@ class SeenFromOutside:
         await admin.run(admin.elect(topic, index, kind, REQUEST_SECONDS))
 
     async def is_led(self, now: Partition) -> bool:
-        """Whether the leader itself knows that it is: cannot be asked from outside."""
+        """True: the protocol has no request to ask a leader whether it knows that it leads."""
         return True
 
 
 class Outside(SeenFromOutside):
-    """A cluster that somebody else has started."""
+    """An external cluster: one that was not started by this `Cluster`."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        """ConfigurationError for what are no addresses."""
+        """ConfigurationError for malformed addresses."""
         super().__init__()
         self.bootstrap_servers = bootstrap_servers
         self._addresses = _parsed(bootstrap_servers)
@@ -126,8 +127,8 @@ class Outside(SeenFromOutside):
         return self._addresses
 
     async def connect(self) -> None:
-        """BrokerNotAvailableError when nobody answers."""
-        with translated():
+        """Check that a broker answers. BrokerNotAvailableError."""
+        with kwire_errors():
             await self.admin.run(self.admin.metadata())
 
 

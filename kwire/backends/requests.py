@@ -1,7 +1,7 @@
-"""The last requests of clients at the brokers of a cluster, those at brokers that ended included.
+"""The last requests of clients at the brokers of a cluster, including brokers that have ended.
 
-A broker keeps them itself (`kwire.recent`). Of one that is about to end they are asked once more,
-and shown later with the time that has passed since.
+A running broker keeps them itself (`kwire.recent`). They are fetched from a broker that is about to
+end; later their ages are increased by the time since.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RequestHistory:
-    """What a cluster's brokers were asked."""
+    """The last requests at each broker of a cluster."""
 
     def __init__(
         self,
@@ -30,26 +30,26 @@ class RequestHistory:
         ask: Callable[[int], Awaitable[Requests]],
         forget: Callable[[int], Awaitable[object]],
     ) -> None:
-        """`ask`, `forget`: at one broker. KwireError: it does not answer."""
+        """`ask`, `forget`: list or drop the requests at one broker. KwireError: no answer."""
         self.is_kept = is_kept
         self._brokers = brokers
         self._ask = ask
         self._forget = forget
-        self._ended: dict[int, tuple[float, Requests]] = {}  # by broker: when, and what
+        self._ended: dict[int, tuple[float, Requests]] = {}  # by broker: time of the end, requests
 
     def clear(self) -> None:
-        """Drop what is kept of brokers that ended."""
+        """Drop the requests of brokers that have ended."""
         self._ended.clear()
 
     async def keep(self, node_id: int) -> None:
-        """Ask a broker that is about to end."""
+        """Fetch the requests of a broker that is about to end."""
         if self.is_kept and node_id in self._brokers():
             with suppress(KwireError):
                 now = asyncio.get_running_loop().time()
                 self._ended[node_id] = now, await self._ask(node_id)
 
     async def by_broker(self) -> dict[int, Requests]:
-        """The last requests at each broker; {} where they are not kept."""
+        """The last requests at each broker; {} if they are not kept."""
         if not self.is_kept:
             return {}
         from kwire.recent import add_age

@@ -1,7 +1,7 @@
-"""What `Cluster.partition` returns: values that stay as they are while the cluster goes on; what is known of a node.
+"""Snapshots of partitions (`Cluster.partition`), and the state of nodes that is known without a request.
 
-The controller (from outside: a broker's metadata) tells leader, epochs, ISR and replicas; each replica is then asked
-for its own log. Between the two the cluster may move: a test that waits asks again.
+Leader, epochs, ISR and replicas come from the controller (from outside: from a broker's metadata), log
+offsets from each replica. The cluster may change between those queries: tests that wait query again.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One broker's copy of a partition, as the broker itself has it."""
+    """One broker's replica of a partition, as the broker itself reports it."""
 
     broker: int
     log_start_offset: int
     log_end_offset: int
     high_watermark: int = -1
-    """As far as this replica knows; -1 from outside, where only the leader's can be asked for."""
+    """The replica's own high watermark; -1 from outside, where only the leader's can be queried."""
     known_epochs: tuple[tuple[int, int], ...] | None = None
 
     @property
     def epochs(self) -> list[tuple[int, int]]:
-        """The leader epochs in its log: (epoch, first offset), oldest first. NotSupportedError from outside."""
+        """The leader epochs in its log: (epoch, first offset), oldest first.
+
+        NotSupportedError from outside."""
         if self.known_epochs is None:
             raise NotSupportedError("the epochs of a replica cannot be asked for from outside")
         return list(self.known_epochs)
@@ -43,12 +45,12 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition as the controller and its replicas had it when they were asked."""
+    """A snapshot of a partition, from the controller and its replicas."""
 
     topic: str
     partition: int
     leader: int
-    """A broker's id; -1 when nobody leads."""
+    """A broker's id; -1: no leader."""
     leader_epoch: int
     isr: frozenset[int]
     replicas: tuple[int, ...]
@@ -56,11 +58,13 @@ class Partition:
     known_high_watermark: int | None = None
     found: dict[int, Replica] = field(default_factory=dict)
     missing: dict[int, str] = field(default_factory=dict)
-    """Replicas that could not be asked, and why."""
+    """Replicas that could not be queried: broker id to reason."""
 
     @property
     def high_watermark(self) -> int:
-        """The leader's. BrokerNotAvailableError when there is no leader, or it cannot be asked."""
+        """The leader's high watermark.
+
+        BrokerNotAvailableError without a leader, or when it cannot be queried."""
         if self.known_high_watermark is not None:
             return self.known_high_watermark
         if self.leader == NO_LEADER:
@@ -71,7 +75,8 @@ class Partition:
         return self.replica(self.leader).high_watermark
 
     def replica(self, broker: int) -> Replica:
-        """A broker's copy. ClusterStateError when it has none, BrokerNotAvailableError when it cannot be asked."""
+        """The replica of a broker. ClusterStateError when it has none, BrokerNotAvailableError when it
+        could not be queried."""
         if broker in self.found:
             return self.found[broker]
         name = f"{self.topic}-{self.partition}"
@@ -101,7 +106,7 @@ class Partition:
 
 
 class NodeState:
-    """What is known of a node that was started here, without asking it."""
+    """The state of a node that was started here, known without a request to it."""
 
     _kind = "node"
 
@@ -110,7 +115,7 @@ class NodeState:
 
     @property
     def id(self) -> int:
-        """Its node id."""
+        """The node id."""
         return self._handle.node_id
 
     @property
@@ -141,13 +146,13 @@ def require_answering(handle: NodeHandle, kind: str = "broker") -> None:
 
 
 class ControllerState(NodeState):
-    """What is known of a controller that was started here, without asking it."""
+    """The state of a controller that was started here, known without a request to it."""
 
     _kind = "controller"
 
 
 class BrokerState(NodeState):
-    """What is known of a broker that was started here, without asking it."""
+    """The state of a broker that was started here, known without a request to it."""
 
     _kind = "broker"
 
@@ -158,5 +163,5 @@ class BrokerState(NodeState):
 
     @property
     def log_dirs(self) -> list[str]:
-        """All of them, where there are several (`log.dirs`)."""
+        """All its log directories (`log.dirs`)."""
         return self._handle.log_dir.split(",")

@@ -1,4 +1,4 @@
-"""What a time-out of `wait_for` tells: the predicate's source, and what it looked at last."""
+"""The text of a time-out of `wait_for`: the predicate's source, and the partitions it read last."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MAX_CHARACTERS = 300
 
 
 class Observations:
-    """What one call of a predicate has seen."""
+    """The partitions read by, and the error of, the last call of a predicate."""
 
     def __init__(self) -> None:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._error: BaseException | None = None
 
     def check(self, cluster: Any, predicate: object, seconds: object) -> None:
-        """What cannot come true is not waited for. ConfigurationError, ClusterStateError."""
+        """Check the arguments of `wait_for`. ConfigurationError, ClusterStateError."""
         if not callable(predicate):
             raise ConfigurationError(f"wait_for: expected a function, not {predicate!r}")
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
@@ -34,22 +34,22 @@ class Observations:
             raise ClusterStateError("the cluster does not run: start it, or use it as a context")
 
     def begin(self) -> None:
-        """The predicate is called again."""
+        """Reset before a call of the predicate."""
         self._partitions.clear()
         self._error = None
 
-    def saw(self, partition: Partition) -> None:
-        """A partition was asked for."""
+    def record_partition(self, partition: Partition) -> None:
+        """Record a partition that the predicate has read."""
         self._partitions[partition.topic, partition.partition] = partition
 
-    def failed(self, error: BaseException) -> None:
-        """The predicate raised what counts as false."""
+    def record_error(self, error: BaseException) -> None:
+        """Record an error of the predicate that counts as false."""
         self._error = error
 
-    def in_vain(
+    def timeout_error(
         self, predicate: Callable[..., object], value: object, seconds: float
     ) -> WaitTimeoutError:
-        """The exception after the last call, which has returned `value`."""
+        """The exception to raise after the last call, which returned `value`."""
         if self._error is not None:
             last = f"it failed: {self._error}"
         else:
@@ -61,7 +61,7 @@ class Observations:
 
 
 def source_of(predicate: Callable[..., object]) -> str:
-    """A lambda's own text, a function's name, or whatever describes it."""
+    """A lambda's source text, a function's name with its docstring's first line, or its repr."""
     name = getattr(predicate, "__name__", None)
     if name != "<lambda>":
         text = inspect.getdoc(predicate) if inspect.isroutine(predicate) else None

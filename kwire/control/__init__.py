@@ -1,4 +1,6 @@
-"""The control API of clusters and of nodes: one table of routes, HTTP, stdin lines, `kwire ctl`, status for people.
+"""The control API of clusters and nodes: one table of routes, served over HTTP and stdin lines.
+
+Also `kwire ctl` and the status that SIGUSR1 logs.
 
 `__all__` names the modules that other rooms may import.
 """

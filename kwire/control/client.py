@@ -1,4 +1,4 @@
-"""A client of the control API over HTTP, for `kwire ctl` and clusters in containers; it blocks."""
+"""A blocking HTTP client of the control API, for `kwire ctl` and clusters in containers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 60.0
 def call(
     url: str, method: str, path: str, body: dict[str, Any] | None = None, seconds: float = SECONDS
 ) -> Any:
-    """The answer to one request. ControlError."""
+    """Send one request; return the JSON value of the answer. ControlError."""
     given = urlsplit(url if "://" in url else f"http://{url}")
     try:
         host, port = given.hostname, given.port

@@ -1,8 +1,8 @@
-"""The control API of a cluster (`kwire up`): what `kwire.aio.Cluster` can do.
+"""Handlers of a cluster's control API (`kwire up`), one per route, on top of `kwire.aio.Cluster`.
 
-Functions of the routes (`routes.py`): each takes the cluster and the values of its route, and
-returns a JSON object. Not here: faults, the clock, snapshots, events, metrics, the page; of the
-requests those that brokers keep (`--recent-requests`).
+Each handler takes the cluster and the values of its route (`routes.py`), and returns a JSON object.
+Left out: faults, the clock, snapshots, events, metrics, a web page. Requests are listed only if the
+brokers keep them (`--recent-requests`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ async def topics(cluster: Cluster) -> dict[str, Any]:
 
 
 async def partition(cluster: Cluster, topic: str, index: int) -> dict[str, Any]:
-    """A partition as the controller and its replicas have it."""
+    """The state of a partition at the controller and at its replicas."""
     found = await cluster.partition(topic, index)
     high_watermark = None
     with suppress(errors.BrokerNotAvailableError):
@@ -89,7 +89,7 @@ async def partition(cluster: Cluster, topic: str, index: int) -> dict[str, Any]:
 async def elect(
     cluster: Cluster, topic: str, index: int, leader: int | None, unclean: bool | None
 ) -> dict[str, Any]:
-    """Hold an election; the partition, when its winner leads."""
+    """Elect a leader; return the partition once the winner leads it."""
     await cluster.elect(topic, index, leader, unclean=bool(unclean))
     return await partition(cluster, topic, index)
 
@@ -128,7 +128,7 @@ async def forget(cluster: Cluster) -> dict[str, Any]:
 
 
 class _unknown_node:
-    """A context: 404 for a node that the cluster does not have."""
+    """A context manager that answers 404 for a node id that the cluster does not have."""
 
     def __enter__(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""`kwire ctl`: what a person at a shell asks of a running `kwire up`, by its control API."""
+"""`kwire ctl`: starts, stops and lists the nodes of a running `kwire up`, by its control API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ADDRESS_VARIABLE = "KWIRE_CONTROL"
 
 
 def control_url(given: str | None, ready_file: str | None) -> str:
-    """Where the control API is: given, or in the file that `kwire up --ready-file` has written."""
+    """The URL of the control API: `given`, or read from the file of `kwire up --ready-file`."""
     if given is not None:
         return given
     if ready_file is None:
@@ -38,13 +38,15 @@ def control_url(given: str | None, ready_file: str | None) -> str:
     return str(url)
 
 
-def turn(url: str, kind: str, node_id: int, verb: str) -> str:
-    """`kind`: "broker" or "controller"; `verb`: start, stop, kill, pause or resume. A line about the node then."""
+def change_node(url: str, kind: str, node_id: int, verb: str) -> str:
+    """Start, stop, kill, pause or resume (`verb`) a node; return a line about its new state.
+
+    `kind`: "broker" or "controller"."""
     return _line(kind, _call(url, "POST", f"/v1/{kind}s/{node_id}/{verb}"))
 
 
 def status(url: str) -> str:
-    """A line for each node."""
+    """A line for each node: kind, id, address, state."""
     found = _call(url, "GET", "/v1/cluster")
     lines = [_line("controller", each) for each in found["controllers"]]
     return "\n".join(lines + [_line("broker", each) for each in found["brokers"]])

@@ -1,7 +1,7 @@
-"""The one error of the control API, on both of its sides.
+"""ControlError: the error of the control API, for servers and clients alike.
 
-An HTTP status and `{"error": NAME, "message": TEXT}`. NAME is Kafka's name of the error, or null
-where Kafka has none. `docs/control.md` says what the statuses mean.
+On the wire an HTTP status and `{"error": NAME, "message": TEXT}`. NAME is Kafka's name of the error,
+or null where Kafka has none. `docs/control.md` lists the statuses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STATUS_OF_KAFKA = {"INVALID_REQUEST": 400, "UNKNOWN_TOPIC_OR_PARTITION": 404}
 
 
 class ControlError(Exception):
-    """A request that is refused, in one line; for a caller also: no answer (`status` 0)."""
+    """A refused request, with a one-line text; in a client also: no answer (`status` 0)."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class ControlError(Exception):
         kafka_error: str | None = None,
         allow: tuple[str, ...] = (),
     ) -> None:
-        """`allow`: with status 405, the methods that the path has."""
+        """`allow`: for status 405, the methods that the path supports."""
         super().__init__(message)
         self.status = status
         self.kafka_error = kafka_error
@@ -46,14 +46,14 @@ class ControlError(Exception):
 
     @classmethod
     def from_json(cls, status: int, answer: Any) -> Self:
-        """The error in an answer that is none of 200."""
+        """The error in an answer whose status is not 200."""
         if not isinstance(answer, dict):
             return cls(status, str(answer))
         return cls(status, str(answer.get("message", answer)), answer.get("error"))
 
 
 def error_of(error: Exception, request: str) -> ControlError:
-    """The answer to a request whose function raised `error`. `request`: its method and path."""
+    """Translate an exception of a request's handler. `request`: its method and path."""
     from kwire.protocol.errors import KafkaError
 
     if isinstance(error, ControlError):

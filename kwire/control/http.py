@@ -1,11 +1,11 @@
-"""HTTP/1.1 for JSON, for the control API (`routes.py`): h11 over asyncio's streams.
+"""Serves the control API (`routes.py`) as JSON over HTTP/1.1: h11 over asyncio's streams.
 
-Answers to no class of Kafka's. It loads when the first byte of the first connection comes; until then the control API
-is a bound socket.
+Kafka has no counterpart. Loaded with the first connection; until then the control API is a bound
+socket.
 
-Invariants: nothing is kept of a head beyond `MAX_HEAD_BYTES` and of a body beyond `MAX_BODY_BYTES`, and nobody is
-waited for longer than `READ_SECONDS`; whatever a handler raises becomes an answer; a page of a web browser that another
-site has sent gets nothing done (it has an Origin).
+Invariants: request heads are limited to `MAX_HEAD_BYTES`, bodies to `MAX_BODY_BYTES`, reading a
+request to `READ_SECONDS`; every exception of a handler becomes an answer; requests from web pages
+(those with an Origin header) are refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _READ_BYTES = 16 << 10
 async def serve_connection(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler
 ) -> None:
-    """Answers the requests of one connection until its end."""
+    """Answer the requests of one connection until it ends."""
     connection = _Connection(reader, writer)
     try:
         while await connection.answer_one(handler):
@@ -55,22 +55,24 @@ class _Connection:
         self._is_head = False  # the request is a HEAD, whose answer has no body
 
     async def answer_one(self, handler: Handler) -> bool:
-        """Reads a request and answers it. False: it was the last one. OSError, TimeoutError: the connection's end."""
+        """Read one request and answer it; False after the last one.
+
+        OSError, TimeoutError: the connection ends."""
         try:
-            asked = await asyncio.wait_for(self._read(), READ_SECONDS)
+            found = await asyncio.wait_for(self._read(), READ_SECONDS)
         except h11.RemoteProtocolError as error:
             return await self._refuse(ControlError(error.error_status_hint, f"no HTTP: {error}"))
         except ControlError as error:
             return await self._refuse(error)
-        if asked is None:
+        if found is None:
             return False
         try:
-            return await self._write(200, await handler(*_understood(*asked)))
+            return await self._write(200, await handler(*_parse_request(*found)))
         except ControlError as error:
             return await self._refuse(error)
 
     async def _read(self) -> tuple[h11.Request, bytes] | None:
-        """The next request and its body; None at the connection's end."""
+        """The next request and its body; None at the end of the connection."""
         request = await self._next_event()
         if not isinstance(request, h11.Request):
             return None
@@ -86,8 +88,8 @@ class _Connection:
         http = self._http
         while (event := http.next_event()) is h11.NEED_DATA:
             if http.they_are_waiting_for_100_continue:
-                go_on = h11.InformationalResponse(status_code=100, headers=[])
-                self._writer.write(http.send(go_on) or b"")
+                proceed = h11.InformationalResponse(status_code=100, headers=[])
+                self._writer.write(http.send(proceed) or b"")
             http.receive_data(await self._reader.read(_READ_BYTES))
         return event
 
@@ -95,7 +97,7 @@ class _Connection:
         return await self._write(error.status, error.to_json(), error.allow)
 
     async def _write(self, status: int, found: Any, allow: tuple[str, ...] = ()) -> bool:
-        """True when the connection can have another request."""
+        """Write an answer; True if the connection can take another request."""
         http = self._http
         if http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return False
@@ -104,7 +106,7 @@ class _Connection:
         if allow:
             headers.append(("Allow", ", ".join(allow)))
         if http.their_state is not h11.DONE:
-            headers.append(("Connection", "close"))  # what is left of the request is not read
+            headers.append(("Connection", "close"))  # the rest of the request is not read
         reason = HTTPStatus(status).phrase.encode()
         events: list[h11.Event] = [
             h11.Response(status_code=status, headers=headers, reason=reason),
@@ -120,15 +122,15 @@ class _Connection:
         return True
 
 
-def _understood(request: h11.Request, body: bytes) -> tuple[str, str, dict[str, Any]]:
-    """Method, path, and the object in the body."""
+def _parse_request(request: h11.Request, body: bytes) -> tuple[str, str, dict[str, Any]]:
+    """Method, path, and the JSON object of the body. ControlError."""
     if any(name == b"origin" for name, _ in request.headers):
         raise ControlError(403, "web pages cannot use the control API")
     path = urlsplit(request.target.decode("latin-1")).path
-    return request.method.decode(), path, _parsed(body)
+    return request.method.decode(), path, _parse_body(body)
 
 
-def _parsed(body: bytes) -> dict[str, Any]:
+def _parse_body(body: bytes) -> dict[str, Any]:
     if not body.strip():
         return {}
     try:

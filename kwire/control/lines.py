@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def answer_line(control: NodeControl, line: str) -> str:
-    """The answer to a line, whatever is in it: the supervisor waits for one."""
+    """Answer one line of stdin. Malformed lines too get an answer: the supervisor waits for it."""
     from kwire.control.routes import ask_nodes
 
     try:
@@ -34,7 +34,7 @@ def request_line(method: str, path: str, body: dict[str, Any] | None) -> str:
 
 
 def answer_of(line: str) -> Any:
-    """What is in an answer. ControlError."""
+    """The body of an answer. ControlError if it is an error."""
     found = json.loads(line)
     if found["status"] != 200:
         raise ControlError.from_json(found["status"], found["body"])

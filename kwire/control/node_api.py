@@ -1,10 +1,10 @@
-"""The control API of the nodes in one process.
+"""Handlers of the control API of the nodes in one process, one per route (`routes.py`).
 
-Functions of the routes (`routes.py`), each answered at once with a JSON object: about all nodes in
-here (they take a NodeControl), or as a step of the broker or of the controller (they take its
-core). `kwire.backends.containers` asks a container over HTTP (KWIRE_CONTROL_PORT). A supervisor asks
-its nodes in process or over stdin (`kwire.launch.handles`), never over the network between nodes:
-a test sees what a broker has that is cut off.
+Each returns a JSON object without waiting. A handler takes a NodeControl when it concerns all nodes
+of the process, or the core of the broker or controller when it runs as a step of that node.
+`kwire.backends.containers` reaches a container over HTTP (KWIRE_CONTROL_PORT). A supervisor reaches
+its nodes in process or over stdin (`kwire.launch.handles`), never over the network between nodes, so
+that tests can inspect a broker that is cut off.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Ids = int | list[int]
 
     class ControlledNode(Protocol):
-        """A NodeRunner, or as much of one."""
+        """The part of a NodeRunner that the control API uses."""
 
         @property
         def node_id(self) -> int: ...
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 
 
 NETWORK_FILE = "/tmp/kwire-network"
-"""Where a container keeps its rules, so that they hold after a restart, too."""
+"""The file in which a container keeps its link rules, so that they survive a restart."""
 _FAILURE_CHARACTERS = 6000
-_FAILURES_TOLD = 5
+_MAX_FAILURES = 5
 
 
 class NodeControl:
-    """The nodes of this process, and the rules for what they send to others."""
+    """The nodes of this process, and their link rules (as senders)."""
 
     def __init__(
         self,
@@ -65,14 +65,16 @@ class NodeControl:
         rules: list[LinkRule] | None,
         rules_file: str | None = None,
     ) -> None:
-        """`nodes()`: those that are loaded. `rules`: those that hold, kept up to date in the list
-        and in `rules_file`; None where there are no other nodes."""
+        """`nodes()`: the loaded nodes. `rules`: the current link rules, kept up to date in this list
+        and in `rules_file`; None for a standalone broker, which has no links."""
         self.nodes = nodes
         self.rules = rules
         self._rules_file = rules_file
 
     def perform(self, is_controller: bool, action: Callable[[Any], Any]) -> Any:
-        """`action(core)` as a step of the broker, or of the controller. ControlError: none here."""
+        """Run `action(core)` as a step of the broker, or of the controller.
+
+        ControlError when this process has no such node."""
         for node in self.nodes():
             if node.is_controller == is_controller:
                 return _step(node, action)
@@ -82,13 +84,13 @@ class NodeControl:
         raise ControlError(503, f"no {what} runs in this process", name)
 
     def known_rules(self) -> list[LinkRule]:
-        """The rules that hold. ControlError where there are no other nodes."""
+        """The current link rules. ControlError for a standalone broker."""
         if self.rules is None:
             raise ControlError(409, "the broker of this container has no others")
         return self.rules
 
     def set_rules(self, rules: list[LinkRule]) -> None:
-        """Replace all rules, and keep them. ControlError."""
+        """Replace all link rules and save them. ControlError."""
         self.known_rules()[:] = rules
         for node in self.nodes():
             node.set_link_rules(rules)
@@ -100,7 +102,7 @@ class NodeControl:
 
 
 def kept_rules() -> list[LinkRule]:
-    """The rules that held when the container ended."""
+    """The link rules that the container had when it last ended."""
     with suppress(OSError, ValueError), open(NETWORK_FILE) as file:
         import json
 
@@ -111,7 +113,7 @@ def kept_rules() -> list[LinkRule]:
 
 
 def _step(node: ControlledNode, action: Callable[[Any], Any]) -> Any:
-    """`action(core)`, as a step of its own."""
+    """Run `action(core)` as a step of its own."""
     return node.node.perform(lambda: action(node.core))
 
 
@@ -123,7 +125,7 @@ def health(_: NodeControl) -> dict[str, Any]:
 
 
 def describe(control: NodeControl) -> dict[str, Any]:
-    """The nodes; of a controller whether it is active, as far as it knows, and its epoch."""
+    """The nodes; for a controller also its epoch, and whether it believes to be active."""
     found: dict[str, Any] = {"brokers": [], "controllers": []}
     for node in control.nodes():
         state = {"id": node.node_id, "address": node.advertised, "running": True, "paused": False}
@@ -135,7 +137,7 @@ def describe(control: NodeControl) -> dict[str, Any]:
 
 
 def status(control: NodeControl) -> dict[str, Any]:
-    """How each node is (`status.py`)."""
+    """The status of each node (`status.py`)."""
     found = []
     for node in control.nodes():
         snapshot = snapshot_of_controller if node.is_controller else snapshot_of_broker
@@ -144,12 +146,12 @@ def status(control: NodeControl) -> dict[str, Any]:
 
 
 def failures(control: NodeControl) -> dict[str, Any]:
-    """The tracebacks of what the nodes' cores raised and must not raise."""
+    """Tracebacks of internal errors: exceptions that the nodes' cores must not raise."""
     return {
         "failures": [
             "".join(traceback.format_exception(error))[-_FAILURE_CHARACTERS:]
             for node in control.nodes()
-            for error in node.core.failed[:_FAILURES_TOLD]
+            for error in node.core.failed[:_MAX_FAILURES]
         ]
     }
 
@@ -181,7 +183,7 @@ def forget(control: NodeControl) -> dict[str, Any]:
 
 
 def set_network(control: NodeControl, rules: list[Any] | None, texts: list[Any] | None) -> Any:
-    """Replace all rules for what is sent from here, given as objects or texts (`LinkRule`)."""
+    """Replace all link rules of these nodes, given as JSON objects or texts (`LinkRule`)."""
     from kwire.server.link_rules import rules_from_json
 
     control.known_rules()
@@ -209,7 +211,7 @@ def delay(control: NodeControl, a: Ids, b: Ids, milliseconds: float) -> dict[str
 
 
 def heal(control: NodeControl, a: Ids | None, b: Ids | None) -> dict[str, Any]:
-    """Remove the rules between `a` and `b`; all, if one of them is missing."""
+    """Remove the link rules between `a` and `b`; all rules if either is missing."""
     rules = control.known_rules()
     if a is None or b is None:
         control.set_rules([])
@@ -229,7 +231,7 @@ def _add_rules(control: NodeControl, a: Ids, b: Ids, delay_ms: int | None) -> di
 
 
 def _others(control: NodeControl, a: Ids, b: Ids) -> set[int]:
-    """Of two sets of nodes, those on the other side of the nodes in here."""
+    """The nodes of `b` if one of `a` is in this process, and vice versa."""
     first, second = _as_set(a), _as_set(b)
     here = {node.node_id for node in control.nodes()}
     return (second if here & first else set()) | (first if here & second else set())
@@ -243,7 +245,7 @@ def _as_set(ids: Ids) -> set[int]:
 
 
 def replica(broker: Broker, topic: str, index: int) -> dict[str, Any]:
-    """One replica as the broker that hosts it has it."""
+    """The state of one replica at the broker that hosts it."""
     partition = broker.services.replica_manager.partition(topic, index)
     log = partition.log
     return {
@@ -257,7 +259,7 @@ def replica(broker: Broker, topic: str, index: int) -> dict[str, Any]:
 
 
 def fail(broker: Broker, text: str) -> dict[str, Any]:
-    """Meet an internal error, so that tests of what then happens need not look for a real one."""
+    """Provoke an internal error, for tests of its handling."""
     try:
         raise RuntimeError(text)
     except RuntimeError as error:
@@ -275,7 +277,7 @@ def topics(core: ControllerNode) -> dict[str, Any]:
 
 
 def partition(core: ControllerNode, name: str, index: int) -> dict[str, Any]:
-    """A partition as the controller has it."""
+    """The state of a partition at the controller."""
     topic = core.controller.state.topics.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         raise KafkaError(
@@ -294,7 +296,7 @@ def partition(core: ControllerNode, name: str, index: int) -> dict[str, Any]:
 def elect(
     core: ControllerNode, name: str, index: int, leader: int | None, unclean: bool | None
 ) -> dict[str, Any]:
-    """Hold an election whose winner is given; the partition then."""
+    """Elect the given leader; return the partition."""
     if leader is None:
         raise ControlError(400, "leader: missing")
     controller = core.controller
@@ -313,12 +315,12 @@ def configured_brokers(core: ControllerNode) -> dict[str, Any]:
 
 
 def live_brokers(core: ControllerNode) -> dict[str, Any]:
-    """The ids of the brokers that the controller counts among the living."""
+    """The ids of the brokers that the controller considers alive."""
     return {"brokers": sorted(core.controller.brokers)}
 
 
 def fence_brokers(core: ControllerNode, broker_ids: Ids) -> dict[str, Any]:
-    """Fence brokers not started in this run, without waiting for the leases of their last one."""
+    """Fence brokers that this run does not start, before their leases of the last run expire."""
     controller = core.controller
     for broker_id in sorted(_as_set(broker_ids)):
         broker = controller.brokers.get(broker_id)

@@ -1,7 +1,7 @@
-"""A route of the control API: how it is written, and how a request finds it.
+"""Routes of the control API: their notation, matching a request, and checking its values.
 
-A path's items are texts or, in braces, parameters: `{topic}`, `{id:int}`, `{verb:kill|start}` (one
-of these words). A field of the body is named with its kind, and a ? when it may be left out:
+The items of a path are literal or, in braces, parameters: `{topic}`, `{id:int}`, `{verb:kill|start}`
+(one of these words). A field of the body is written with its kind, and a ? if it is optional:
 `"unclean:bool?"`. `routes.py` has the table.
 """
 
@@ -47,7 +47,7 @@ class Route:
         self.controller = controller
 
     def matches(self, items: Sequence[str]) -> bool:
-        """Whether a path of these items is the route's; numbers in it are not checked yet."""
+        """Whether a path of these items belongs to this route; numbers are not checked yet."""
         if len(items) != len(self._items):
             return False
         for (name, kind), item in zip(self._items, items, strict=True):
@@ -59,7 +59,7 @@ class Route:
         return True
 
     def values(self, items: Sequence[str], body: dict[str, Any]) -> list[Any]:
-        """The values of path and body, checked; None for fields left out. ControlError (400)."""
+        """The checked values of path and body; None for omitted fields. ControlError (400)."""
         found: list[Any] = [
             _number(item) if kind == "int" else item
             for (_, kind), item in zip(self._items, items, strict=True)
@@ -82,7 +82,7 @@ class Route:
 
 
 def find_route(routes: Sequence[Route], method: str, path: str) -> tuple[Route, list[str]]:
-    """The route of a request, and its path's items. ControlError (404, 405)."""
+    """The route of a request, and the items of its path. ControlError (404, 405)."""
     items = path.strip("/").split("/")
     if "%" in path:
         from urllib.parse import unquote
@@ -100,7 +100,7 @@ def find_route(routes: Sequence[Route], method: str, path: str) -> tuple[Route, 
 
 
 def partition_path(topic: str, index: int) -> str:
-    """The path of a partition: whatever the topic's name is, it is one item of it."""
+    """The path of a partition; the topic is quoted so that it is a single item."""
     if (
         not topic.isascii()
         or not topic.replace(".", "").replace("-", "").replace("_", "").isalnum()
@@ -112,7 +112,7 @@ def partition_path(topic: str, index: int) -> str:
 
 
 def _pattern(item: str) -> tuple[str, str | None]:
-    """Name and kind ("" for any text) of a parameter; the text and None otherwise."""
+    """Parse an item: name and kind ("": any text) of a parameter, or a literal and None."""
     if not item.startswith("{"):
         return item, None
     name, _, kind = item[1:-1].partition(":")
@@ -120,7 +120,7 @@ def _pattern(item: str) -> tuple[str, str | None]:
 
 
 def _field(text: str) -> tuple[str, str, bool]:
-    """Name, kind, and whether it may be left out."""
+    """Parse a field: name, kind, and whether it is optional."""
     name, _, kind = text.partition(":")
     return name, kind.removesuffix("?"), kind.endswith("?")
 

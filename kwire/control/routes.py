@@ -1,4 +1,4 @@
-"""The table of the control API: every request, and the functions that answer it.
+"""The routes of the control API: every request, and its handlers.
 
 A new verb is a row here and a function in `cluster_api.py`, `node_api.py` or both; the recipe is in
 CONTRIBUTING.md. HTTP (`http.py`), the stdin of a node process (`lines.py`) and a supervisor in the
@@ -60,7 +60,7 @@ OF_NODES = tuple(route for route in ROUTES if route.nodes or route.broker or rou
 
 
 async def ask_cluster(cluster: Cluster, method: str, path: str, body: dict[str, Any]) -> Any:
-    """The answer to a request about a cluster. ControlError."""
+    """Answer a request about a cluster. ControlError."""
     try:
         route, items = find_route(OF_CLUSTER, method, path)
         assert route.cluster is not None
@@ -70,7 +70,7 @@ async def ask_cluster(cluster: Cluster, method: str, path: str, body: dict[str, 
 
 
 def ask_nodes(control: NodeControl, method: str, path: str, body: dict[str, Any]) -> Any:
-    """The answer to a request about the nodes in this process. ControlError."""
+    """Answer a request about the nodes in this process. ControlError."""
     try:
         route, items = find_route(OF_NODES, method, path)
         values = route.values(items, body)
@@ -84,7 +84,7 @@ def ask_nodes(control: NodeControl, method: str, path: str, body: dict[str, Any]
 
 
 def cluster_handler(cluster: Cluster) -> Handler:
-    """What serves the API of a cluster."""
+    """The handler of a cluster's control API."""
 
     async def handle(method: str, path: str, body: dict[str, Any]) -> Any:
         return await ask_cluster(cluster, method, path, body)
@@ -93,7 +93,7 @@ def cluster_handler(cluster: Cluster) -> Handler:
 
 
 def node_handler(control: NodeControl) -> Handler:
-    """What serves the API of the nodes in this process."""
+    """The handler of the control API of the nodes in this process."""
 
     async def handle(method: str, path: str, body: dict[str, Any]) -> Any:
         return ask_nodes(control, method, path, body)

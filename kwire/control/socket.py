@@ -1,6 +1,6 @@
-"""The socket of the control API: bound with the cluster, and nothing more until somebody connects.
+"""The listening socket of the control API, bound when the cluster starts.
 
-h11, json and the routes are loaded with the first connection, for most clusters are never asked.
+h11, json and the routes are imported with the first connection: most clusters never get one.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ if TYPE_CHECKING:
 
     MakeHandler = Callable[[], Handler]
 
-_BUFFER_BYTES = (
-    16 << 10
-)  # of what a connection has sent and nobody has read; http.py bounds a request
+_BUFFER_BYTES = 16 << 10  # unread bytes of a connection; http.py limits the size of a request
 
 
 class ControlSocket:
     """`await open()`, … `await close()`."""
 
     def __init__(self, make_handler: MakeHandler) -> None:
-        """`make_handler()`: what answers requests, called with the first connection."""
+        """`make_handler()` makes the handler of requests; called with the first connection."""
         self._make_handler = make_handler
         self._handler: Handler | None = None
         self._server: asyncio.Server | None = None
@@ -36,7 +34,7 @@ class ControlSocket:
         self.url = ""
 
     async def open(self, host: str, port: int) -> None:
-        """Listens. NodeError for a port that is taken."""
+        """Listen. NodeError when the port is taken."""
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=_BUFFER_BYTES)
         except OSError as error:
@@ -55,15 +53,13 @@ class ControlSocket:
             if self._handler is None:
                 self._handler = self._make_handler()
             await serve_connection(reader, writer, self._handler)
-        except (
-            asyncio.CancelledError
-        ):  # by `close`: asyncio would take it for an error of the server's
+        except asyncio.CancelledError:  # by `close`; asyncio would log it as an error of the server
             writer.close()
         finally:
             self._connections.discard(task)
 
     async def close(self) -> None:
-        """Ends it, and requests that are not answered yet."""
+        """Close the socket and all connections; pending requests are cancelled."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -75,7 +71,9 @@ class ControlSocket:
 
 
 async def serve_nodes(port: int, control: NodeControl) -> ControlSocket:
-    """Serve the API of the nodes in this container, on all its addresses. NodeError: port taken."""
+    """Serve the control API of the nodes of this container, on all addresses.
+
+    NodeError when the port is taken."""
 
     def make_handler() -> Handler:
         from kwire.control.routes import node_handler

@@ -1,7 +1,8 @@
-"""What a person wants to see of running nodes: SIGUSR1 to `kwire up` writes it into the log, node by node.
+"""Status of running nodes for people: SIGUSR1 to `kwire up` logs it, node by node.
 
-Answers to what Kafka shows by JMX of its ReplicaManager, Partition, ReplicaFetcherManager and KafkaController; counts
-have Kafka's names. `snapshot` runs in the node (GET /v1/status of `node_api.py`), `lines` anywhere.
+Corresponds to the JMX metrics of Kafka's ReplicaManager, Partition, ReplicaFetcherManager and
+KafkaController; counts have Kafka's names. The `snapshot_of_…` functions run in the node
+(GET /v1/status of `node_api.py`), `lines` and `log_snapshot` anywhere.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_EVENTS_TOLD = 10
+_MAX_EVENTS = 10
 
 
 def snapshot_of_broker(broker: Any) -> dict[str, Any]:
-    """Plain values: counts, every hosted partition, every fetcher, the last truncations."""
+    """A broker's status as JSON values: counts, hosted partitions, fetchers, last truncations."""
     from dataclasses import asdict
 
     from kwire.replication.replica.status import describe
@@ -69,20 +70,21 @@ def snapshot_of_broker(broker: Any) -> dict[str, Any]:
         found["failed"] = [f"{topic}-{index}" for topic, index in sorted(manager.fetchers.failed)]
         found["truncations"] = [
             f"{cut.topic}-{cut.partition} cut from {cut.from_offset} to {cut.to_offset}: {cut.why}"
-            for cut in metrics.truncations[-_EVENTS_TOLD:]
+            for cut in metrics.truncations[-_MAX_EVENTS:]
         ]
     return found
 
 
 def snapshot_of_controller(core: Any) -> dict[str, Any]:
-    """Whether it is the active one, counts, and the last elections and changes of in-sync replicas."""
+    """A controller's status as JSON values: whether it is active, counts, last elections and ISR
+    changes."""
     controller, active_id = core.controller, core.services.active_id
     role = f"controller {controller.node_id} "
     if controller.active:
         role += f"is active with epoch {controller.epoch}"
     else:
         role += "stands by" if active_id == controller.node_id else f"stands by for {active_id}"
-    last = list(controller.events)[-_EVENTS_TOLD:]
+    last = list(controller.events)[-_MAX_EVENTS:]
     return {
         "role": role,
         "counts": controller.metrics(),
@@ -97,12 +99,12 @@ def _as_json(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def lines(status: dict[str, Any]) -> list[str]:
-    """A snapshot as text."""
+    """A snapshot as lines of text."""
     return [text for text, _ in _entries(status)]
 
 
 def _entries(status: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Each line, and what it tells as values."""
+    """Each line of a snapshot, with its values for the JSON log."""
     counts = status["counts"]
     found: list[tuple[str, dict[str, Any]]] = []
     if "role" in status:
@@ -148,7 +150,7 @@ def _partition_line(partition: dict[str, Any]) -> str:
 
 
 def log_snapshot(node_id: int, status: dict[str, Any]) -> None:
-    """Writes a snapshot into the log; as JSON each line has its values, too."""
+    """Log a snapshot line by line; in the JSON log each line also has its values."""
     kind = NodeEvent.NODE_STATUS
     for text, values in _entries(status):
         fields = {**dict.fromkeys(kind.fields), "text": text, "node_id": node_id, **values}
