@@ -91,7 +91,7 @@ class Containers(SeenFromOutside):
         self.handles: dict[int, ContainerHandle] = {}
         self._client: Any = None
         self._volume: Any = None  # which several controllers share
-        self._made: list[Any] = []  # containers first, then networks and volumes
+        self._made: list[Any] = []  # containers
         self._network: Any = None
         self._owner: TemporaryDirectory | None = None
         self._threads: ThreadPoolExecutor | None = None

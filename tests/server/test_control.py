@@ -339,7 +339,7 @@ class FakeNode:
     def perform(self, action: Callable[[], Any]) -> Any:
         return action()
 
-    def listed(self, _sessions: Any) -> list[Any]:
+    def list_requests(self, _sessions: Any) -> list[Any]:
         return self.kept
 
     def forget(self) -> None:
