@@ -1,4 +1,4 @@
-"""Replicas and their roles: partitions, ISR, high watermark, delayed operations, the controller's orders.
+"""Replicas: partitions and their roles, ISR, high watermark, purgatories, controller orders.
 
 `__all__` names the modules that other rooms may import.
 """

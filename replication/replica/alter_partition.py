@@ -1,12 +1,11 @@
-"""A leader's proposals to change the in-sync replicas, on their way to the controller and back (KIP-497).
+"""Sends leaders' ISR proposals to the controller: AlterPartition (KIP-497).
 
 Answers to kafka.server.DefaultAlterPartitionManager and to Partition.submitAlterPartition / handleAlterPartitionError.
-Speaks AlterPartition v3 (members with their broker epochs, KIP-903), v1 as long as a topic without an id is among the
-proposals.
+Sends AlterPartition v3 (members with their broker epochs, KIP-903), or v1 while a proposal's topic has no id.
 
-Invariants: one request is in flight; all that was submitted meanwhile goes with the next one, one proposal a partition;
-a proposal stays until a definite answer has come or its partition has left that state, however often it has to be sent;
-an answer that comes when the partition has left that state changes nothing.
+Invariants: one request is in flight at most; proposals submitted meanwhile go with the next one, one
+per partition; a proposal is sent again until it has a definite answer or its partition has left the
+proposed state; an answer for a partition that has left that state changes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from kwire.protocol.schemas.control_plane import (
     TopicData,
 )
 from kwire.replication.core.events import Event
-from kwire.replication.replica.isr import CommittedIsr, PendingExpandIsr, listed
+from kwire.replication.replica.isr import CommittedIsr, PendingExpandIsr, format_ids
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ _RECOVERED: Final = 0
 
 
 class _Proposal:
-    """What a partition wanted when it submitted; it may be in another state by now (`_is_pending`)."""
+    """A partition's ISR state and epochs at submission; it may have left them (`_is_pending`)."""
 
     __slots__ = ("leader_epoch", "partition", "partition_epoch", "state")
 
@@ -85,9 +84,9 @@ class AlterPartitionManager:
         *,
         on_unavailable: Callable[[int], None] = lambda node: None,
     ) -> None:
-        """`controller_node`: the node to ask, None while there is none (asked again in 50 ms).
+        """`controller_node`: returns the controller's id, None while unknown (retried in 50 ms).
 
-        `on_unavailable(node)`: it did not answer, or is not the active controller."""
+        `on_unavailable(node)`: it did not respond, or is not the active controller."""
         self._on_unavailable = on_unavailable
         self._host = host
         self._peers = peers
@@ -96,18 +95,18 @@ class AlterPartitionManager:
         self._timers = timers
         self._queued: dict[TopicPartition, _Proposal] = {}
         self._in_flight: dict[TopicPartition, _Proposal] = {}
-        self._last_error = 0  # of whole answers, told once
-        self._waiting = False  # until the last request may be sent again
+        self._last_error = 0  # of the last whole response, so that it is logged once
+        self._waiting = False  # for the retry of the last request
 
     def __len__(self) -> int:
-        """How many proposals have no definite answer yet."""
+        """The number of proposals without a definite answer."""
         return len(self._queued.keys() | self._in_flight.keys())
 
     def submit(self, partition: Partition) -> None:
-        """Proposes the partition's pending ISR.
+        """Submit the partition's pending ISR.
 
-        What is queued for it from an earlier state gives way (Kafka refuses the newer one, OPERATION_NOT_ATTEMPTED,
-        and the partition has to find out again).
+        It replaces a queued proposal from an earlier state (Kafka refuses the newer one with
+        OPERATION_NOT_ATTEMPTED).
         """
         state = partition.isr_state
         assert not isinstance(state, CommittedIsr), state
@@ -141,7 +140,7 @@ class AlterPartitionManager:
             ApiKey.ALTER_PARTITION,
             version,
             request,
-            lambda response: self._answered(response, version, node),
+            lambda response: self._on_response(response, version, node),
         )
 
     def _send_later(self) -> None:
@@ -181,16 +180,18 @@ class AlterPartitionManager:
         )
 
     def _epoch_of(self, broker_id: int, partition: Partition) -> int:
-        """The incarnation that has fetched; -1 unknown: then the controller does not compare."""
+        """Return the broker epoch of the replica's last fetch; -1: unknown, not checked."""
         if broker_id == self._host.node_id:
             return self._host.broker_epoch
         replica = partition.remote_replicas.get(broker_id)
         return -1 if replica is None else replica.broker_epoch
 
-    def _answered(self, response: AlterPartitionResponse | None, version: int, node: int) -> None:
+    def _on_response(
+        self, response: AlterPartitionResponse | None, version: int, node: int
+    ) -> None:
         batch, self._in_flight = self._in_flight, {}
         if response is None or response.error_code:
-            # Not known whether it was applied, or that it was not: the same again, whatever comes of it is safe.
+            # Applied or not, the proposals are safe to send again.
             self._queued = batch | self._queued
             if response is None or response.error_code == ErrorCode.NOT_CONTROLLER:
                 self._on_unavailable(node)
@@ -219,20 +220,20 @@ class AlterPartitionManager:
             self._send()
 
     def _handle(self, proposal: _Proposal, answer: AlterPartitionResponsePartitionData) -> bool:
-        """Tells the partition. True if the proposal is to be sent again."""
+        """Apply one answer to its partition. True if the proposal must be sent again."""
         if not self._is_pending(proposal):
             return False
         partition, host, error = proposal.partition, self._host, answer.error_code
         before = sorted(partition.isr)
         if error:
             host.isr_counters.failed_updates += 1
-            again = partition.isr_refused(proposal.state, error)
+            again = partition.reject_isr(proposal.state, error)
             what = (
                 "sent again"
                 if again
                 else "waiting for the controller's next LeaderAndIsr"
                 if partition.isr_state is proposal.state
-                else f"back to {listed(partition.isr)}"
+                else f"back to {format_ids(partition.isr)}"
             )
             host.log_event(
                 Event.ISR_UPDATE_REFUSED,

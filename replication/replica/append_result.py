@@ -1,7 +1,7 @@
-"""What becomes of appends and of deletions of records, partition by partition, until they are answered.
+"""Results of one partition's append or DeleteRecords, until the request is answered.
 
-Answers to LogAppendResult / ProducePartitionStatus and DeleteRecordsPartitionStatus of kafka.server. The result of an
-append that happened is the log's own LogAppendInfo.
+Answers to LogAppendResult / ProducePartitionStatus and DeleteRecordsPartitionStatus of kafka.server. The result of a
+successful append is the log's own LogAppendInfo.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from kwire.replication.log.log import LogAppendInfo
 
 
 class RefusedAppend(LogAppendInfo):
-    """An append that did not happen, and why.
+    """A refused append and its error.
 
     `record_errors`: (index in the batch, text), for INVALID_RECORD and INVALID_TIMESTAMP.
     """
@@ -28,7 +28,7 @@ class RefusedAppend(LogAppendInfo):
 
 
 class DeleteRecordsResult:
-    """What became of one partition's DeleteRecords; `low_watermark` is -1 with an error, but after a time-out."""
+    """One partition's result; `low_watermark` is -1 after any error but a time-out."""
 
     __slots__ = ("error", "low_watermark", "requested_offset")
 

@@ -1,11 +1,11 @@
-"""LeaderAndIsr, StopReplica and UpdateMetadata: how a controller's orders change the replicas of a broker.
+"""Applies a controller's LeaderAndIsr, StopReplica and UpdateMetadata to a broker's replicas.
 
 Answers to becomeLeaderOrFollower, stopReplicas and maybeUpdateMetadataCache of kafka.server.ReplicaManager (3.9). The
-functions change the ReplicaManager they are given; it has thin methods for them. Fetchers hear of roles in Kafka's
-order: what is to be led leaves them first, what is followed in a new epoch joins them, idle ones are closed at the end.
+functions change the ReplicaManager given, which has thin methods for them. Fetchers change in Kafka's
+order: led partitions are removed first, followed ones of a new epoch added, idle fetchers closed last.
 
-Deliberate differences: no partition object stays behind when this broker is not among the replicas (Kafka leaks one).
-Waiting requests of a partition are rechecked in the same step whenever its role, its epoch or its existence changed.
+Deliberate differences: no partition object is left when this broker is not a replica (Kafka leaks
+one). A partition's parked requests are rechecked in the step that changes its role, epoch or existence.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ EPOCH_DURING_DELETE: Final = -2
 
 
 class _Order:
-    """One partition of a LeaderAndIsr request, and what becomes of it."""
+    """One partition of a LeaderAndIsr request and its outcome."""
 
     __slots__ = ("accepted", "error", "key", "partition", "state", "topic", "topic_id")
 
@@ -61,7 +61,7 @@ class _Order:
 def become_leader_or_follower(
     manager: ReplicaManager, request: LeaderAndIsrRequest, version: int
 ) -> LeaderAndIsrResponse:
-    """All leaders first, then all followers; then listeners hear of roles that changed."""
+    """Apply a LeaderAndIsr: all leaders, then all followers, then notify the role listeners."""
     orders = list(_orders(request))
     error = manager.check_epochs(request.controller_epoch, request.broker_epoch)
     if error is not ErrorCode.NONE:
@@ -107,7 +107,7 @@ def _orders(request: LeaderAndIsrRequest) -> Iterator[_Order]:
 
 
 def _accept(manager: ReplicaManager, order: _Order, is_kraft_controller: bool) -> None:
-    """Decides whether an order is carried out (`accepted`), passed over, or refused (KafkaError)."""
+    """Decide whether to accept an order (`accepted`), ignore it, or refuse it (KafkaError)."""
     if order.key in manager.offline:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
     epoch = order.state.leader_epoch
@@ -119,8 +119,8 @@ def _accept(manager: ReplicaManager, order: _Order, is_kraft_controller: bool) -
             if partition.topic_id != ZERO_UUID:
                 raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
             if epoch == known_epoch:
-                # Only the id differs: a topic from before topic ids. It is kept beside the log from now on.
-                partition.take_topic_id(order.topic_id, False)
+                # A topic from before topic ids: only its id is new, and is stored with the log.
+                partition.assign_topic_id(order.topic_id, False)
                 if not is_kraft_controller:
                     return
         if (
@@ -129,13 +129,13 @@ def _accept(manager: ReplicaManager, order: _Order, is_kraft_controller: bool) -
             and order.topic_id == ZERO_UUID != partition.topic_id
             and order.state.leader != manager.node_id
         ):
-            return  # a follower's controller has gone back to before topic ids; the known id stays
+            return  # the controller was downgraded to before topic ids; the id stays
     if epoch < known_epoch or (epoch == known_epoch and not is_kraft_controller):
         raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
     if manager.node_id not in order.state.replicas:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if epoch == known_epoch and order.state.partition_epoch <= known_partition_epoch:
-        return  # known, and perhaps overtaken: what the leader has proposed since must not be undone
+        return  # known: it must not undo an ISR committed since
     order.accepted = True
 
 
@@ -147,11 +147,11 @@ def _carry_out(
 ) -> None:
     key, partition, is_new = order.key, order.partition, order.state.is_new
     try:
-        # Before the role: a log that cannot be opened, or is another topic's, must not leave a partition behind.
+        # Before the role: without a log of this very topic there must be no partition.
         if partition is None:
             log = manager.open_log(*key, order.topic_id, is_new)
             partition = Partition(*key, order.topic_id, manager, log)
-        partition.take_topic_id(order.topic_id, is_new)
+        partition.assign_topic_id(order.topic_id, is_new)
         stored = partition.log.topic_id
         if stored != order.topic_id and ZERO_UUID not in (stored, order.topic_id):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
@@ -167,7 +167,7 @@ def _carry_out(
         return
     manager.by_key[key] = partition
     if manager.log_manager.has_future_logs:
-        manager.moves.go_on(key)
+        manager.moves.resume(key)
     if role_changed:
         changed.append((partition, leads))
         if not leads and manager.fetchers is not None:
@@ -176,10 +176,10 @@ def _carry_out(
 
 
 def _drop_strays(manager: ReplicaManager, orders: list[_Order]) -> None:
-    """A full request names all that belongs here: other logs are left of deleted topics, or of another broker.
+    """Set aside logs that a full request does not list: of deleted topics, or of another broker.
 
-    They must not be in the way of a new topic of that name, which may have been made while this broker was away; but
-    nobody ordered their deletion, so they are kept. Source: LogManager.findStrayReplicas.
+    They must not block a topic of the same name, created while this broker was away; but no order
+    deletes them, so they are kept. Source: LogManager.findStrayReplicas.
     """
     listed = {(order.topic, order.state.partition_index): order.topic_id for order in orders}
     for log in list(manager.log_manager.logs()):
@@ -191,7 +191,7 @@ def _drop_strays(manager: ReplicaManager, orders: list[_Order]) -> None:
             partition = manager.by_key.pop(key, None)
             if manager.fetchers is not None:
                 manager.fetchers.remove([key])
-            if partition is not None:  # this broker was cut off while it was deleted
+            if partition is not None:  # deleted while this broker was cut off
                 for listener in manager.role_listeners:
                     listener(partition, False)
             try:
@@ -254,7 +254,7 @@ def stop_replicas(manager: ReplicaManager, request: StopReplicaRequest) -> StopR
 
 
 def _stops(request: StopReplicaRequest) -> Iterator[tuple[str, int, int, bool]]:
-    """(topic, partition, leader epoch, delete) in any version's shape."""
+    """Yield (topic, partition, leader epoch, delete) from any version's fields."""
     delete = request.delete_partitions
     for flat in request.ungrouped_partitions:
         yield flat.topic_name, flat.partition_index, UNKNOWN_EPOCH, delete
@@ -293,8 +293,8 @@ def _stop(manager: ReplicaManager, key: TopicPartition, leader_epoch: int, delet
         if manager.log_manager.get(*key) is not None:
             manager.log_manager.delete(*key)
     except KafkaError:
-        # It is where it was, and will be there after the next start: until then nobody must take it for deleted, or
-        # a new topic of that name gets a log in another directory, and no broker starts with both.
+        # The log still exists. Counted as deleted, a topic recreated under that name would get a log in
+        # another directory, and the broker could not start with both.
         manager.offline.add(key)
         raise
     finally:
@@ -304,7 +304,7 @@ def _stop(manager: ReplicaManager, key: TopicPartition, leader_epoch: int, delet
 def update_metadata(
     manager: ReplicaManager, request: UpdateMetadataRequest
 ) -> UpdateMetadataResponse:
-    """Fills the metadata cache. With a new list of live brokers high watermarks may move: who left is not awaited."""
+    """Update the metadata cache; high watermarks may move, as they do not wait for fenced joiners."""
     error = manager.check_epochs(request.controller_epoch, request.broker_epoch)
     if error is not ErrorCode.NONE:
         return UpdateMetadataResponse(error_code=error)

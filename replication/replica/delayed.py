@@ -1,7 +1,7 @@
-"""What waits for the log to move: acks=all appends, fetches of min_bytes, deletions of records.
+"""The delayed operations: acks=all appends, fetches with min_bytes, DeleteRecords.
 
-Answers to kafka.server.{DelayedProduce,DelayedFetch,DelayedDeleteRecords}. Each asks the ReplicaManager whether it is
-done; what wakes it and its time-out are the purgatory's (purgatory.py).
+Answers to kafka.server.{DelayedProduce,DelayedFetch,DelayedDeleteRecords}. Each checks its
+condition with the ReplicaManager; wake-ups and time-outs are the purgatory's (purgatory.py).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from kwire.replication.replica.manager import ReplicaManager
     from kwire.replication.replica.partition import Partition
 
-HIGH_WATERMARK_NEWS_MS: Final = 5
-"""How long a follower's fetch waits for records to come along when it has nothing but a new high watermark to tell."""
+HIGH_WATERMARK_DELAY_MS: Final = 5
+"""How long a follower's fetch is parked for records when only the high watermark has changed."""
 
 
 class DelayedProduce(DelayedOperation):
-    """Appends with acks=all that wait until their followers have them (kafka.server.DelayedProduce).
+    """Appends with acks=all, parked until they are committed (kafka.server.DelayedProduce).
 
-    Each pending result ends with NONE, NOT_ENOUGH_REPLICAS_AFTER_APPEND (it is in the log), what the loss of the role
-    says, or, at last, REQUEST_TIMED_OUT (it may still be committed).
+    Each pending result ends with NONE, NOT_ENOUGH_REPLICAS_AFTER_APPEND (it is in the log), the error of
+    a lost leadership, or REQUEST_TIMED_OUT (it may still be committed).
     """
 
     __slots__ = ("_answer", "_manager", "_pending")
@@ -41,13 +41,13 @@ class DelayedProduce(DelayedOperation):
         pending: list[tuple[TopicPartition, LogAppendInfo]],
         answer: Callable[[], None],
     ) -> None:
-        """`pending`: results whose `required_offset` is to be passed by the high watermark; `answer` is called last."""
+        """`pending`: results that wait until the high watermark reaches their `required_offset`."""
         super().__init__()
         self._manager = manager
         self._pending = pending
         self._answer = answer
         for _, result in pending:
-            # However this ends: not committed until it is seen to be.
+            # The result of a time-out, unless `is_satisfied` replaces it.
             result.error = ErrorCode.REQUEST_TIMED_OUT
 
     def is_satisfied(self) -> bool:
@@ -68,24 +68,25 @@ class DelayedProduce(DelayedOperation):
 class DelayedFetch(DelayedOperation):
     """A fetch that waits for min_bytes (kafka.server.DelayedFetch).
 
-    Done when a partition is gone, no longer led or fenced, was truncated below what had been readable, when enough
-    bytes are there or a new segment has begun (a read is of one); then, or when time is out, everything is read again.
-    Who asks beyond what it may read yet waits, too: Kafka answers such a reader at once, again and again. A follower
-    also hears of a high watermark that moved, a moment later: most often records come meanwhile, and the news with
-    them (Kafka lets it wait for as long as the fetch may; KIP-392 had it answered at once, which KAFKA-9731 ended).
+    Satisfied when a partition is deleted, fenced, no longer led or truncated below its read bound, when
+    min_bytes are available, or when the log has rolled (a read is of one segment). Then, or at the
+    time-out, changed partitions are read again. A reader ahead of its read bound is parked, too: Kafka
+    answers it at once, again and again. A follower gets a changed high watermark after a short delay,
+    usually together with records (Kafka: only with records or at max_wait_ms; KIP-392 answered at once,
+    which KAFKA-9731 reverted).
     """
 
     __slots__ = (
         "_answer",
         "_available_bytes",
         "_bounds",
+        "_expires_soon",
         "_first_read",
-        "_hurried",
-        "_known",
         "_manager",
         "_numbers",
         "_params",
         "_partitions",
+        "_sent_high_watermarks",
         "_total_bytes",
         "is_behind",
     )
@@ -115,15 +116,15 @@ class DelayedFetch(DelayedOperation):
             self._bounds = [data.bound for data in first_read]
             self._available_bytes = [len(data.records) for data in first_read]
             self._total_bytes = sum(self._available_bytes)
-        self._hurried = False
-        # The high watermarks that a follower has been told of; `is_behind`: another one is news already.
-        self._known: list[int] | None = None
+        self._expires_soon = False
+        # The high watermarks last sent to a follower; `is_behind`: one has changed since.
+        self._sent_high_watermarks: list[int] | None = None
         self.is_behind = False
         if params.replica_id >= 0:
-            self._known = known = []
+            self._sent_high_watermarks = sent = []
             for (_, request), data in zip(partitions, first_read, strict=True):
                 answered = request.answered_high_watermark
-                known.append(data.high_watermark if answered < 0 else answered)
+                sent.append(data.high_watermark if answered < 0 else answered)
                 if 0 <= answered != data.high_watermark:
                     self.is_behind = True
 
@@ -136,17 +137,20 @@ class DelayedFetch(DelayedOperation):
         return self._is_done(number) or self._total_bytes >= self._params.min_bytes
 
     def _is_done(self, number: int) -> bool:
-        """Whether one partition ends the waiting; counts what it has for the reader."""
+        """Whether one partition satisfies the fetch; else count its available bytes."""
         key, request = self._partitions[number]
         partition = self._manager.hosted(key)
         if partition is None or self._is_refused(partition, request):
             return True
-        if self._known is not None and partition.log.high_watermark != self._known[number]:
-            self._hurry()
+        if (
+            self._sent_high_watermarks is not None
+            and partition.log.high_watermark != self._sent_high_watermarks[number]
+        ):
+            self._expire_soon()
         bound, before = partition.read_bound(self._params), self._bounds[number]
         if bound == before:
             return False
-        if bound < before:  # truncated, or the role changed: the reader must look again
+        if bound < before:  # truncated, or the role changed: read again
             return True
         if bound > request.fetch_offset and (
             self._params.min_bytes <= 1 or self._has_enough(number, partition, bound)
@@ -164,14 +168,14 @@ class DelayedFetch(DelayedOperation):
             or (request.last_fetched_epoch >= 0 and partition.diverges(request))
         )
 
-    def _hurry(self) -> None:
-        """Let the follower learn of the high watermark soon, with the records that come along meanwhile."""
-        if not self._hurried and self.purgatory is not None:
-            self._hurried = True
-            self.purgatory.expire_within(self, HIGH_WATERMARK_NEWS_MS)
+    def _expire_soon(self) -> None:
+        """Shorten the wait, so that the follower gets the high watermark soon."""
+        if not self._expires_soon and self.purgatory is not None:
+            self._expires_soon = True
+            self.purgatory.expire_within(self, HIGH_WATERMARK_DELAY_MS)
 
     def _has_enough(self, number: int, partition: Partition, bound: int) -> bool:
-        """Whether one partition's new records end the waiting on their own; counts them for min_bytes if not."""
+        """Whether the log has rolled since the fetch offset; else count new bytes for min_bytes."""
         _, request = self._partitions[number]
         log = partition.log
         if log.rolls_between(request.fetch_offset, bound):  # a read is of one segment
@@ -187,7 +191,7 @@ class DelayedFetch(DelayedOperation):
         if len(partitions) == 1:
             self._answer(manager.read_from_log(params, partitions))
             return
-        # Most of a follower's partitions are as they were: reading them again would say the same.
+        # Most of a follower's partitions are unchanged: their first results still hold.
         results = self._first_read
         numbers = [number for number in range(len(partitions)) if self._has_changed(number)]
         again = manager.read_from_log(params, [partitions[number] for number in numbers])
@@ -196,7 +200,7 @@ class DelayedFetch(DelayedOperation):
         self._answer(results)
 
     def _has_changed(self, number: int) -> bool:
-        """Whether a partition may be read otherwise than the first time (an epoch, too, only changes with a role)."""
+        """Whether a second read of a partition may differ from the first."""
         data = self._first_read[number]
         key, request = self._partitions[number]
         partition = self._manager.hosted(key)
@@ -212,14 +216,14 @@ class DelayedFetch(DelayedOperation):
         )
 
 
-def waits_in_vain(
+def has_later_segment(
     manager: ReplicaManager,
     partitions: list[tuple[TopicPartition, FetchPartition]],
     first_read: list[FetchPartitionData],
 ) -> bool:
-    """Whether there is more for a reader in a later segment than it has read from: waiting brings it nothing of it.
+    """Whether a partition that was read has more records in a later segment, so that waiting is useless.
 
-    One that has read nothing is at the end of what there is, maybe before a gap that compaction has left.
+    A partition without records in its result is at its read bound, maybe before a compaction gap.
     """
     for (key, request), data in zip(partitions, first_read, strict=True):
         partition = manager.hosted(key) if len(data.records) else None
@@ -229,7 +233,7 @@ def waits_in_vain(
 
 
 class DelayedDeleteRecords(DelayedOperation):
-    """DeleteRecords that waits until the live followers have moved their log start too (DelayedDeleteRecords)."""
+    """DeleteRecords, parked until the live followers have moved their log start, too."""
 
     __slots__ = ("_answer", "_manager", "_pending")
 
@@ -257,7 +261,7 @@ class DelayedDeleteRecords(DelayedOperation):
 
     def on_expiration(self) -> None:
         for _, result in self._pending:
-            # The low watermark stays that of when the wait began, as Kafka's does.
+            # The low watermark stays as of the start of the wait, as in Kafka.
             result.error = ErrorCode.REQUEST_TIMED_OUT
 
     def on_complete(self) -> None:

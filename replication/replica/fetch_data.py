@@ -1,4 +1,4 @@
-"""What a fetch asks of a partition and what it gets.
+"""Parameters and results of a fetch: the whole request, one partition of it, its data.
 
 Answers to FetchParams, FetchRequest.PartitionData and FetchPartitionData of Kafka. Plain slotted classes, because every
 fetch makes some.
@@ -23,9 +23,10 @@ READ_COMMITTED: Final = 1
 
 
 class FetchParams:
-    """What holds for a whole fetch. `replica_id`: a follower's; -3 reads everything too; every other one is a consumer.
+    """Parameters of a whole fetch. `replica_id`: >= 0 a follower, -3 reads to the log end too,
+    all others are consumers.
 
-    Kafka's tools say -2 and see what consumers see (FetchIsolation.of); ListOffsets has its own rules.
+    Kafka's tools send -2 and read as consumers (FetchIsolation.of); ListOffsets has its own rules.
     """
 
     __slots__ = (
@@ -52,7 +53,7 @@ class FetchParams:
         fetch_only_leader: bool = False,
         rack_id: str = "",
     ) -> None:
-        """`fetch_only_leader`: a follower or a consumer before v11 asks."""
+        """`fetch_only_leader`: for followers, and for consumers before v11."""
         self.replica_id = replica_id
         self.is_consumer = replica_id < 0 and replica_id != FUTURE_LOCAL_REPLICA_ID
         self.replica_epoch = replica_epoch
@@ -65,9 +66,9 @@ class FetchParams:
 
 
 class FetchPartition:
-    """What is asked of one partition; -1 epochs are absent, an all-zero topic id is not checked.
+    """One partition of a fetch; an epoch of -1 is absent, an all-zero topic id is not checked.
 
-    `answered_high_watermark`: what the reader's session last told it, -1 nothing yet.
+    `answered_high_watermark`: the last one sent in the reader's session, -1: none.
     """
 
     __slots__ = (
@@ -100,7 +101,7 @@ class FetchPartition:
 
 
 class FetchPartitionData:
-    """What one partition answers. With an error: offsets -1 and no records."""
+    """One partition's result. With an error: offsets -1 and no records."""
 
     __slots__ = (
         "aborted_transactions",
@@ -123,7 +124,7 @@ class FetchPartitionData:
         records: Buffer = b"",
         bound: int = -1,
     ) -> None:
-        """`bound`: the offset up to which this reader might have read when the answer was made."""
+        """`bound`: the reader's upper limit (exclusive offset) at the time of the read."""
         self.error = error
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset

@@ -1,12 +1,13 @@
-"""Fetch sessions, the serving side: a reader names its partitions once and then only what changed (KIP-227).
+"""Fetch sessions, leader side: requests and responses list only changed partitions (KIP-227).
 
-Answers to kafka.server.FetchSession / FetchManager. One cache a broker; a session that cannot be kept (the cache is
-full of more valuable ones) is simply not made, and the reader sends full requests.
+Answers to kafka.server.FetchSession / FetchManager. One cache per broker; if it is full of more
+valuable sessions no new one is created, and the reader goes on with full requests.
 
-Protocol: epoch -1 ends a session and is answered without one; epoch 0 is a full request that asks for a new session
-(its id in the answer, 0 if refused); epochs 1, 2, … are incremental, wrapping from 2^31-1 to 1. An incremental answer
-lists only partitions with records, an error, a diverging epoch, a preferred replica, or a changed high watermark or log
-start. A partition that gave records goes to the end of the session's order, so that a full answer starves nobody.
+Protocol: epoch -1 ends a session and gets a response without one; epoch 0 is a full request for a new
+session (its id in the response, 0: none created); epochs 1, 2, … are incremental, and wrap from
+2^31-1 to 1. An incremental response lists only partitions with records, an error, a diverging epoch,
+a preferred replica, or a changed high watermark or log start. A partition with records moves to the
+end of the session's order, so that a response limit starves no partition.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SessionKey = tuple[str | bytes, int]
 
 
 class CachedPartition(FetchPartition):
-    """What is asked of one partition of a fetch, and what its session last answered."""
+    """One partition of a fetch, with the offsets of the session's last response for it."""
 
     __slots__ = (
         "answered_log_start_offset",
@@ -57,7 +58,7 @@ class CachedPartition(FetchPartition):
         current_leader_epoch: int,
         last_fetched_epoch: int,
     ) -> None:
-        """`topic` None: the id is unknown (yet)."""
+        """`topic` None: the topic id is unknown so far."""
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
@@ -74,7 +75,7 @@ class CachedPartition(FetchPartition):
         self.answered_log_start_offset = -1
 
     def resolve(self, topic: str) -> None:
-        """The topic's id has become known."""
+        """Set the name of a topic whose id was unknown before."""
         self.topic = topic
         self.key = (topic, self.partition)
 
@@ -85,8 +86,8 @@ class CachedPartition(FetchPartition):
         self.current_leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
 
-    def note_answer(self, data: FetchPartitionData) -> bool:
-        """Remembers what is answered; True if it must be in an incremental answer."""
+    def update_answered(self, data: FetchPartitionData) -> bool:
+        """Record the offsets of a response; True if an incremental response must list the partition."""
         must_respond = len(data.records) > 0
         if data.high_watermark != self.answered_high_watermark:
             self.answered_high_watermark = data.high_watermark
@@ -97,7 +98,7 @@ class CachedPartition(FetchPartition):
         if data.preferred_read_replica >= 0 or data.diverging_epoch is not None:
             must_respond = True
         if data.error:
-            # Once the error is gone the reader must hear of it, whatever the high watermark then is.
+            # So that the first response without the error lists the partition, whatever has changed.
             self.answered_high_watermark = -1
             must_respond = True
         return must_respond
@@ -128,17 +129,17 @@ class FetchSession:
         self.privileged = privileged
         self.uses_topic_ids = uses_topic_ids
         self.partitions = partitions
-        self.epoch = 1  # what the next request must carry
+        self.epoch = 1  # of the next request
         self.created_ms = now_ms
         self.last_used_ms = now_ms
 
     def value(self) -> tuple[bool, int, int]:
-        """What a session is worth when room is short: followers' first, then the larger."""
+        """Sort key for eviction: consumers' sessions before followers', small before large."""
         return self.privileged, len(self.partitions), self.id
 
 
 class FetchContext:
-    """One Fetch request in the light of its session: what to read, and what of it to answer."""
+    """One Fetch request and its session: `asked` lists the partitions to read."""
 
     __slots__ = ("_cache", "_epoch", "_full", "_privileged", "_session", "_uses_topic_ids", "asked")
 
@@ -163,7 +164,7 @@ class FetchContext:
     def finish(
         self, results: list[tuple[CachedPartition, FetchPartitionData]]
     ) -> tuple[int, list[tuple[CachedPartition, FetchPartitionData]]]:
-        """(session id for the answer, what goes into it). INVALID_FETCH_SESSION_EPOCH when another request came."""
+        """Return (session id, results to send). INVALID_FETCH_SESSION_EPOCH: a later request came."""
         session = self._session
         if session is not None:
             if session.epoch != self._epoch:
@@ -172,7 +173,7 @@ class FetchContext:
             answered = []
             for result in results:
                 partition, data = result
-                if partition.note_answer(data):
+                if partition.update_answered(data):
                     answered.append(result)
                     if len(data.records) and len(partitions) > 1:
                         del partitions[partition.session_key]
@@ -180,7 +181,7 @@ class FetchContext:
             return session.id, answered
         if self._full:
             for partition, data in results:
-                partition.note_answer(data)
+                partition.update_answered(data)
             session_id = self._cache.create(self._privileged, self._uses_topic_ids, self.asked)
             return session_id, results
         return NO_SESSION, results
@@ -211,8 +212,8 @@ class FetchSessionCache:
         uses_topic_ids: bool,
         is_follower: bool,
     ) -> FetchContext:
-        """A request has come. FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR
-        are for the whole answer."""
+        """Open a request's context. Errors of the whole response: FETCH_SESSION_ID_NOT_FOUND,
+        INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != NO_SESSION:
                 self._sessions.pop(session_id, None)
@@ -234,7 +235,7 @@ class FetchSessionCache:
         forgotten: Iterable[SessionKey],
         uses_topic_ids: bool,
     ) -> FetchContext:
-        """An incremental request: the session's partitions with what this one changes (IncrementalFetchContext)."""
+        """Apply an incremental request to its session (IncrementalFetchContext)."""
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -264,7 +265,7 @@ class FetchSessionCache:
         uses_topic_ids: bool,
         partitions: dict[SessionKey, CachedPartition],
     ) -> int:
-        """A new session's id, or 0 when there is no room for it."""
+        """Create a session and return its id; 0 if there is no room for it."""
         if len(self._sessions) >= self._max_sessions and not self._evict(
             (privileged, len(partitions), 0)
         ):
@@ -284,9 +285,9 @@ class FetchSessionCache:
             self._sessions[session.id] = session
 
     def _evict(self, value: tuple[bool, int, int]) -> bool:
-        """Makes room for a session of this value: a stale one, else the least valuable that is not worth more.
+        """Evict a stale session, or else the least valuable one that is worth no more than `value`.
 
-        A follower may push out any consumer's; a consumer only what has been there for two minutes.
+        A follower may evict any consumer's session; a consumer only sessions older than two minutes.
         """
         now_ms = self._clock.now_ms
         eldest = next(iter(self._sessions.values()), None)

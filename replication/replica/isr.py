@@ -1,10 +1,11 @@
-"""What a leader knows of its followers, and the in-sync set with its pending changes.
+"""A leader's state of its followers, and the ISR with its pending changes.
 
 Answers to Kafka's Replica / ReplicaState and to CommittedPartitionState, PendingExpandIsr, PendingShrinkIsr of
 Partition.scala (KIP-497). Leaves out future (moving) replicas.
 
-Invariants: the caught-up time of a follower never goes back; `maximal_isr` contains the committed ISR always, and the
-candidate of an expansion already while it is only proposed (I: the high watermark waits for whoever may be a leader).
+Invariants: the caught-up time of a follower never goes back; `maximal_isr` always contains the
+committed ISR, and the joining replica of a proposed expansion too: the controller may have committed
+it already, and then may elect it, so the high watermark must not pass its log end.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
 
 UNKNOWN_OFFSET = -1
 NEVER_MS = -(1 << 62)
-"""Kafka writes 0 and compares with Unix time; a monotonic clock may well stand near 0, so "never" is far below."""
+"""Kafka uses 0 and compares with Unix time; a monotonic clock may be near 0, so this is far below."""
 
 
 class RemoteReplica:
-    """One follower in the eyes of its leader. Times are milliseconds of Clock.now_ms."""
+    """A follower's state at its leader. Times are milliseconds of Clock.now_ms."""
 
     __slots__ = (
         "broker_epoch",
@@ -43,7 +44,7 @@ class RemoteReplica:
     def reset(
         self, *, now_ms: int, leader_end_offset: int, is_new_leader: bool, in_isr: bool
     ) -> None:
-        """A new leader epoch: a new leader knows nothing of its followers, one re-elected keeps the offsets."""
+        """Reset for a new leader epoch. A new leader knows no offsets, a re-elected one keeps them."""
         caught_up_time_ms = now_ms if in_isr else NEVER_MS
         if is_new_leader:
             self.log_start_offset = UNKNOWN_OFFSET
@@ -65,10 +66,10 @@ class RemoteReplica:
         now_ms: int,
         broker_epoch: int,
     ) -> None:
-        """A fetch of this follower was served: the caught-up rule (Replica.updateFetchStateOrThrow).
+        """Record a served fetch by the caught-up rule (Replica.updateFetchStateOrThrow).
 
-        Having now reached the leader's end counts from now; having reached what was the end at its previous fetch
-        counts from then, so that a follower under constant load is not called late.
+        A fetch at the leader's log end counts as caught up now; one at the log end as of the previous
+        fetch counts as caught up then, so that a follower under constant load stays in sync.
         """
         if fetch_offset >= leader_end_offset:
             self.last_caught_up_time_ms = max(self.last_caught_up_time_ms, now_ms)
@@ -81,7 +82,7 @@ class RemoteReplica:
         self.broker_epoch = broker_epoch
 
     def is_in_sync(self, leader_end_offset: int, now_ms: int, lag_time_max_ms: int) -> bool:
-        """At the leader's end, however silent; or caught up not longer than replica.lag.time.max.ms ago."""
+        """Whether it is at the leader's log end, or caught up within replica.lag.time.max.ms."""
         return (
             self.log_end_offset == leader_end_offset
             or now_ms - self.last_caught_up_time_ms <= lag_time_max_ms
@@ -89,7 +90,7 @@ class RemoteReplica:
 
 
 class CommittedIsr:
-    """The ISR as the controller has it; nothing is proposed. States are values: never changed, only replaced."""
+    """The ISR of the controller, nothing proposed. States are values: replaced, never changed."""
 
     __slots__ = ("isr",)
     in_flight = False
@@ -108,11 +109,11 @@ class CommittedIsr:
         return hash(self.isr)
 
     def __repr__(self) -> str:
-        return f"CommittedIsr({listed(self.isr)})"
+        return f"CommittedIsr({format_ids(self.isr)})"
 
 
 class PendingExpandIsr:
-    """`joining` is proposed as a member: it counts for the high watermark from now on."""
+    """`joining` is proposed as a member, and counts for the high watermark already."""
 
     __slots__ = ("isr", "joining")
     in_flight = True
@@ -139,11 +140,11 @@ class PendingExpandIsr:
         return hash((self.isr, self.joining))
 
     def __repr__(self) -> str:
-        return f"PendingExpandIsr({listed(self.isr)} + {self.joining})"
+        return f"PendingExpandIsr({format_ids(self.isr)} + {self.joining})"
 
 
 class PendingShrinkIsr:
-    """`leaving` are proposed for removal: they count until the controller has agreed."""
+    """`leaving` are proposed for removal; they count until the controller has committed it."""
 
     __slots__ = ("isr", "leaving")
     in_flight = True
@@ -170,7 +171,7 @@ class PendingShrinkIsr:
         return hash((self.isr, self.leaving))
 
     def __repr__(self) -> str:
-        return f"PendingShrinkIsr({listed(self.isr)} - {listed(self.leaving)})"
+        return f"PendingShrinkIsr({format_ids(self.isr)} - {format_ids(self.leaving)})"
 
 
 PendingIsr = PendingExpandIsr | PendingShrinkIsr
@@ -178,7 +179,7 @@ IsrState = CommittedIsr | PendingIsr
 
 
 class IsrCounters:
-    """Since the start: changes the controller agreed to, and answers other than that."""
+    """Counts since the start: committed changes, and proposals that were not committed."""
 
     __slots__ = ("expands", "failed_updates", "shrinks")
 
@@ -188,6 +189,6 @@ class IsrCounters:
         self.failed_updates = 0
 
 
-def listed(brokers: Iterable[int]) -> str:
-    """Broker ids as Kafka's log lines have them: "1,2,3"."""
+def format_ids(brokers: Iterable[int]) -> str:
+    """Format broker ids as in Kafka's log lines: "1,2,3"."""
     return ",".join(map(str, sorted(brokers)))

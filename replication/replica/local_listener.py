@@ -1,7 +1,7 @@
-"""The controller's words applied to the broker in the same process, without a socket between.
+"""Applies a controller's requests to the broker in the same process, without a socket.
 
-The requests are the very objects that cross a socket when brokers are many. Order of effects within a step: see
-`controller.py`. A configuration takes effect before `config_changed` returns: the next append obeys it.
+The requests are the objects that other clusters send over sockets. Order of effects within a step:
+see `controller.py`. A configuration takes effect before `config_changed` returns.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class LocalListener:
         self.on_response: Callable[[int, Message, Any], None] | None = None
 
     def open(self, broker_id: int) -> None:
-        """Configurations are here already."""
+        """Do nothing: the broker has the configurations already."""
 
     def close(self, broker_id: int) -> None:
-        """This broker ends with its process."""
+        """Do nothing: the broker ends with its process."""
 
     def when_acknowledged(self, timeout_ms: int, callback: Callable[[], None]) -> None:
-        """Everything is applied when it is sent."""
+        """Call back immediately: `send` applies requests before it returns."""
         callback()
 
     def send(self, broker_id: int, request: Message) -> None:

@@ -1,7 +1,7 @@
-"""Offsets of a partition by time, or by one of the special values that stand for one: ListOffsets.
+"""Look-ups of offsets by timestamp or special value, for ListOffsets.
 
-Answers to Partition.fetchOffsetForTimestamp and legacyFetchOffsetsForTimestamp of Kafka 3.9. Functions of a partition;
-nothing here changes one. Leaves out tiered storage: there is no offset in it.
+Answers to Partition.fetchOffsetForTimestamp and legacyFetchOffsetsForTimestamp of Kafka 3.9. The
+functions do not change the partition. Leaves out tiered storage: its offsets are answered as -1.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ def offset_for_timestamp(
     current_leader_epoch: int,
     require_leader: bool,
 ) -> tuple[int, int, int] | None:
-    """(offset, timestamp, leader epoch) for a time in Unix ms or a special value; None if there is none.
+    """Return (offset, timestamp, leader epoch) for a time in Unix ms or a special value, or None.
 
-    `isolation_level` None: a replica asks, who may see everything. A new leader whose high watermark has not reached
-    its first own offset cannot say yet what is the latest: OFFSET_NOT_AVAILABLE (KIP-207).
+    `isolation_level` None: for a replica, which may read to the log end. OFFSET_NOT_AVAILABLE: a new
+    leader's high watermark has not reached the start of its epoch, so the latest offset is unknown
+    (KIP-207).
     """
     partition.check_leader_epoch(current_leader_epoch, require_leader)
     log = partition.log
@@ -70,10 +71,10 @@ def offset_for_timestamp(
 def segment_offsets(
     partition: Partition, timestamp: int, count: int, for_consumer: bool, wall_ms: int
 ) -> list[int]:
-    """Up to `count` offsets at which segments begin, and the end, latest first: ListOffsets v0.
+    """Return up to `count` offsets, latest first: segments' base offsets and the end (ListOffsets v0).
 
-    Those up to a time in Unix ms, or by -1 and -2 from the latest or the earliest on. Kafka goes by the time a
-    segment's file was written, this by its largest timestamp. `wall_ms`: now.
+    `timestamp`: only segments up to that Unix ms; -1: all; -2: the first. Kafka compares with the
+    modification time of a segment's file, this with its largest timestamp. `wall_ms`: now.
     """
     log = partition.log
     limit = log.high_watermark if for_consumer else log.log_end_offset

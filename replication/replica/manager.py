@@ -1,15 +1,15 @@
-"""The replicas of this broker: appends, fetches, and what a controller orders.
+"""The replicas of this broker: appends, fetches, DeleteRecords and the controller's orders.
 
 Answers to kafka.server.ReplicaManager in its ZooKeeper-era form (LeaderAndIsr, StopReplica, UpdateMetadata). Leaves out
-tiered storage. A broker alone has neither `fetchers` nor an `isr_proposer`.
+tiered storage. A standalone broker has neither `fetchers` nor an `isr_proposer`.
 
-Every entry runs to completion on the caller's stack. An append or a fetch that need not wait is answered before the
-call returns; else it waits in a purgatory and is answered by the step that satisfies it, or by its timer.
+Every method runs to completion on the caller's stack. An append or fetch that need not wait is
+answered before the call returns; else it is parked in a purgatory and answered by the step that
+satisfies it, or by its timer.
 
-Invariants: a request with a smaller controller epoch or broker epoch changes nothing; a partition is either hosted
-(`by_key`), in `offline` (its log could not be opened, written or read, or is in a directory that failed) or unknown;
-whoever waits for a partition that is dropped or followed is answered in the same step, for one that went offline in the
-next.
+Invariants: a request with an older controller or broker epoch changes nothing; a partition is hosted
+(`by_key`), in `offline` (its log or log directory failed) or unknown; requests parked on a partition
+are answered in the step in which it is dropped or followed, or in the next one if it goes offline.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kwire.replication.replica.delayed import (
     DelayedDeleteRecords,
     DelayedFetch,
     DelayedProduce,
-    waits_in_vain,
+    has_later_segment,
 )
 from kwire.replication.replica.fetch_data import FetchPartitionData
 from kwire.replication.replica.isr import IsrCounters
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from kwire.replication.replica.moves import LogDirMoves
 
     class Fetchers(Protocol):
-        """The fetchers of a broker as far as replicas know them (kwire.replication.fetcher.manager)."""
+        """The interface of kwire.replication.fetcher.manager that the ReplicaManager uses."""
 
         failed: set[TopicPartition]
 
@@ -85,7 +85,7 @@ _WITHOUT_LOG_START = (
 
 
 def _is_rack_aware(config: BrokerConfig) -> bool:
-    """Whether consumers may be sent to a replica in their rack (KIP-392)."""
+    """Whether consumers may be redirected to a replica in their rack (KIP-392)."""
     if config.replica_selector_class is None:
         return False
     from kwire.replication.replica.selector import RACK_AWARE
@@ -138,11 +138,11 @@ class ReplicaManager:
         self.broker_epoch = -1
         self.controller_epoch = 0
         self.role_listeners: list[Callable[[Partition, bool], None]] = []
-        # Hear which partitions the cluster has no more; the group coordinator forgets their offsets.
+        # Called with deleted partitions; the group coordinator deletes their offsets.
         self.deletion_listeners: list[Callable[[list[TopicPartition]], None]] = []
-        # Hear of partitions whose log failed, and why, one tick later: (topic, index), reason.
+        # Called with an offline partition, (topic, index), and the reason, one tick later.
         self.offline_listeners: list[Callable[[TopicPartition, str], None]] = []
-        # Called when a partition was lost and its directory was not.
+        # Called when a single partition went offline, and not its directory.
         self.on_partition_lost: Callable[[], None] | None = None
         self.isr_proposer: Callable[[Partition], None] | None = None
         self.fetchers: Fetchers | None = None  # None: a cluster of one broker
@@ -158,22 +158,22 @@ class ReplicaManager:
         self.timers = timers
         self._moves: LogDirMoves | None = None
         self.log_manager = log_manager
-        log_manager.failure_listeners.append(self._directory_failed)
+        log_manager.failure_listeners.append(self._on_directory_failure)
         self.metadata = metadata
         self.by_key: dict[TopicPartition, Partition] = {}
         self.offline: set[TopicPartition] = set()
 
     def start(self) -> None:
-        """Begins the search for followers that are late, once `isr_proposer` is set."""
+        """Start the periodic ISR check, if there is an `isr_proposer`."""
         if self.isr_proposer is not None:
-            # Kafka looks twice in the time a follower may be late, so that it leaves between 1 and 1.5 of it.
+            # As Kafka: every half lag time, so that a late follower leaves after 1 to 1.5 lag times.
             interval_ms = max(self.replica_lag_time_max_ms // 2, 1)
             self.timers.schedule(
                 (self, "isr-expiration"), self.clock.now_ms + interval_ms, self._check_isrs
             )
 
     def shut_down(self) -> None:
-        """Ends fetchers and periodic tasks; who still waits is not answered. The logs are the LogManager's to close."""
+        """Stop fetchers and timers; drop parked requests unanswered. The LogManager closes the logs."""
         self.timers.cancel((self, "isr-expiration"))
         if self.fetchers is not None:
             self.fetchers.shut_down()
@@ -185,7 +185,7 @@ class ReplicaManager:
             purgatory.cancel_all()
 
     def _check_isrs(self) -> None:
-        """Proposes to leave out who is late. A joiner that is late is awaited no more: high watermarks may move."""
+        """Propose ISR shrinks; high watermarks may move, as they do not wait for late joiners."""
         for partition in list(self.by_key.values()):
             if partition.is_leader and partition.remote_replicas:
                 partition.maybe_shrink_isr()
@@ -193,7 +193,7 @@ class ReplicaManager:
                     self.complete_waiting(partition.key)
         self.start()
 
-    # What partitions ask of their broker (PartitionHost)
+    # --- PartitionHost
 
     @property
     def replica_lag_time_max_ms(self) -> int:
@@ -203,7 +203,7 @@ class ReplicaManager:
         return self.metadata.is_alive(broker_id)
 
     def open_log(self, topic: str, index: int, topic_id: bytes, is_new: bool) -> Log:
-        """A log that is not there is made; not so that of an old partition while a log directory is offline."""
+        """Open or create a log; an old partition's is not created while a log directory is offline."""
         config = self._log_config(topic)
         return self.log_manager.get_or_create(topic, index, topic_id, config, is_new=is_new)
 
@@ -216,22 +216,22 @@ class ReplicaManager:
 
     @property
     def log_event(self) -> LogEvent:
-        """Reports an event of this broker."""
+        """The function that logs an event of this broker."""
         return self.log_manager.log_event
 
     # --- partitions
 
     def hosted(self, key: TopicPartition) -> Partition | None:
-        """The partition if it is here and its log is open; None otherwise, never an error."""
+        """Return the partition if it is online here; else None, never an error."""
         return self.by_key.get(key)
 
     def partitions(self) -> Iterable[Partition]:
-        """All that are hosted; not to be kept while roles change."""
+        """Return a view of all hosted partitions; do not keep it while roles change."""
         return self.by_key.values()
 
     def partition(self, topic: str, index: int) -> Partition:
-        """A hosted partition. KAFKA_STORAGE_ERROR when offline; NOT_LEADER_OR_FOLLOWER when others host it;
-        UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return a hosted partition. KAFKA_STORAGE_ERROR: it is offline; NOT_LEADER_OR_FOLLOWER: only
+        other brokers host it; UNKNOWN_TOPIC_OR_PARTITION."""
         partition = self.by_key.get((topic, index))
         if partition is not None:
             return partition
@@ -239,17 +239,17 @@ class ReplicaManager:
             message = f"Partition {topic}-{index} is in an offline log directory"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
         if self.metadata.partition(topic, index) is not None:
-            # The client's metadata is older than ours, or ours older than the controller's: both are cured by a retry.
+            # The client's metadata or this broker's is out of date: a retry helps with both.
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def mark_offline(self, key: TopicPartition, reason: str, *, ordered: bool = False) -> None:
-        """One partition is lost: KAFKA_STORAGE_ERROR from now on, until the broker is started again.
+        """Take one partition offline: KAFKA_STORAGE_ERROR until the broker restarts.
 
-        Its log could not be made, or a fault was asked for it; a failed disk takes the whole directory with it. The
-        rest (fetchers, listeners, who waits) hears of it in the next tick: who found out may be in the middle of
-        something. `ordered`: while an order of the controller is carried out, whose response says so; the partition
-        may be one that is not hosted yet.
+        For logs that cannot be created and injected faults; a failed disk takes its whole directory
+        offline. Fetchers, listeners and parked requests follow in the next tick: the caller may be in
+        the middle of a change. `ordered`: called while an order is applied, whose response reports the
+        error; the partition may not be hosted yet.
         """
         if ordered or key in self.by_key:
             topic, index = key
@@ -258,8 +258,8 @@ class ReplicaManager:
             if self.on_partition_lost is not None and not ordered:
                 self.on_partition_lost()
 
-    def _directory_failed(self, directory: LogDirectory) -> None:
-        """Every partition in it is lost (ReplicaManager.handleLogDirFailure)."""
+    def _on_directory_failure(self, directory: LogDirectory) -> None:
+        """Take every partition in a directory offline (ReplicaManager.handleLogDirFailure)."""
         reason = f"log directory {directory.path} has failed: {directory.failure}"
         keys = [key for key, found in self.by_key.items() if directory.holds(found.log)]
         if keys:
@@ -272,7 +272,7 @@ class ReplicaManager:
 
     @property
     def moves(self) -> LogDirMoves:
-        """Replicas on their way between log directories."""
+        """The moves of replicas between log directories."""
         if self._moves is None:
             from kwire.replication.replica.moves import LogDirMoves
 
@@ -285,11 +285,13 @@ class ReplicaManager:
         self.timers.schedule(
             (self, "offline", key),
             self.clock.now_ms,
-            lambda: self._went_offline(key, partition, reason),
+            lambda: self._notify_offline(key, partition, reason),
         )
 
-    def _went_offline(self, key: TopicPartition, partition: Partition | None, reason: str) -> None:
-        """`partition` None: its log could not be opened, so that it never had a role."""
+    def _notify_offline(
+        self, key: TopicPartition, partition: Partition | None, reason: str
+    ) -> None:
+        """Remove the fetcher, notify listeners. `partition` None: it had no role, its log did not open."""
         if self.fetchers is not None:
             self.fetchers.remove([key])
             self.fetchers.close_idle()
@@ -301,7 +303,7 @@ class ReplicaManager:
         self.complete_waiting(key)
 
     def current_leader(self, topic: str, index: int) -> tuple[int, int]:
-        """(leader id, leader epoch) as far as this broker knows; (-1, -1) if not at all (KIP-951)."""
+        """Return (leader id, leader epoch) as known to this broker; (-1, -1): unknown (KIP-951)."""
         partition = self.by_key.get((topic, index))
         if partition is not None and partition.leader_epoch >= 0:
             return partition.leader_id, partition.leader_epoch
@@ -309,7 +311,7 @@ class ReplicaManager:
         return (-1, -1) if state is None else (state.leader, state.leader_epoch)
 
     def topic_config_changed(self, topic: str) -> None:
-        """The topic's overrides in the metadata cache are new: the logs obey them from now on."""
+        """Apply the topic's new overrides in the metadata cache to its logs."""
         known = self.metadata.topic(topic)
         if known is None:
             return
@@ -320,7 +322,7 @@ class ReplicaManager:
                 partition.log.config = config
 
     def broker_config_changed(self) -> None:
-        """Broker-wide defaults are new: every log obeys them from now on."""
+        """Apply new broker-wide defaults to every log."""
         for topic in {partition.topic: None for partition in self.by_key.values()}:
             self.topic_config_changed(topic)
 
@@ -338,9 +340,9 @@ class ReplicaManager:
         required_acks: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> LogAppendInfo:
-        """Appends to one partition; a refusal is a RefusedAppend. The caller then calls `complete_waiting`.
+        """Append to one partition; a refusal is a RefusedAppend. The caller then calls `complete_waiting`.
 
-        With acks=all and followers `required_offset` is set: the caller waits by `await_replication`.
+        With acks=all and followers `required_offset` is set, for `await_replication`.
         """
         partition = self.by_key.get((topic, index))
         try:
@@ -366,9 +368,9 @@ class ReplicaManager:
         origin: AppendOrigin,
         on_complete: Callable[[dict[TopicPartition, LogAppendInfo]], None],
     ) -> None:
-        """Appends to several partitions and answers when `required_acks` (-1, 0, 1) is fulfilled, once.
+        """Append to several partitions; call `on_complete` once, when `required_acks` (-1, 0, 1) is met.
 
-        At once (same step, same stack) when nothing is to be waited for.
+        On this stack, if no append has to wait.
         """
         results: dict[TopicPartition, LogAppendInfo] = {}
         if not -1 <= required_acks <= 1:
@@ -394,14 +396,14 @@ class ReplicaManager:
         timeout_ms: int,
         on_complete: Callable[[], None],
     ) -> DelayedProduce:
-        """Calls `on_complete` once every pending result is decided: now, by a follower's fetch, or by time-out."""
+        """Call `on_complete` when all results are final: now, by a follower's fetch, or by time-out."""
         operation = DelayedProduce(self, pending, on_complete)
         keys = [key for key, _ in pending]
         self.produce_purgatory.try_complete_else_watch(operation, keys, timeout_ms)
         return operation
 
     def replication_outcome(self, key: TopicPartition, required_offset: int) -> ErrorCode | None:
-        """How an append ended; None while it waits."""
+        """Return the outcome of an append; None while it waits."""
         partition = self.by_key.get(key)
         if partition is not None:
             return partition.replication_outcome(required_offset)
@@ -412,7 +414,7 @@ class ReplicaManager:
         return None
 
     def complete_waiting(self, key: TopicPartition) -> None:
-        """Something moved in a partition (its end, its high watermark, its role): wakes who waits for it."""
+        """Complete requests parked on a partition whose log end, high watermark or role changed."""
         if key in self.produce_purgatory.watchers:
             self.produce_purgatory.check_and_complete(key)
         if key in self.fetch_purgatory.watchers:
@@ -428,13 +430,13 @@ class ReplicaManager:
         partitions: list[tuple[TopicPartition, FetchPartition]],
         on_complete: Callable[[list[FetchPartitionData]], None],
     ) -> DelayedFetch | None:
-        """Reads and answers with one result per partition, in order: at once, or when there is enough or time is out.
+        """Read, and answer now, with enough bytes or at the time-out: one result per partition, in order.
 
-        Returns the operation if it waits, so that its caller can cancel it.
+        Return the operation if it is parked, so that its caller can cancel it.
         """
         results = self.read_from_log(params, partitions)
         moved = params.replica_id >= 0 and self._update_follower(params, partitions, results)
-        # As in Kafka: nothing waits that has no time or no partition, an error or a redirection, or enough bytes.
+        # As in Kafka: no wait without time or partitions, or with an error, redirection or enough bytes.
         if params.max_wait_ms <= 0 or not partitions:
             on_complete(results)
             return None
@@ -445,7 +447,7 @@ class ReplicaManager:
                 on_complete(results)
                 return None
         if size_bytes >= params.min_bytes or (
-            params.min_bytes > 1 and waits_in_vain(self, partitions, results)
+            params.min_bytes > 1 and has_later_segment(self, partitions, results)
         ):
             on_complete(results)
             return None
@@ -456,7 +458,7 @@ class ReplicaManager:
     def _park_fetch(
         self, operation: DelayedFetch, keys: list[TopicPartition], max_wait_ms: int, moved: bool
     ) -> None:
-        """Let a fetch wait. What it has moved itself, or a high watermark it does not know yet, may end it here."""
+        """Park a fetch, unless a high watermark that it moved or that is new to it completes it."""
         self.fetch_purgatory.watch(operation, keys, max_wait_ms)
         if moved or operation.is_behind:
             operation.try_complete()
@@ -464,7 +466,7 @@ class ReplicaManager:
     def read_from_log(
         self, params: FetchParams, partitions: list[tuple[TopicPartition, FetchPartition]]
     ) -> list[FetchPartitionData]:
-        """Reads what is there, in the order asked, within `max_bytes`; the first batch of all may exceed it."""
+        """Read partitions in order, up to `max_bytes` in all; the very first batch may exceed it."""
         results: list[FetchPartitionData] = []
         left_bytes = params.max_bytes
         min_one_batch = True
@@ -484,11 +486,11 @@ class ReplicaManager:
                     raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
                 preferred = self._preferred_read_replica(partition, request, rack) if rack else -1
                 if preferred >= 0:
-                    data = partition.elsewhere(preferred)
+                    data = partition.redirect(preferred)
                 else:
                     data = partition.read(request, params, max_bytes, min_one_batch)
             except KafkaError as error:
-                data = self._failed_read(key, error)
+                data = self._answer_failed_read(key, error)
             size_bytes = len(data.records)
             if size_bytes:
                 min_one_batch = False  # KIP-74: only the first one may exceed the limit
@@ -496,8 +498,8 @@ class ReplicaManager:
             results.append(data)
         return results
 
-    def _failed_read(self, key: TopicPartition, error: KafkaError) -> FetchPartitionData:
-        """The answer for a partition that could not be read; one whose disk failed is offline from now on."""
+    def _answer_failed_read(self, key: TopicPartition, error: KafkaError) -> FetchPartitionData:
+        """Return the result of a failed read; a storage error takes the partition offline."""
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
             self.mark_offline(key, error.message or "its log cannot be read")
         return FetchPartitionData(error.code)
@@ -505,7 +507,7 @@ class ReplicaManager:
     def _preferred_read_replica(
         self, partition: Partition, request: FetchPartition, rack: str
     ) -> int:
-        """A follower in the reader's rack, -1 none (KIP-392)."""
+        """Return a follower in the reader's rack; -1: none (KIP-392)."""
         if not partition.is_leader or not partition.remote_replicas:
             return -1
         from kwire.replication.replica.selector import preferred_read_replica
@@ -521,7 +523,7 @@ class ReplicaManager:
         partitions: list[tuple[TopicPartition, FetchPartition]],
         results: list[FetchPartitionData],
     ) -> bool:
-        """Notes how far a follower is. After the answers are made: they carry the high watermark from before.
+        """Record a follower's offsets, after the read: results carry the high watermark from before.
 
         True if a high watermark moved."""
         any_moved = False
@@ -534,7 +536,7 @@ class ReplicaManager:
             data = results[number]
             if data.error or data.diverging_epoch is not None:
                 continue
-            if is_stale:  # an earlier incarnation of the broker: what it had may be lost (KIP-903)
+            if is_stale:  # an earlier incarnation, whose log may be lost (KIP-903)
                 results[number] = FetchPartitionData(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue
             try:
@@ -545,11 +547,11 @@ class ReplicaManager:
             if moved:
                 any_moved = True
                 self.complete_waiting(key)
-            elif key in deletions.watchers:  # its log start may be what they wait for
+            elif key in deletions.watchers:  # the follower's log start may have moved
                 deletions.check_and_complete(key)
         return any_moved
 
-    # --- deletion of records
+    # --- DeleteRecords
 
     def delete_records(
         self,
@@ -558,7 +560,7 @@ class ReplicaManager:
         offsets: Mapping[TopicPartition, int],
         on_complete: Callable[[dict[TopicPartition, DeleteRecordsResult]], None],
     ) -> None:
-        """Moves log starts forward (-1: to the high watermark) and answers when the live replicas have followed."""
+        """Advance log starts (-1: to the high watermark); answer when the live replicas have, too."""
         results: dict[TopicPartition, DeleteRecordsResult] = {}
         pending: list[tuple[TopicPartition, DeleteRecordsResult]] = []
         for key, offset in offsets.items():
@@ -585,7 +587,7 @@ class ReplicaManager:
             self.complete_waiting(key)
 
     def low_watermark(self, key: TopicPartition) -> tuple[ErrorCode, int]:
-        """The smallest log start of the live replicas, or why this broker cannot say (then -1)."""
+        """Return (NONE, smallest log start of the live replicas), or (error, -1)."""
         partition = self.by_key.get(key)
         if partition is None:
             offline = key in self.offline
@@ -596,24 +598,24 @@ class ReplicaManager:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         return ErrorCode.NONE, partition.low_watermark()
 
-    # What the controller orders (control.py)
+    # --- the controller's orders (control.py)
 
     def become_leader_or_follower(
         self, request: LeaderAndIsrRequest, version: int = 7
     ) -> LeaderAndIsrResponse:
-        """Takes over roles. The answer has the shape of `version`."""
+        """Apply a LeaderAndIsr. The response has the shape of `version`."""
         return replica_control.become_leader_or_follower(self, request, version)
 
     def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Stops, and deletes where asked, replicas of this broker."""
+        """Stop replicas of this broker, and delete those marked for it."""
         return replica_control.stop_replicas(self, request)
 
     def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        """Takes over what the controller says of brokers, topics and leaders."""
+        """Apply an UpdateMetadata to the metadata cache."""
         return replica_control.update_metadata(self, request)
 
     def check_epochs(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
-        """Fences old controllers and requests meant for an earlier incarnation of this broker (KIP-380)."""
+        """Fence old controllers and requests for an earlier incarnation of this broker (KIP-380)."""
         if broker_epoch != -1 and broker_epoch < self.broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if controller_epoch < self.controller_epoch:

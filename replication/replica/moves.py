@@ -1,13 +1,14 @@
-"""Replicas on their way from one log directory of this broker to another (KIP-113).
+"""Moves of replicas between log directories of this broker (KIP-113).
 
 Answers to alterReplicaLogDirs of kafka.server.ReplicaManager, ReplicaAlterLogDirsThread and
-LogManager.replaceCurrentWithFutureLog (3.9). The future log, `<topic>-<partition>.<id>-future`, is a follower of the
-current one inside the broker: it is cut where the current one was cut, gets the batches as they are, and when it has
-all of them takes its place in the same step. Without a throttle; a piece of each replica in turn, other work between.
+LogManager.replaceCurrentWithFutureLog (3.9). The future log, `<topic>-<partition>.<id>-future`, follows the current
+log inside the broker: it is truncated like it, gets its batches unchanged, and replaces it in the
+step in which it reaches its log end. No throttle; each step copies a piece of every moving replica.
 
-Invariants: a partition has at most one future log, in another directory than its current one; what the current log
-has lost (truncation, deletion of records) the future one never brings back; a move that an error ends leaves the
-current log as it was. A future log that is found at a start goes on when its partition gets a role.
+Invariants: a partition has at most one future log, in another directory than its current one; the
+future log never brings back records that the current log has lost (truncation, DeleteRecords); a
+failed move leaves the current log unchanged. A future log found at start-up is resumed when its
+partition gets a role.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ _ANY_EPOCH: Final = INT32_MAX
 
 
 class LogDirMoves:
-    """The moves of one broker, made with the first of them."""
+    """The moves of one broker; created by the first one."""
 
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
         self._logs = manager.log_manager
         self._moving: dict[TopicPartition, None] = {}
 
-    # --- what is asked for
+    # --- AlterReplicaLogDirs
 
     def alter(self, key: TopicPartition, path: str) -> ErrorCode:
-        """Moves a replica to a directory, or notes where it is to be made. Errors as AlterReplicaLogDirs has them."""
+        """Move a replica to a directory, or prefer that one for a later creation. Return the error code."""
         try:
             self._alter(key, path)
         except KafkaError as error:
@@ -81,12 +82,12 @@ class LogDirMoves:
             return
         if future is None:
             if len(self._logs.online()) < len(self._logs.directories):
-                # Else one might be made in two directories.
+                # An offline directory may hold another future log of this partition.
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a log directory is offline")
-            self._make(key, partition.log, directory)
-        self.go_on(key)
+            self._create_future(key, partition.log, directory)
+        self.resume(key)
 
-    def _make(self, key: TopicPartition, current: Log, directory: LogDirectory) -> None:
+    def _create_future(self, key: TopicPartition, current: Log, directory: LogDirectory) -> None:
         try:
             directory.create(key, current.topic_id, current.config, future=True)
         except OSError as error:
@@ -100,10 +101,10 @@ class LogDirMoves:
         self._moving.pop(key, None)
         self._logs.directory_of(future).remove(future, DELETE_SUFFIX)
 
-    # --- the copying
+    # --- copying
 
-    def go_on(self, key: TopicPartition) -> None:
-        """Copies, if the partition has a future log."""
+    def resume(self, key: TopicPartition) -> None:
+        """Start or resume copying, if the partition has a future log."""
         if self._logs.future(*key) is not None:
             self._moving[key] = None
             self._schedule()
@@ -113,7 +114,7 @@ class LogDirMoves:
         self._manager.timers.schedule(("log-dir-moves", id(self)), due_ms, self._step)
 
     def _step(self) -> None:
-        """A piece of every replica that moves."""
+        """Copy a piece of every moving replica."""
         for key in list(self._moving):
             partition, future = self._manager.hosted(key), self._logs.future(*key)
             if partition is None or future is None:
@@ -140,24 +141,22 @@ class LogDirMoves:
             or future.log_start_offset > current.log_end_offset
         ):
             future.truncate_fully_and_start_at(current.log_start_offset)
-        self._cut(current, future)
+        self._truncate(current, future)
         left_bytes = STEP_BYTES
         while left_bytes > 0 and future.log_end_offset < current.log_end_offset:
             data = current.read(future.log_end_offset, left_bytes, current.log_end_offset)
-            if (
-                not data.records
-            ):  # what is left is a gap: the current log was cut where compaction had emptied it
+            if not data.records:  # a gap: the log was truncated where compaction had emptied it
                 future.log_end_offset = current.log_end_offset
                 break
             append_replicated(future, data.records, _ANY_EPOCH)
             left_bytes -= len(data.records)
         apply_leader_offsets(future, current.high_watermark, current.log_start_offset)
         if future.recovery_point < recovery_point:
-            # On the disk, too, it must not be above what comes next: a recovery would not look at that.
+            # Else a recovery would skip records appended below the old recovery point.
             self._logs.checkpoint_recovery_points(flush=True)
 
-    def _cut(self, current: Log, future: Log) -> None:
-        """The current log may have been cut since the last piece, and have other records there now."""
+    def _truncate(self, current: Log, future: Log) -> None:
+        """Truncate the future log to its common prefix with the current log, which may have changed."""
         while (epoch := future.leader_epochs.latest_epoch) >= 0:
             found, end_offset = current.end_offset_for_epoch(epoch)
             point = truncation_point(future, found, end_offset, current.log_start_offset)
@@ -168,10 +167,10 @@ class LogDirMoves:
         if future.log_end_offset > current.log_end_offset:
             future.truncate_to(current.log_end_offset)
 
-    # --- the end
+    # --- completion
 
     def _replace(self, partition: Partition, future: Log) -> None:
-        """The future log takes the current one's name and place; the other one is deleted soon."""
+        """Replace the current log by the future log; the old one is deleted after a delay."""
         current = partition.log
         source, target = self._logs.directory_of(current), self._logs.directory_of(future)
         try:
@@ -181,7 +180,7 @@ class LogDirMoves:
                 error, f"cannot put the future log of {current.name} in its place"
             )
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
-        with suppress(KafkaError):  # the directory it was in has failed, which was told
+        with suppress(KafkaError):  # the source directory has failed, which is reported
             source.remove(current, DELETE_SUFFIX)
         for directory in (source, target):
             if directory.is_online:

@@ -1,13 +1,13 @@
-"""One partition on this broker: its role, its log, and, while it leads, what it knows of its followers.
+"""One partition on this broker: its role, its log and, on the leader, its followers and ISR.
 
 Answers to kafka.cluster.Partition. Leaves out tiered storage and share fetches; future replicas are in
-moves.py, look-ups by time in lookup.py, rack-aware reads (KIP-392) in selector.py. Errors are
-raised as KafkaError; nothing here waits: the ReplicaManager wakes who waits when a method says that the high watermark
-moved.
+moves.py, look-ups by time in lookup.py, rack-aware reads (KIP-392) in selector.py. Errors are raised
+as KafkaError. Parked requests are the ReplicaManager's: it completes them when a method returns that
+the high watermark moved.
 
-Invariants: a leader's epoch is in the epoch cache before anything is appended in it; only one ISR change is proposed at
-a time; the high watermark never goes back while leading and never passes the end of a member of the maximal ISR; a
-leader of a partition without followers commits what it appends at once.
+Invariants: a leader's epoch is in the epoch cache before any append in it; at most one ISR change is
+pending; a leader's high watermark never goes back and never passes the log end of a member of the
+maximal ISR; without followers an append is committed immediately.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _OUT_OF_DATE: Final = (
 
 
 class PartitionState(Protocol):
-    """The fields of LeaderAndIsrPartitionState that a partition obeys."""
+    """The fields of LeaderAndIsrPartitionState that a partition uses."""
 
     controller_epoch: int
     leader: int
@@ -61,31 +61,31 @@ class PartitionState(Protocol):
 
 
 class PartitionHost(Protocol):
-    """What a partition needs of its broker: the ReplicaManager, or a few lines in a test."""
+    """A partition's interface to its broker: the ReplicaManager, or a stub in tests."""
 
     node_id: int
     clock: Clock
     hw_ignores_min_isr: bool
-    """The high watermark moves under min.insync.replicas, too, as before Kafka 3.7."""
+    """Whether the high watermark moves under min.insync.replicas, too, as before Kafka 3.7."""
 
     @property
     def replica_lag_time_max_ms(self) -> int: ...
 
     def open_log(self, topic: str, index: int, topic_id: bytes, is_new: bool) -> Log:
-        """Opens or creates the log, its high watermark restored; KafkaError(KAFKA_STORAGE_ERROR)."""
+        """Open or create the log, its high watermark restored; KafkaError(KAFKA_STORAGE_ERROR)."""
         ...
 
     def is_alive(self, broker_id: int) -> bool:
-        """In the live-broker list of the last UpdateMetadata."""
+        """Whether a broker is in the live-broker list of the last UpdateMetadata."""
         ...
 
     def propose_isr(self, partition: Partition) -> None:
-        """Submits the partition's pending ISR state to the controller (AlterPartition)."""
+        """Submit the partition's pending ISR state to the controller (AlterPartition)."""
         ...
 
 
 class Partition:
-    """See the module. `key` is (topic, index), made once because purgatories are asked by it at every append."""
+    """See the module. `key` is (topic, index), created once: every append looks it up in purgatories."""
 
     __slots__ = (
         "_host",
@@ -110,7 +110,7 @@ class Partition:
     def __init__(
         self, topic: str, index: int, topic_id: bytes, host: PartitionHost, log: Log
     ) -> None:
-        """`log`: open, as `host.open_log` gives it. The partition has no role yet, and is not in the host's map."""
+        """`log`: open, from `host.open_log`. The partition has no role and is not in the host's map."""
         self.topic = topic
         self.index = index
         self.key = (topic, index)
@@ -139,26 +139,26 @@ class Partition:
         return self.isr_state.isr
 
     def effective_min_isr(self) -> int:
-        """min.insync.replicas, but never more than there are replicas."""
+        """Return min.insync.replicas, capped at the number of replicas."""
         return min(self.log.config.min_insync_replicas, len(self.remote_replicas) + 1)
 
     # --- roles
 
-    def take_topic_id(self, topic_id: bytes, is_new: bool) -> None:
-        """Take over a topic id where none was known; it is stored beside the log, which is opened again for that."""
+    def assign_topic_id(self, topic_id: bytes, is_new: bool) -> None:
+        """Set an unknown topic id and store it with the log, which is reopened for that."""
         if self.topic_id == ZERO_UUID:
             self.topic_id = topic_id
         if self.log.topic_id == ZERO_UUID != self.topic_id:
             self.log = self._host.open_log(self.topic, self.index, self.topic_id, is_new)
 
     def make_leader(self, state: PartitionState, topic_id: bytes) -> bool:
-        """Leads from now on in `state.leader_epoch`. True if this broker did not lead before.
+        """Lead in `state.leader_epoch`. True if this broker did not lead before.
 
-        An accepted request with an older partition epoch changes nothing.
+        A request with an older partition epoch changes nothing.
         """
         if state.partition_epoch < self.partition_epoch:
             return False
-        self.take_topic_id(topic_id, state.is_new)
+        self.assign_topic_id(topic_id, state.is_new)
         is_new_leader = not self.is_leader
         self._install_assignment(state)
         self.isr_state = CommittedIsr(frozenset(state.isr))
@@ -171,13 +171,13 @@ class Partition:
         return is_new_leader
 
     def make_follower(self, state: PartitionState, topic_id: bytes) -> bool:
-        """Follows `state.leader` from now on. True if the leader epoch rose: who waits here waits in vain.
+        """Follow `state.leader`. True if the leader epoch rose, which ends parked requests.
 
-        A leader that is not alive as far as this broker knows (or none, -1) changes nothing but that the log exists.
+        If the leader is -1, or not alive in the metadata cache, only the topic id is assigned.
         """
         if state.partition_epoch < self.partition_epoch:
             return False
-        self.take_topic_id(topic_id, state.is_new)
+        self.assign_topic_id(topic_id, state.is_new)
         if not self._host.is_alive(state.leader):
             return False
         is_new_epoch = state.leader_epoch > self.leader_epoch
@@ -208,10 +208,10 @@ class Partition:
     def _begin_epoch(self, leader_epoch: int, is_new_leader: bool) -> None:
         end_offset = self.log.log_end_offset
         self.leader_epoch_start_offset = end_offset
-        # Before any append: a follower may ask for this epoch's end before it has a record.
-        news = self.log.leader_epochs.assign(leader_epoch, end_offset, has_records=False)
+        # Before any append: a follower may request this epoch's end offset before its first record.
+        is_new = self.log.leader_epochs.assign(leader_epoch, end_offset, has_records=False)
         try:
-            if news and self.leader_epoch >= 0:  # not when a broker starts, with many partitions
+            if is_new and self.leader_epoch >= 0:  # not when a broker starts, with many partitions
                 self.log.leader_epochs.write()
         except OSError as error:
             raise self.log.storage_error(f"begin epoch {leader_epoch} of", error) from error
@@ -230,9 +230,9 @@ class Partition:
     def append_records_to_leader(
         self, records: Buffer, required_acks: int, origin: AppendOrigin
     ) -> LogAppendInfo:
-        """Appends one batch and moves the high watermark as far as it may go.
+        """Append one batch and advance the high watermark as far as possible.
 
-        NOT_LEADER_OR_FOLLOWER; NOT_ENOUGH_REPLICAS before anything is written; what Log.append_as_leader refuses.
+        NOT_LEADER_OR_FOLLOWER; NOT_ENOUGH_REPLICAS (nothing is written); errors of Log.append_as_leader.
         """
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -254,7 +254,7 @@ class Partition:
         return info
 
     def replication_outcome(self, required_offset: int) -> ErrorCode | None:
-        """How an acks=all append up to `required_offset` ended; None while it is not committed."""
+        """Return the outcome of an acks=all append up to `required_offset`; None: not committed yet."""
         if not self.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.log.high_watermark < required_offset:
@@ -266,7 +266,7 @@ class Partition:
     # --- follow
 
     def append_records_to_follower(self, records: Buffer, leader_epoch: int) -> LogAppendInfo:
-        """Appends batches as the leader of `leader_epoch` has them; those of a later epoch are left out.
+        """Append the leader's batches unchanged, except those of a later epoch than `leader_epoch`.
 
         NOT_LEADER_OR_FOLLOWER when this broker leads; CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR (not at the log end),
         KAFKA_STORAGE_ERROR as Log.append_as_follower.
@@ -278,7 +278,7 @@ class Partition:
         return append_replicated(self.log, records, leader_epoch)
 
     def update_follower_offsets(self, high_watermark: int, log_start_offset: int) -> bool:
-        """Takes over the leader's high watermark (it may be lower) and log start. True if the former changed."""
+        """Adopt the leader's high watermark (it may be lower) and log start. True if the former changed."""
         from kwire.replication.log.truncation import apply_leader_offsets
 
         return apply_leader_offsets(self.log, high_watermark, log_start_offset)
@@ -286,7 +286,7 @@ class Partition:
     # --- read
 
     def check_leader_epoch(self, current_leader_epoch: int, require_leader: bool) -> None:
-        """The fencing of KIP-320: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER."""
+        """Check as KIP-320: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER."""
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
@@ -295,7 +295,7 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def follower(self, replica_id: int, current_leader_epoch: int) -> RemoteReplica:
-        """A follower by its id. Not in the assignment: the asker may know a newer one (75), else 6."""
+        """Return a follower by id. If it is no replica here: 75 (it may have a newer assignment), or 6."""
         replica = self.remote_replicas.get(replica_id)
         if replica is not None:
             return replica
@@ -304,7 +304,7 @@ class Partition:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def read_bound(self, params: FetchParams) -> int:
-        """The offset before which this reader may read: log end, last stable offset or high watermark."""
+        """Return the reader's upper limit: log end, last stable offset or high watermark (exclusive)."""
         if not params.is_consumer:
             return self.log.log_end_offset
         if params.isolation_level == READ_COMMITTED:
@@ -314,10 +314,10 @@ class Partition:
     def read(
         self, request: FetchPartition, params: FetchParams, max_bytes: int, min_one_batch: bool
     ) -> FetchPartitionData:
-        """Serves one partition of a fetch; KafkaError where Kafka's fetchRecords throws.
+        """Read for one partition of a fetch; KafkaError where Kafka's fetchRecords throws.
 
-        A follower's state is not touched here (see update_follower_fetch_state). An offset inside a batch gets the
-        whole batch.
+        A follower's state does not change here (see update_follower_fetch_state). A fetch offset inside
+        a batch returns the whole batch.
         """
         self.check_leader_epoch(request.current_leader_epoch, params.fetch_only_leader)
         if params.replica_id >= 0:
@@ -351,8 +351,8 @@ class Partition:
             )
         return data
 
-    def elsewhere(self, replica_id: int) -> FetchPartitionData:
-        """The answer to a consumer that should read from another replica: no records, but whose they are."""
+    def redirect(self, replica_id: int) -> FetchPartitionData:
+        """Return a result without records that sends the consumer to `replica_id` (KIP-392)."""
         log = self.log
         data = FetchPartitionData(
             0,
@@ -366,7 +366,7 @@ class Partition:
         return data
 
     def _diverging_epoch(self, request: FetchPartition) -> tuple[int, int] | None:
-        """Where the asker's log left ours (KIP-595); None if it is a prefix of ours."""
+        """Return where the follower's log diverges (KIP-595); None if it is a prefix of this log."""
         epoch, end_offset = self.log.end_offset_for_epoch(request.last_fetched_epoch)
         if epoch < 0 or end_offset < 0:
             raise KafkaError(
@@ -380,7 +380,7 @@ class Partition:
         return None
 
     def diverges(self, request: FetchPartition) -> bool:
-        """Whether a fetch that was a continuation of this log is one no longer (or cannot be judged)."""
+        """Whether the reader's log is no prefix of this log any more, or that is unknown."""
         try:
             return self._diverging_epoch(request) is not None
         except KafkaError:
@@ -389,14 +389,14 @@ class Partition:
     def end_offset_for_epoch(
         self, current_leader_epoch: int, leader_epoch: int, require_leader: bool = True
     ) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch up to `leader_epoch`; (-1, -1) if unknown."""
+        """Return (epoch, end offset) of the largest epoch up to `leader_epoch`; (-1, -1): unknown."""
         self.check_leader_epoch(current_leader_epoch, require_leader)
         return self.log.end_offset_for_epoch(leader_epoch)
 
-    # --- deletion of a prefix
+    # --- DeleteRecords
 
     def delete_records(self, offset: int) -> tuple[int, int]:
-        """Moves the log start to `offset` (-1: the high watermark). (offset meant, low watermark now).
+        """Move the log start to `offset` (-1: the high watermark). Return it and the low watermark.
 
         NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION when cleanup.policy has no "delete", OFFSET_OUT_OF_RANGE.
         """
@@ -418,19 +418,19 @@ class Partition:
         return target, self.low_watermark()
 
     def low_watermark(self) -> int:
-        """The smallest log start offset of the live replicas."""
+        """Return the smallest log start offset of the live replicas."""
         lowest = self.log.log_start_offset
         for replica in self.remote_replicas.values():
             if replica.log_start_offset < lowest and self._host.is_alive(replica.broker_id):
                 lowest = replica.log_start_offset
         return lowest
 
-    # Followers, ISR, high watermark
+    # --- followers, ISR, high watermark
 
     def update_follower_fetch_state(self, request: FetchPartition, params: FetchParams) -> bool:
-        """A follower's first read was served. True if the high watermark moved.
+        """Record a follower's served fetch. True if the high watermark moved.
 
-        The ReplicaManager has refused earlier incarnations of the follower: of all partitions at once (KIP-903).
+        The ReplicaManager has refused fetches by earlier incarnations of the follower (KIP-903).
         """
         replica = self.follower(params.replica_id, request.current_leader_epoch)
         end_before = replica.log_end_offset
@@ -447,7 +447,7 @@ class Partition:
         return self.maybe_increment_high_watermark()
 
     def maybe_expand_isr(self, replica: RemoteReplica) -> bool:
-        """Proposes a follower that has reached the high watermark and this leader's first offset."""
+        """Propose a follower that has reached the high watermark and the start of this leader epoch."""
         state = self.isr_state
         if (
             state.in_flight
@@ -462,13 +462,13 @@ class Partition:
         return True
 
     def maybe_shrink_isr(self) -> bool:
-        """Proposes to leave out every member that is not in sync; asked by a timer."""
+        """Propose the removal of every member that is not in sync; called by a timer."""
         state = self.isr_state
         if not self.is_leader or state.in_flight:
             return False
         now_ms, end_offset = self._host.clock.now_ms, self.log.log_end_offset
         lag_time_max_ms = self._host.replica_lag_time_max_ms
-        # A member that is no replica any more never fetches here again: a reassignment leaves such for a moment.
+        # A reassignment may leave a member that is no replica any more: it never fetches again.
         late = frozenset(
             broker_id
             for broker_id in state.isr
@@ -487,9 +487,9 @@ class Partition:
     def commit_isr(
         self, proposed: IsrState, leader_epoch: int, partition_epoch: int, isr: Sequence[int]
     ) -> bool:
-        """The controller agreed to `proposed`. True if the high watermark moved.
+        """Commit `proposed` as the controller answered. True if the high watermark moved.
 
-        Nothing happens when the proposal is not pending any more, or the answer is of another epoch.
+        Nothing changes if the proposal is no longer pending, or the answer is of another epoch.
         """
         if (
             self.isr_state is not proposed
@@ -501,12 +501,12 @@ class Partition:
         self.partition_epoch = partition_epoch
         return self.maybe_increment_high_watermark()
 
-    def isr_refused(self, proposed: IsrState, error: int) -> bool:
-        """The controller refused `proposed`. True if it is to be submitted again.
+    def reject_isr(self, proposed: IsrState, error: int) -> bool:
+        """Handle the controller's refusal of `proposed`. True if it must be submitted again.
 
-        Where it is sure that nothing was changed the committed ISR holds again. Where this broker's view is out of
-        date the proposal stays pending until the next LeaderAndIsr: whether it was applied is not known, and the
-        high watermark must count with both.
+        If it was certainly not applied the committed ISR is restored. If this broker's state is out of
+        date the proposal stays pending until the next LeaderAndIsr: it may have been applied, so the
+        high watermark must respect both ISRs.
         """
         if self.isr_state is not proposed:
             return False
@@ -516,7 +516,8 @@ class Partition:
         return error not in _OUT_OF_DATE
 
     def maybe_increment_high_watermark(self) -> bool:
-        """To the least end of the maximal ISR and of who is about to join; never while under min ISR (KIP-966)."""
+        """Advance to the lowest end of the maximal ISR and live caught-up replicas; not under min ISR
+        (KIP-966)."""
         log = self.log
         candidate = log.log_end_offset
         if self.remote_replicas:

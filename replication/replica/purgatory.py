@@ -1,11 +1,12 @@
-"""Delayed operations: requests that wait for the log to move or for their time to run out.
+"""Purgatories: delayed operations that wait for an event or their timeout.
 
-Answers to org.apache.kafka.server.purgatory.DelayedOperationPurgatory; what waits is in delayed.py. There is one
-thread here, so Kafka's locks and its sampling of watch lists fall away: a completed operation leaves every list at
-once, and its timer is cancelled.
+Answers to org.apache.kafka.server.purgatory.DelayedOperationPurgatory; the operations are in
+delayed.py. With a single thread Kafka's locks and its purge interval are not needed: a completed
+operation is removed from every watch list immediately, and its timer is cancelled.
 
-Invariants: an operation completes exactly once, by `try_complete`, by time-out, by `force_complete` or by `cancel`;
-when it has, the purgatory holds nothing of it. The order of completion is the order of watching.
+Invariants: an operation completes exactly once, by `try_complete`, time-out, `force_complete` or
+`cancel`; a completed one is in no list of the purgatory. Operations on one key complete in the order
+in which they were watched.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DelayedOperation:
-    """What waits. Subclasses say when it is done and what then happens."""
+    """An operation that waits. Subclasses define its condition and its completion."""
 
     __slots__ = ("completed", "deadline_ms", "keys", "purgatory")
 
@@ -29,50 +30,50 @@ class DelayedOperation:
         self.purgatory: Purgatory | None = None
 
     def is_satisfied(self) -> bool:
-        """Whether there is nothing left to wait for; may be asked any number of times."""
+        """Whether it need not wait any longer; may be called any number of times."""
         raise NotImplementedError
 
     def is_satisfied_after(self, key: Hashable) -> bool:
-        """As `is_satisfied`, when nothing but `key` has changed since it was last asked."""
+        """As `is_satisfied`, if only `key` has changed since the last call."""
         return self.is_satisfied()
 
     def on_complete(self) -> None:
-        """Answers. Called exactly once, whether satisfied or expired."""
+        """Answer the request. Called exactly once, whether satisfied or expired."""
         raise NotImplementedError
 
     def on_expiration(self) -> None:
-        """Called before `on_complete` when time ran out; most operations need nothing here."""
+        """Prepare for `on_complete` after a time-out; most operations need nothing here."""
 
     def try_complete(self) -> bool:
-        """Completes the operation if it is satisfied; False if it still waits or had been completed before."""
+        """Complete the operation if it is satisfied; False if it still waits or was completed before."""
         if self.completed or not self.is_satisfied():
             return False
         return self.force_complete()
 
     def force_complete(self) -> bool:
-        """Completes the operation as it stands; False if it had been completed before."""
+        """Complete the operation, satisfied or not; False if it was completed before."""
         if self.completed:
             return False
-        self._leave()
+        self._mark_completed()
         self.on_complete()
         return True
 
     def cancel(self) -> None:
-        """Drops the operation without an answer: nobody is there to hear it."""
+        """Drop the operation without an answer: its client is gone."""
         if not self.completed:
-            self._leave()
+            self._mark_completed()
 
-    def _leave(self) -> None:
+    def _mark_completed(self) -> None:
         self.completed = True
         if self.purgatory is not None:
-            self.purgatory._forget(self)
+            self.purgatory._remove(self)
             self.purgatory = None
 
 
 class Purgatory:
-    """The waiting operations of one kind, by what they watch (partitions, groups …).
+    """The waiting operations of one kind, by their keys (partitions, groups …).
 
-    `watchers` is for reading: most often nothing watches a key, and `key in watchers` spares the call.
+    `watchers` may be read: most keys have none, and `key in watchers` saves the call.
     """
 
     __slots__ = ("_clock", "_timers", "_waiting", "watchers")
@@ -84,15 +85,15 @@ class Purgatory:
         self._waiting = 0
 
     def __len__(self) -> int:
-        """How many operations wait."""
+        """The number of waiting operations."""
         return self._waiting
 
     def try_complete_else_watch(
         self, operation: DelayedOperation, keys: Iterable[Hashable], timeout_ms: int
     ) -> bool:
-        """Completes the operation now if it can; else it waits under `keys`, for at most `timeout_ms`.
+        """Complete the operation now, or park it under `keys` for at most `timeout_ms`.
 
-        A time-out of zero or less expires in the next tick, never on this stack. True if it was completed.
+        A timeout of zero or less expires in the next tick, never on this stack. True if completed.
         """
         if operation.try_complete():
             return True
@@ -100,7 +101,7 @@ class Purgatory:
         return False
 
     def watch(self, operation: DelayedOperation, keys: Iterable[Hashable], timeout_ms: int) -> None:
-        """Lets the operation wait without asking it first."""
+        """Park the operation without a check of its condition."""
         assert operation.purgatory is None and not operation.completed
         operation.keys = tuple(dict.fromkeys(keys))
         operation.purgatory = self
@@ -115,32 +116,32 @@ class Purgatory:
         self._timers.schedule(operation, deadline_ms, lambda: _expire(operation))
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Something happened to `key`: completes what is satisfied now. How many were."""
+        """Complete the operations on `key` that are satisfied now; return their number."""
         watchers = self.watchers.get(key)
         if watchers is None:
             return 0
         done = 0
         for operation in tuple(watchers):
             if not operation.completed and operation.is_satisfied_after(key):
-                operation._leave()
+                operation._mark_completed()
                 operation.on_complete()
                 done += 1
         return done
 
     def expire_within(self, operation: DelayedOperation, delay_ms: int) -> None:
-        """An operation that waits here need not wait longer than that."""
+        """Shorten the timeout of a parked operation; never extends it."""
         deadline_ms = min(operation.deadline_ms, self._clock.now_ms + delay_ms)
         operation.deadline_ms = deadline_ms
         self._timers.schedule(operation, deadline_ms, lambda: _expire(operation))
 
     def cancel_all(self) -> int:
-        """Drops everything without an answer (a broker that stops); how many there were."""
+        """Drop all operations without an answer (the broker stops); return their number."""
         waiting = dict.fromkeys(o for watchers in self.watchers.values() for o in watchers)
         for operation in waiting:
             operation.cancel()
         return len(waiting)
 
-    def _forget(self, operation: DelayedOperation) -> None:
+    def _remove(self, operation: DelayedOperation) -> None:
         self._waiting -= 1
         self._timers.cancel(operation)
         for key in operation.keys:
@@ -153,6 +154,6 @@ class Purgatory:
 
 def _expire(operation: DelayedOperation) -> None:
     if not operation.completed:
-        operation._leave()
+        operation._mark_completed()
         operation.on_expiration()
         operation.on_complete()

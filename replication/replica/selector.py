@@ -1,7 +1,7 @@
-"""Which replica a consumer should read from: one in its own rack (KIP-392).
+"""Selects the replica that a consumer should read from: one in its rack (KIP-392).
 
-Answers to RackAwareReplicaSelector and ReplicaManager.findPreferredReadReplica of Kafka 3.9. A leader asks it for
-consumers that say their rack, when replica.selector.class names this selector; other selectors do not exist here.
+Answers to RackAwareReplicaSelector and ReplicaManager.findPreferredReadReplica of Kafka 3.9. Used by leaders
+for consumers with a client.rack if replica.selector.class is this selector; there is no other here.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 def preferred_read_replica(
     partition: Partition, metadata: MetadataCache, node_id: int, rack: str, fetch_offset: int
 ) -> int:
-    """The follower to read from instead of this leader (`node_id`), -1 for the leader itself.
+    """Return the follower to read from instead of this leader (`node_id`); -1: the leader itself.
 
-    A candidate is alive, in the committed ISR and has `fetch_offset`. Of those in the reader's rack: the largest log
-    end, then who was last caught up, then the larger id. Nobody is sent away from a leader in its own rack.
+    A candidate is alive, in the committed ISR, in the reader's rack and has `fetch_offset`. The largest
+    log end offset wins, then the latest caught-up time, then the largest id. A leader in the reader's
+    rack is never replaced.
     """
     brokers = metadata.brokers
     leader = brokers.get(node_id)

@@ -1,8 +1,8 @@
-"""What a person wants to see of a broker's replicas: who leads, who is in sync, how far each is, what has changed.
+"""Snapshots of a broker's replicas for humans and metrics: roles, ISR, offsets, lags.
 
 Answers to the gauges and meters of kafka.cluster.Partition and kafka.server.ReplicaManager (UnderReplicated,
-UnderMinIsr, IsrShrinksPerSec …) and to their log lines. Snapshots: plain values that stay as they are when the
-partitions go on. Nothing here is on the way of an append or a fetch.
+UnderMinIsr, IsrShrinksPerSec …) and to their log lines. Snapshots are plain values that later changes do not
+touch. Nothing here is part of an append or a fetch.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, frozen=True)
 class FollowerStatus:
-    """A follower as its leader knows it; -1: not known (it has not fetched in this epoch)."""
+    """A follower's state at its leader; -1: unknown (it has not fetched in this epoch)."""
 
     broker_id: int
     broker_epoch: int
     log_start_offset: int
     log_end_offset: int
     lag: int
-    """Records that the leader has and it has not."""
+    """In offsets, behind the leader's log end."""
     caught_up_ms_ago: int
     in_isr: bool
 
 
 @dataclass(slots=True, frozen=True)
 class PartitionStatus:
-    """One hosted partition. `isr` and what follows of it is known to the leader alone, and empty elsewhere."""
+    """One hosted partition. `isr`, `followers` and the ISR flags are empty or False on a follower."""
 
     topic: str
     partition: int
@@ -49,7 +49,7 @@ class PartitionStatus:
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     pending_isr: tuple[int, ...] | None
-    """What is proposed to the controller, None when nothing is."""
+    """The ISR proposed to the controller; None: no proposal is pending."""
     log_start_offset: int
     last_stable_offset: int
     high_watermark: int
@@ -63,7 +63,7 @@ class PartitionStatus:
 
 @dataclass(slots=True, frozen=True)
 class ReplicaManagerStatus:
-    """All of a broker. The counts are Kafka's gauges of the same names."""
+    """All partitions of a broker. The counts are Kafka's gauges of the same names."""
 
     partition_count: int
     leader_count: int
@@ -81,7 +81,7 @@ class ReplicaManagerStatus:
 
 
 def describe_partition(partition: Partition, now_ms: int) -> PartitionStatus:
-    """A snapshot; `now_ms` is Clock.now_ms."""
+    """Take a snapshot of one partition; `now_ms` is Clock.now_ms."""
     log, state = partition.log, partition.isr_state
     leads = partition.is_leader
     in_sync, required = len(state.isr), partition.effective_min_isr() if leads else 0
@@ -106,7 +106,7 @@ def describe_partition(partition: Partition, now_ms: int) -> PartitionStatus:
         log_end_offset=log.log_end_offset,
         size_bytes=log.size_bytes,
         followers=tuple(_followers(partition, now_ms)),
-        # Replicas that are only being added are not missed (Partition.isUnderReplicated).
+        # Adding replicas do not count as missing (Partition.isUnderReplicated).
         under_replicated=leads
         and len(set(partition.replicas) - set(partition.adding_replicas)) > in_sync,
         under_min_isr=leads and in_sync < required,
@@ -130,7 +130,7 @@ def _followers(partition: Partition, now_ms: int) -> Iterable[FollowerStatus]:
 
 
 def describe(manager: ReplicaManager) -> ReplicaManagerStatus:
-    """A snapshot of all partitions, in the order of their names."""
+    """Take a snapshot of all partitions, sorted by topic and index."""
     now_ms = manager.clock.now_ms
     partitions = tuple(
         describe_partition(manager.by_key[key], now_ms) for key in sorted(manager.by_key)
@@ -154,7 +154,7 @@ def describe(manager: ReplicaManager) -> ReplicaManagerStatus:
 
 
 def log_proposal(log_event: LogEvent, partition: Partition, now_ms: int) -> None:
-    """The pending change of the ISR as an event: from what to what, and why."""
+    """Log the pending ISR change as an event: the old and new ISR, and the reason."""
     state, log = partition.isr_state, partition.log
     if isinstance(state, PendingExpandIsr):
         log_event(

@@ -187,7 +187,7 @@ def a_restarted_broker_stays_in_the_isr(patch: pytest.MonkeyPatch) -> None:
 
 def a_pending_change_is_dropped_on_any_error(patch: pytest.MonkeyPatch) -> None:
     """A leader takes a lost answer for "was not done"."""
-    answered = AlterPartitionManager._answered
+    on_response = AlterPartitionManager._on_response
     count = [0]
 
     def losing(self: Any, response: Any, *rest: Any) -> None:
@@ -198,9 +198,9 @@ def a_pending_change_is_dropped_on_any_error(patch: pytest.MonkeyPatch) -> None:
                 if self._is_pending(proposal):
                     proposal.partition.isr_state = CommittedIsr(proposal.state.isr)
             return
-        answered(self, response, *rest)
+        on_response(self, response, *rest)
 
-    patch.setattr(AlterPartitionManager, "_answered", losing)
+    patch.setattr(AlterPartitionManager, "_on_response", losing)
 
 
 def the_isr_is_joined_too_early(patch: pytest.MonkeyPatch) -> None:

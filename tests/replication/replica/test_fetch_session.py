@@ -108,7 +108,7 @@ def test_what_makes_a_partition_worth_answering(cache):
         data = FetchPartitionData(high_watermark=0)
         for name, value in fields.items():
             setattr(data, name, value)
-        return partition.note_answer(data)
+        return partition.update_answered(data)
 
     assert not answered()
     assert answered(records=b"x")

@@ -174,7 +174,7 @@ def test_S52_who_is_about_to_join_is_waited_for():
     leader.append(2)
     assert leader.high_watermark == 10
     leader.dead.add(2)
-    leader.partition.isr_refused(leader.proposals[0], ErrorCode.INELIGIBLE_REPLICA)
+    leader.partition.reject_isr(leader.proposals[0], ErrorCode.INELIGIBLE_REPLICA)
     assert leader.partition.maybe_increment_high_watermark()
     assert leader.high_watermark == 12
 
@@ -191,7 +191,7 @@ def test_S53_a_refused_proposal(error, still_pending, again):
     leader = Leader(isr=(1,))
     leader.fetch(2, 0)
     (proposal,) = leader.proposals
-    assert leader.partition.isr_refused(proposal, ErrorCode(error)) is again
+    assert leader.partition.reject_isr(proposal, ErrorCode(error)) is again
     assert (leader.partition.isr_state is proposal) is still_pending
     leader.fetch(2, 0)
     assert len(leader.proposals) == (1 if still_pending else 2)
@@ -207,7 +207,7 @@ def test_S54_leader_and_isr_ends_a_pending_proposal():
     assert leader.partition.isr_state == CommittedIsr(frozenset({1}))
     leader.partition.commit_isr(proposal, 1, 3, [1, 2])
     assert leader.partition.isr == {1}
-    assert not leader.partition.isr_refused(proposal, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert not leader.partition.reject_isr(proposal, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def test_S16_the_incarnation_that_fetched_last_is_known_if_it_said_so():
