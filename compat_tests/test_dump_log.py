@@ -163,9 +163,15 @@ def test_a_log_directory_goes_from_kafka_to_kwire_and_back(tmp_path: Path) -> No
     finally:
         kafka.kill9()
 
-    said: list[str] = []
+    logged: list[str] = []
     store = FileLogStore(str(kafka.data))
-    logs = LogManager(store, Clock(0, NOW_MS), Timers(), BrokerConfig(), report=said.append)
+    logs = LogManager(
+        store,
+        Clock(0, NOW_MS),
+        Timers(),
+        BrokerConfig(),
+        log_event=lambda event, /, **fields: logged.append(event.text(fields)),
+    )
     logs.load()
     log = logs.get("t", 0)
     assert log is not None
@@ -173,7 +179,7 @@ def test_a_log_directory_goes_from_kafka_to_kwire_and_back(tmp_path: Path) -> No
     assert log.last_stable_offset == log.log_end_offset
     assert len(log.segments) > 2
     assert len(log.aborted_transactions(0, log.log_end_offset)) == 10
-    assert not any("cut" in line for line in said)
+    assert not any("cut" in line for line in logged)
     epoch = log.leader_epochs.latest_epoch
     for number in range(100):
         value = b"of kwire %d" % number
