@@ -1,17 +1,18 @@
 """One fetcher: replicates partitions from one leader with one request in flight at most.
 
-Answers to kafka.server.{AbstractFetcherThread,ReplicaFetcherThread,RemoteLeaderEndPoint} of Kafka 3.9. Leaves out
-throttling, future logs and tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE fails the partition). Kafka's loop
-"truncate, fetch, wait" becomes one step, which processes a response and sends the next request. A
-fetcher without partitions to fetch is idle; its only timers are backoffs and request timeouts.
+Answers to kafka.server.{AbstractFetcherThread,ReplicaFetcherThread,RemoteLeaderEndPoint} of Kafka
+3.9. Leaves out throttling, future logs and tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE fails the
+partition). Kafka's loop "truncate, fetch, wait" becomes one step, which processes a response and
+sends the next request. A fetcher without partitions to fetch is idle; its only timers are backoffs
+and request timeouts.
 
 Invariants: records are appended only at the log end and only from the response to the partition's
 last request; an error of one partition never stops another; a failed partition is not fetched until
 the next LeaderAndIsr (`ReplicaFetcherManager.add_follower`).
 
 Deliberate differences, all for the sake of time:
-- A leader that does not know its role yet (75, 6, 3, 100) gets the next request after 5, 10, 20 … ms,
-  up to replica.fetch.backoff.ms (Kafka: always that): brokers learn of a new topic almost together.
+- A leader that does not know its role yet (75, 6, 3, 100) gets requests after 5, 10, 20 … ms, up to
+  replica.fetch.backoff.ms (Kafka: always that): brokers learn of a new topic almost together.
 - A fetch parked at the leader is given up, with its connection, 5 ms after partitions were added
   (Kafka: the added partitions wait for its response, up to replica.fetch.wait.max.ms).
 - max_wait_ms of a fetch ends no later than the backoff of the next delayed partition.
@@ -69,7 +70,7 @@ _FETCH: Final = int(ApiKey.FETCH)
 
 
 class ReplicaFetcher:
-    """See the module. Owned by ReplicaFetcherManager; `channel` names the connection to the leader."""
+    """See the module. `channel` names the connection to the leader."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class ReplicaFetcher:
         fetcher_id: int,
         session_id: int = NO_SESSION,
     ) -> None:
-        """`session_id`: of an earlier fetcher's session at this leader, ended by the first request."""
+        """`session_id`: of an earlier fetcher's session, which the first request ends."""
         self.leader_id = leader_id
         self.fetcher_id = fetcher_id
         self.channel = f"fetcher-{fetcher_id}"
@@ -93,7 +94,7 @@ class ReplicaFetcher:
         self._discarded = 0  # responses discarded in a row
         self._logged_error = ""  # the fetcher's last error, so that it is logged once
         self._flush_due = False
-        # Partitions whose part in the next fetch may change; with a backoff; that need a look-up first.
+        # Partitions to update in the next fetch; with a backoff; that need a look-up first.
         self._changed: dict[TopicPartition, None] = {}
         self._delayed: dict[TopicPartition, None] = {}
         self._lookups_due: dict[TopicPartition, None] = {}
@@ -104,7 +105,7 @@ class ReplicaFetcher:
     # --- followed partitions
 
     def add(self, partition: Partition, initial_offset: int) -> bool:
-        """Follow a partition from `initial_offset` on (-1: the leader decides), effective with `flush`.
+        """Follow a partition from `initial_offset` on (-1: unknown), effective with `flush`.
 
         Return False, without a change, if it is followed in this epoch already."""
         state = self.states.get(partition.key)
@@ -250,7 +251,7 @@ class ReplicaFetcher:
         self._discarded = 0
         self._log_recovery()
         if not answered:
-            # An idle moment to find changes without a call: log starts moved by retention, topic ids.
+            # Idle: find changes without a call, as log starts moved by retention, topic ids.
             self._changed.update(dict.fromkeys(self.states))
         diverging: list[tuple[PartitionFetchState, int, int]] = []
         for asked, data in answered:
@@ -323,7 +324,7 @@ class ReplicaFetcher:
             self._delay(state, "the leader answered", error)
 
     def _discard_response(self, response: FetchResponse) -> None:
-        """Discard a whole response: retry at once, then with a backoff. Kafka has none and may spin."""
+        """Discard a response: retry at once, then with a backoff. Kafka has none and may spin."""
         self._discarded += 1
         self._changed.update(dict.fromkeys(self.states))
         error = response.error_code
@@ -333,7 +334,7 @@ class ReplicaFetcher:
     # --- out of range: the leader's log end, then maybe its log start (§3.5 of the design)
 
     def _send_lookup(self) -> bool:
-        """Truncate partitions that need no look-up; send one for the others. True if one was sent."""
+        """Truncate partitions that need no look-up; send one for others. True if one was sent."""
         by_epoch: list[PartitionFetchState] = []
         ends: list[PartitionFetchState] = []
         starts: list[PartitionFetchState] = []
@@ -381,7 +382,7 @@ class ReplicaFetcher:
         answers: Callable[[Any], Iterable[Lookup]],
         on_answer: Callable[[PartitionFetchState, int, int], None],
     ) -> None:
-        """Send a request about `states`; `on_answer(state, epoch, offset)` for each that still needs it."""
+        """Send a look-up; `on_answer(state, epoch, offset)` for each that still needs it."""
         asked = {state.partition.key: (state.current_leader_epoch, state.phase) for state in states}
 
         def on_response(response: Message | None) -> None:
@@ -464,7 +465,7 @@ class ReplicaFetcher:
     def _truncate(
         self, state: PartitionFetchState, offset: int, why: str, fully: bool = False
     ) -> bool:
-        """Truncate the log to `offset`, or (`fully`) empty it to start there. False if that failed."""
+        """Truncate the log to `offset`, or (`fully`) empty it to start there. False: failed."""
         partition = state.partition
         log = partition.log
         before, high_watermark = log.log_end_offset, log.high_watermark
@@ -496,8 +497,8 @@ class ReplicaFetcher:
         return state if state.delay_until_ms is None else None
 
     def _live_state(self, key: TopicPartition) -> PartitionFetchState | None:
-        """Return the state; None if the log's directory has failed in this tick: nothing may be written to
-        it any more (UnifiedLog.maybeHandleIOException)."""
+        """Return the state; None if the log's directory has failed in this tick: nothing may be
+        written to it any more (UnifiedLog.maybeHandleIOException)."""
         state = self.states.get(key)
         if state is not None and self._manager.host.by_key.get(key) is not state.partition:
             self._delay(state, None)
@@ -513,7 +514,7 @@ class ReplicaFetcher:
             self._delay(state, "the leader answered", error)
 
     def _on_fenced(self, state: PartitionFetchState, asked_epoch: int) -> None:
-        """Fail a partition whose leader is in a later epoch; retry if this broker has it meanwhile."""
+        """Fail a partition whose leader is in a later epoch; retry if this broker is, too."""
         if asked_epoch == state.current_leader_epoch:
             self._fail(
                 state,

@@ -29,7 +29,7 @@ class LeaderLink:
         channel: str,
         on_timeout: Callable[[], None],
     ) -> None:
-        """`on_timeout`: no response for replica.socket.timeout.ms; the connection has been given up."""
+        """`on_timeout`: no response for replica.socket.timeout.ms; the connection is closed."""
         self.leader_id = leader_id
         self.channel = channel
         self.busy = False
@@ -62,7 +62,7 @@ class LeaderLink:
         self.hang_up()
 
     def _watch_until(self, deadline_ms: int) -> None:
-        """Schedule the timeout. One timer serves all requests, so that most requests schedule none."""
+        """Schedule the timeout. One timer serves all requests; most requests schedule none."""
         self._watching = True
         self._manager.timers.schedule((self, "timeout"), deadline_ms, self._check_timeout)
 

@@ -1,7 +1,8 @@
 """A fetcher's look-ups at its leader: log start, log end, and the end offset of an epoch.
 
-Answers to fetchOffset and fetchEpochEndOffsets of kafka.server.RemoteLeaderEndPoint: ListOffsets v9 (special timestamps
-only, as a replica) and OffsetForLeaderEpoch v4. Requests are built from fetch states; responses are flattened.
+Answers to fetchOffset and fetchEpochEndOffsets of kafka.server.RemoteLeaderEndPoint: ListOffsets v9
+(special timestamps only, as a replica) and OffsetForLeaderEpoch v4. Requests are built from fetch
+states; responses are flattened.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ OFFSET_FOR_LEADER_EPOCH_VERSION: Final = 4
 def list_offsets_request(
     node_id: int, states: Iterable[PartitionFetchState], timestamp: int
 ) -> ListOffsetsRequest:
-    """Build a ListOffsets request. `timestamp`: -1 for the leader's log end, -2 for its log start."""
+    """Build a ListOffsets request. `timestamp`: -1: the leader's log end, -2: its log start."""
     topics: dict[str, ListOffsetsTopic] = {}
     for state in states:
         name, index = state.partition.key

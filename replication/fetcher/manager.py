@@ -1,10 +1,12 @@
 """A broker's fetchers: the assignment of partitions to them, failed partitions, truncations.
 
 Answers to kafka.server.{AbstractFetcherManager,ReplicaFetcherManager,FailedPartitions}. There is a
-fetcher for each leader and fetcher id (a stable hash of the partition, modulo num.replica.fetchers).
+fetcher for each leader and fetcher id (a stable hash of the partition, modulo
+num.replica.fetchers).
 
-Invariants (I27): a followed partition has exactly one fetcher or is in `failed`; a led partition has
-none, once the ReplicaManager has called `remove`; after `close_idle` no fetcher is without partitions.
+Invariants (I27): a followed partition has exactly one fetcher or is in `failed`; a led partition
+has none, once the ReplicaManager has called `remove`; after `close_idle` no fetcher is without
+partitions.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _EVENTS_KEPT = 64
 
 
 class FetcherMetrics:
-    """Kafka's names in snake_case. Lags in records; none for a partition before its first response."""
+    """Kafka's names in snake_case. Lags in records; none before a partition's first response."""
 
     __slots__ = (
         "bytes_per_second",
@@ -73,7 +75,7 @@ class ReplicaFetcherManager:
     ) -> None:
         """`log_truncated(log, offset)`: called after a truncation (LogCleaner.log_truncated).
 
-        `fetch_version` below 12: for leaders from before KIP-595; truncates by OffsetForLeaderEpoch."""
+        `fetch_version` below 12: for leaders before KIP-595; truncates by OffsetForLeaderEpoch."""
         self.host = host
         self.peers = peers
         self.clock = clock
@@ -96,11 +98,11 @@ class ReplicaFetcherManager:
     # --- called by the ReplicaManager
 
     def add_follower(self, partition: Partition) -> None:
-        """Follow `partition.leader_id` in `partition.leader_epoch`; no change if it does so already.
+        """Follow `partition.leader_id` in `partition.leader_epoch`, if it does not already.
 
-        Fetching starts at the log end if the log has epochs, by which the leader finds a divergence; else
-        at the high watermark. The first request leaves by `close_idle`, which ends every LeaderAndIsr,
-        or in the next tick.
+        Fetching starts at the log end if the log has epochs, by which the leader finds a
+        divergence; else at the high watermark. The first request leaves by `close_idle`, which ends
+        every LeaderAndIsr, or in the next tick.
         """
         if self._closed:
             return
@@ -149,7 +151,7 @@ class ReplicaFetcherManager:
         return None if fetcher is None else fetcher.states.get(key)
 
     def metrics(self) -> FetcherMetrics:
-        """Return current values of the metrics of Kafka's ReplicaFetcherManager and its fetchers."""
+        """Return the metrics of Kafka's ReplicaFetcherManager and its fetchers."""
         metrics, now_ms = FetcherMetrics(), self.clock.now_ms
         for where, fetcher in self.fetchers.items():
             metrics.requests_per_second[where] = fetcher.requests.per_second(now_ms)

@@ -1,12 +1,13 @@
 """Fetch sessions, follower side: incremental requests list only changed partitions (KIP-227).
 
-Answers to org.apache.kafka.clients.FetchSessionHandler, as RemoteLeaderEndPoint uses it. The leader's side is
-fetch_session.py. One object per fetcher; it mirrors the session that the leader keeps.
+Answers to org.apache.kafka.clients.FetchSessionHandler, as RemoteLeaderEndPoint uses it. The
+leader's side is fetch_session.py. One object per fetcher; it mirrors the session that the leader
+keeps.
 
-Protocol: (id 0, epoch 0) is a full request for a new session; (id, epoch 0) a full request that ends
-the old session first; (id, 1 …) are incremental, 2^31-1 is followed by 1. An error of the whole
-response, a response that does not fit its request, and a lost connection lead to a full request;
-after FETCH_SESSION_ID_NOT_FOUND without the old id.
+Protocol: (id 0, epoch 0) is a full request for a new session; (id, epoch 0) a full request that
+ends the old session first; (id, 1 …) are incremental, 2^31-1 is followed by 1. An error of the
+whole response, a response that does not fit its request, and a lost connection lead to a full
+request; after FETCH_SESSION_ID_NOT_FOUND without the old id.
 
 Topics go by id if every partition has one (Fetch v13), else all of them by name in version 12. When
 this changes Kafka waits for the leader's FETCH_SESSION_TOPIC_ID_ERROR and a backoff for all
@@ -85,7 +86,7 @@ class FetchSessionHandler:
         current_leader_epoch: int,
         last_fetched_epoch: int,
     ) -> None:
-        """Set what the next request fetches of this partition; unchanged values add nothing to it."""
+        """Set the next request's fields of a partition; unchanged ones add nothing to it."""
         asked = self.partitions.get(key)
         if asked is not None and asked.topic_id != topic_id:
             self.forget(key)
@@ -125,7 +126,7 @@ class FetchSessionHandler:
     # --- requests
 
     def next_request(self, version: int) -> tuple[FetchRequest, int]:
-        """Return a Fetch request with topics, forgotten topics, session id and epoch; and its version.
+        """Return the next Fetch request, with its session fields and topics, and its version.
 
         `version` is the highest allowed."""
         if self._without_id:
@@ -172,8 +173,8 @@ class FetchSessionHandler:
     ) -> list[tuple[RequestedPartition, PartitionData]] | None:
         """Return the response's partitions, each with its request; None if it must be discarded.
 
-        It must be if `response.error_code` is set or if it does not fit the request. The next request is
-        then a full one.
+        It must be if `response.error_code` is set or if it does not fit the request. The next
+        request is then a full one.
         """
         if response.error_code:
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:

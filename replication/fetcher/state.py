@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class Phase(Enum):
-    """What the next request to the leader is about: org.apache.kafka.server.ReplicaState, and one more."""
+    """The subject of the next request: org.apache.kafka.server.ReplicaState, and one more."""
 
     TRUNCATING = "truncating"
     """The end offset of the log's last epoch: the truncation point is not known yet."""
     FETCHING = "fetching"
     """Records."""
     OUT_OF_RANGE = "out of range"
-    """The leader's log end, then maybe its log start: the fetch offset is out of range. Kafka does this
-    within the handling of the response, so its states do not show it."""
+    """The leader's log end, then maybe its log start: the fetch offset is out of range. Kafka does
+    this within the handling of the response, so its states do not show it."""
 
 
 # By these names: reading a member of an Enum costs more than reading a global.
@@ -41,7 +41,7 @@ _WINDOW_MS: Final = 60_000
 class PartitionFetchState:
     """One partition. `phase` changes by `move` only.
 
-    `fetch_offset` -1: unknown until the leader's log end or start is. `last_fetched_epoch` -1: none."""
+    `fetch_offset` -1: unknown before a look-up. `last_fetched_epoch` -1: none."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -81,8 +81,8 @@ class PartitionFetchState:
     def matches(self, asked: RequestedPartition) -> bool:
         """Whether a response to `asked` still fits: truncations or orders may have come in between.
 
-        Kafka compares the offset only. The topic id is compared too, so that no records of a deleted
-        topic of the same name are appended.
+        Kafka compares the offset only. The topic id is compared too, so that no records of a
+        deleted topic of the same name are appended.
         """
         return (
             self.is_ready

@@ -3,7 +3,8 @@
 Answers to the wiring of kafka.server.BrokerServer. `Broker` has a ClusterMember when its controller
 is another node; a standalone broker has none.
 
-Invariant: brokers' addresses come from the last UpdateMetadata, controllers' from the configuration.
+Invariant: brokers' addresses come from the last UpdateMetadata, controllers' from the
+configuration.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class ClusterSettings:
-    """How a broker joins its cluster. `broker_epoch`: given if a foreign controller has registered it."""
+    """How a broker joins its cluster. `broker_epoch`: from a foreign controller."""
 
     __slots__ = (
         "broker_epoch",
@@ -57,10 +58,10 @@ class ClusterSettings:
         on_ready: Callable[[], None] = lambda: None,
         on_refused: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`more_controllers`: id, host and port of further controllers; any one may be the active one.
+        """`more_controllers`: id, host and port of further controllers; any may be active.
 
-        `on_ready`: the broker is registered and has the cluster's metadata. `on_refused(reason)`: the
-        controller has refused the broker for good."""
+        `on_ready`: the broker is registered and has the cluster's metadata.
+        `on_refused(reason)`: the controller has refused the broker for good."""
         self.controller_id = controller_id
         self.controllers = {controller_id: controller_address}
         self.controllers.update({node: (host, port) for node, host, port in more_controllers})
@@ -185,8 +186,9 @@ class ClusterMember:
 
     @property
     def has_metadata(self) -> bool:
-        """Whether a first UpdateMetadata has filled the cache. Before it UNKNOWN_TOPIC_OR_PARTITION would
-        be wrong: clients drop their records for an unknown topic. Kafka (KRaft) serves no clients yet."""
+        """Whether a first UpdateMetadata has filled the cache. Before it
+        UNKNOWN_TOPIC_OR_PARTITION would be wrong: clients drop their records for an unknown topic.
+        Kafka (KRaft) serves no clients yet."""
         return bool(self._metadata.brokers)
 
     def when_metadata_known(self, call: Callable[[], None]) -> None:
@@ -227,13 +229,13 @@ class ClusterMember:
     def controller_node(self) -> int:
         """Return the id of the node to send controller requests to.
 
-        A foreign controller is one of the brokers and may move; kwire's is not a broker. Of several the
-        sender of the last UpdateMetadata is meant, or, while it does not respond, each in turn."""
+        A foreign controller is one of the brokers and may move; kwire's is not a broker. Of
+        several: the last UpdateMetadata's sender, or, while it does not respond, each in turn."""
         current = self._metadata.controller_id
         return current if current in self._metadata.brokers else self._controller_id
 
     def metadata_updated(self) -> None:
-        """Handle an accepted UpdateMetadata. If its sender is new, give up requests to the others."""
+        """Handle an accepted UpdateMetadata. If its sender is new, give up the others."""
         if self._metadata_waiters and self.has_metadata:
             self._run_metadata_waiters()
         self._check_ready()

@@ -1,9 +1,9 @@
 """A broker's link to a remote controller: registration, heartbeats, forwarding, producer ids.
 
-Answers to kafka.server.BrokerLifecycleManager (registration, heartbeats), ForwardingManager (clients' requests in
-Envelopes), RPCProducerIdManager (blocks of producer ids) and KafkaServer.controlledShutdown. Two channels: "controller"
-for requests with an immediate response, "forward" for those whose response the controller may hold
-until all brokers have the change.
+Answers to kafka.server.BrokerLifecycleManager (registration, heartbeats), ForwardingManager
+(clients' requests in Envelopes), RPCProducerIdManager (blocks of producer ids) and
+KafkaServer.controlledShutdown. Two channels: "controller" for requests with an immediate response,
+"forward" for those whose response the controller may hold until all brokers have the change.
 
 A foreign controller (a real Kafka's) has registered this broker itself: the link then sends neither
 registrations nor heartbeats, and answers clients' requests with NOT_CONTROLLER, as Kafka does in
@@ -66,11 +66,11 @@ class ControllerLink:
         several_controllers: bool = False,
         foreign_epoch: int | None = None,
     ) -> None:
-        """`on_registered(broker_epoch)`: after each registration. `on_refused(reason)`: registration can
-        never succeed. `on_unavailable(node)`: that controller did not respond, or is not the active one.
-        `several_controllers`: give up one that stays silent (a stopped process, say).
+        """`on_registered(broker_epoch)`: after each registration. `on_refused(reason)`: registration
+        can never succeed. `on_unavailable(node)`: that controller did not respond, or is not the active
+        one. `several_controllers`: give up one that stays silent (a stopped process, say).
 
-        `foreign_epoch`: the broker epoch under which a foreign controller has registered this broker."""
+        `foreign_epoch`: the broker epoch from a foreign controller's registration."""
         self._node_id = node_id
         self.controller_node = controller_node
         self._peers = peers
@@ -102,7 +102,7 @@ class ControllerLink:
     def start(
         self, endpoints: list[Endpoint], cluster_id: str, previous_broker_epoch: int = -1
     ) -> None:
-        """Register, and again whenever the controller has fenced this broker or lost its registration.
+        """Register, and again whenever the controller has fenced this broker.
 
         `previous_broker_epoch`: of the last run, if that stopped cleanly; else -1."""
         self._previous_epoch = previous_broker_epoch
@@ -213,8 +213,8 @@ class ControllerLink:
     def report_disk_failure(self, directory_id: bytes | None = None) -> None:
         """Report a failed log directory, or, without an id, a failed partition, in a heartbeat now.
 
-        The controller then sends LeaderAndIsr for all replicas and finds the offline ones by their errors.
-        A failed partition gets a made-up directory id. A foreign controller gets no report: it sees the
+        The controller then sends LeaderAndIsr for all replicas; errors show offline ones. A failed
+        partition gets a made-up directory id. A foreign controller gets no report: it sees the
         errors in the responses to its orders."""
         if directory_id is None:
             directory_id = (len(self._disk_failures) + 1).to_bytes(16, "big")
@@ -245,8 +245,8 @@ class ControllerLink:
                 self._register()
 
     def controller_changed(self) -> None:
-        """Send a heartbeat to a new controller, which then notices this broker's end by its connection
-        and not only by its lease."""
+        """Send a heartbeat to a new controller, which then notices this broker's end by its
+        connection and not only by its lease."""
         if not (self._in_flight or self._closed or self.is_foreign) and self.broker_epoch >= 0:
             self._timers.cancel(CHANNEL)
             self._heartbeat()
@@ -257,7 +257,7 @@ class ControllerLink:
     # --- controlled shutdown
 
     def shut_down(self, on_done: Callable[[], None]) -> None:
-        """Have the controller move leaderships away; `on_done` follows success or the last retry."""
+        """Have the controller move leaderships away; then, or after all retries, call `on_done`."""
         if not self._config.controlled_shutdown_enable or self.broker_epoch < 0:
             on_done()
             return
@@ -307,7 +307,7 @@ class ControllerLink:
         client_id: str | None = None,
         client_host: str = "",
     ) -> None:
-        """Forward a client's request to the controller. `on_answer` gets the response or an error code."""
+        """Forward a request to the controller. `on_answer` gets the response or an error."""
         if self.is_foreign:
             on_answer(ErrorCode.NOT_CONTROLLER)
             return
@@ -407,7 +407,7 @@ def _address_bytes(host: str) -> bytes:
 
 
 class AllocatedProducerIds:
-    """Producer ids from the controller's blocks; the next block is requested before one runs out."""
+    """Producer ids from the controller's blocks; the next one is requested in time."""
 
     def __init__(self, link: ControllerLink) -> None:
         self._link = link
@@ -416,7 +416,7 @@ class AllocatedProducerIds:
         self._in_flight = False
 
     def generate(self) -> int:
-        """Return an unused id. Raise COORDINATOR_LOAD_IN_PROGRESS, as Kafka, while no block is here."""
+        """Return an unused id; COORDINATOR_LOAD_IN_PROGRESS, as Kafka, while there is no block."""
         if not self._ids:
             self._ids, self._next_ids = self._next_ids, range(0)
         if not self._ids:

@@ -62,7 +62,7 @@ class LeaderDoubts:
         self._timers.schedule((self, node), now_ms + DOUBT_MS, lambda: self._settle({node}))
 
     def when_settled(self, call: Callable[[], None]) -> None:
-        """Call back once, as soon as no leader is in doubt: at most DOUBT_MS after the last loss."""
+        """Call back once no leader is in doubt: at most DOUBT_MS after the last loss."""
         self._waiting.append(call)
 
     def metadata_updated(self) -> None:

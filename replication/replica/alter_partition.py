@@ -1,11 +1,12 @@
 """Sends leaders' ISR proposals to the controller: AlterPartition (KIP-497).
 
-Answers to kafka.server.DefaultAlterPartitionManager and to Partition.submitAlterPartition / handleAlterPartitionError.
-Sends AlterPartition v3 (members with their broker epochs, KIP-903), or v1 while a proposal's topic has no id.
+Answers to kafka.server.DefaultAlterPartitionManager and to Partition.submitAlterPartition /
+handleAlterPartitionError. Sends AlterPartition v3 (members with their broker epochs, KIP-903), or
+v1 while a proposal's topic has no id.
 
-Invariants: one request is in flight at most; proposals submitted meanwhile go with the next one, one
-per partition; a proposal is sent again until it has a definite answer or its partition has left the
-proposed state; an answer for a partition that has left that state changes nothing.
+Invariants: one request is in flight at most; proposals submitted meanwhile go with the next one,
+one per partition; a proposal is sent again until it has a definite answer or its partition has left
+the proposed state; an answer for a partition that has left that state changes nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Results of one partition's append or DeleteRecords, until the request is answered.
 
-Answers to LogAppendResult / ProducePartitionStatus and DeleteRecordsPartitionStatus of kafka.server. The result of a
-successful append is the log's own LogAppendInfo.
+Answers to LogAppendResult / ProducePartitionStatus and DeleteRecordsPartitionStatus of
+kafka.server. The result of a successful append is the log's own LogAppendInfo.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Applies a controller's LeaderAndIsr, StopReplica and UpdateMetadata to a broker's replicas.
 
-Answers to becomeLeaderOrFollower, stopReplicas and maybeUpdateMetadataCache of kafka.server.ReplicaManager (3.9). The
-functions change the ReplicaManager given, which has thin methods for them. Fetchers change in Kafka's
-order: led partitions are removed first, followed ones of a new epoch added, idle fetchers closed last.
+Answers to becomeLeaderOrFollower, stopReplicas and maybeUpdateMetadataCache of
+kafka.server.ReplicaManager (3.9). The functions change the ReplicaManager given, which has thin
+methods for them. Fetchers change in Kafka's order: led partitions are removed first, followed ones
+of a new epoch added, idle fetchers closed last.
 
 Deliberate differences: no partition object is left when this broker is not a replica (Kafka leaks
-one). A partition's parked requests are rechecked in the step that changes its role, epoch or existence.
+one). A partition's parked requests are rechecked in the step that changes its role, epoch or
+existence.
 """
 
 from __future__ import annotations
@@ -234,7 +236,7 @@ def _leader_and_isr_response(
 
 
 def stop_replicas(manager: ReplicaManager, request: StopReplicaRequest) -> StopReplicaResponse:
-    """Without deletion the partition stays as it is, a leader stays leader; with it nobody is left waiting."""
+    """Apply a StopReplica. Without deletion a leader stays leader; deletion ends parked requests."""
     error = manager.check_epochs(request.controller_epoch, request.broker_epoch)
     if error is not ErrorCode.NONE:
         return StopReplicaResponse(error_code=error)
@@ -293,8 +295,8 @@ def _stop(manager: ReplicaManager, key: TopicPartition, leader_epoch: int, delet
         if manager.log_manager.get(*key) is not None:
             manager.log_manager.delete(*key)
     except KafkaError:
-        # The log still exists. Counted as deleted, a topic recreated under that name would get a log in
-        # another directory, and the broker could not start with both.
+        # The log still exists. Counted as deleted, a topic recreated under that name would get a
+        # log in another directory, and the broker could not start with both.
         manager.offline.add(key)
         raise
     finally:
@@ -304,7 +306,7 @@ def _stop(manager: ReplicaManager, key: TopicPartition, leader_epoch: int, delet
 def update_metadata(
     manager: ReplicaManager, request: UpdateMetadataRequest
 ) -> UpdateMetadataResponse:
-    """Update the metadata cache; high watermarks may move, as they do not wait for fenced joiners."""
+    """Update the metadata cache; high watermarks may move: they do not wait for fenced joiners."""
     error = manager.check_epochs(request.controller_epoch, request.broker_epoch)
     if error is not ErrorCode.NONE:
         return UpdateMetadataResponse(error_code=error)

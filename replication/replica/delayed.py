@@ -29,8 +29,8 @@ HIGH_WATERMARK_DELAY_MS: Final = 5
 class DelayedProduce(DelayedOperation):
     """Appends with acks=all, parked until they are committed (kafka.server.DelayedProduce).
 
-    Each pending result ends with NONE, NOT_ENOUGH_REPLICAS_AFTER_APPEND (it is in the log), the error of
-    a lost leadership, or REQUEST_TIMED_OUT (it may still be committed).
+    Each pending result ends with NONE, NOT_ENOUGH_REPLICAS_AFTER_APPEND (it is in the log), the
+    error of a lost leadership, or REQUEST_TIMED_OUT (it may still be committed).
     """
 
     __slots__ = ("_answer", "_manager", "_pending")
@@ -68,12 +68,12 @@ class DelayedProduce(DelayedOperation):
 class DelayedFetch(DelayedOperation):
     """A fetch that waits for min_bytes (kafka.server.DelayedFetch).
 
-    Satisfied when a partition is deleted, fenced, no longer led or truncated below its read bound, when
-    min_bytes are available, or when the log has rolled (a read is of one segment). Then, or at the
-    time-out, changed partitions are read again. A reader ahead of its read bound is parked, too: Kafka
-    answers it at once, again and again. A follower gets a changed high watermark after a short delay,
-    usually together with records (Kafka: only with records or at max_wait_ms; KIP-392 answered at once,
-    which KAFKA-9731 reverted).
+    Satisfied when a partition is deleted, fenced, no longer led or truncated below its read bound,
+    when min_bytes are available, or when the log has rolled (a read is of one segment). Then, or at
+    the time-out, changed partitions are read again. A reader ahead of its read bound is parked,
+    too: Kafka answers it at once, again and again. A follower gets a changed high watermark after a
+    short delay, usually together with records (Kafka: only with records or at max_wait_ms; KIP-392
+    answered at once, which KAFKA-9731 reverted).
     """
 
     __slots__ = (
@@ -160,7 +160,7 @@ class DelayedFetch(DelayedOperation):
         return False
 
     def _is_refused(self, partition: Partition, request: FetchPartition) -> bool:
-        """Whether a read would be refused, or answered with a diverging epoch (KIP-320, KIP-595)."""
+        """Whether a read would be refused or get a diverging epoch (KIP-320, KIP-595)."""
         epoch = request.current_leader_epoch
         return (
             (epoch >= 0 and epoch != partition.leader_epoch)
@@ -221,7 +221,7 @@ def has_later_segment(
     partitions: list[tuple[TopicPartition, FetchPartition]],
     first_read: list[FetchPartitionData],
 ) -> bool:
-    """Whether a partition that was read has more records in a later segment, so that waiting is useless.
+    """Whether a partition that was read has more records in a later segment: waiting is useless.
 
     A partition without records in its result is at its read bound, maybe before a compaction gap.
     """

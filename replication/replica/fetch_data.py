@@ -1,7 +1,7 @@
 """Parameters and results of a fetch: the whole request, one partition of it, its data.
 
-Answers to FetchParams, FetchRequest.PartitionData and FetchPartitionData of Kafka. Plain slotted classes, because every
-fetch makes some.
+Answers to FetchParams, FetchRequest.PartitionData and FetchPartitionData of Kafka. Plain slotted
+classes, because every fetch makes some.
 """
 
 from __future__ import annotations

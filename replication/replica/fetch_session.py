@@ -3,11 +3,11 @@
 Answers to kafka.server.FetchSession / FetchManager. One cache per broker; if it is full of more
 valuable sessions no new one is created, and the reader goes on with full requests.
 
-Protocol: epoch -1 ends a session and gets a response without one; epoch 0 is a full request for a new
-session (its id in the response, 0: none created); epochs 1, 2, … are incremental, and wrap from
-2^31-1 to 1. An incremental response lists only partitions with records, an error, a diverging epoch,
-a preferred replica, or a changed high watermark or log start. A partition with records moves to the
-end of the session's order, so that a response limit starves no partition.
+Protocol: epoch -1 ends a session and gets a response without one; epoch 0 is a full request for a
+new session (its id in the response, 0: none created); epochs 1, 2, … are incremental, and wrap from
+2^31-1 to 1. An incremental response lists only partitions with records, an error, a diverging
+epoch, a preferred replica, or a changed high watermark or log start. A partition with records moves
+to the end of the session's order, so that a response limit starves no partition.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class CachedPartition(FetchPartition):
         self.last_fetched_epoch = asked.last_fetched_epoch
 
     def update_answered(self, data: FetchPartitionData) -> bool:
-        """Record the offsets of a response; True if an incremental response must list the partition."""
+        """Record a response's offsets; True if an incremental response must list the partition."""
         must_respond = len(data.records) > 0
         if data.high_watermark != self.answered_high_watermark:
             self.answered_high_watermark = data.high_watermark
@@ -98,7 +98,7 @@ class CachedPartition(FetchPartition):
         if data.preferred_read_replica >= 0 or data.diverging_epoch is not None:
             must_respond = True
         if data.error:
-            # So that the first response without the error lists the partition, whatever has changed.
+            # So that the first response without the error lists the partition.
             self.answered_high_watermark = -1
             must_respond = True
         return must_respond
@@ -164,7 +164,7 @@ class FetchContext:
     def finish(
         self, results: list[tuple[CachedPartition, FetchPartitionData]]
     ) -> tuple[int, list[tuple[CachedPartition, FetchPartitionData]]]:
-        """Return (session id, results to send). INVALID_FETCH_SESSION_EPOCH: a later request came."""
+        """Return (session id, results). INVALID_FETCH_SESSION_EPOCH: a later request came."""
         session = self._session
         if session is not None:
             if session.epoch != self._epoch:
@@ -287,7 +287,8 @@ class FetchSessionCache:
     def _evict(self, value: tuple[bool, int, int]) -> bool:
         """Evict a stale session, or else the least valuable one that is worth no more than `value`.
 
-        A follower may evict any consumer's session; a consumer only sessions older than two minutes.
+        A follower may evict any consumer's session; a consumer only sessions older than two
+        minutes.
         """
         now_ms = self._clock.now_ms
         eldest = next(iter(self._sessions.values()), None)

@@ -1,11 +1,11 @@
 """A leader's state of its followers, and the ISR with its pending changes.
 
-Answers to Kafka's Replica / ReplicaState and to CommittedPartitionState, PendingExpandIsr, PendingShrinkIsr of
-Partition.scala (KIP-497). Leaves out future (moving) replicas.
+Answers to Kafka's Replica / ReplicaState and to CommittedPartitionState, PendingExpandIsr,
+PendingShrinkIsr of Partition.scala (KIP-497). Leaves out future (moving) replicas.
 
 Invariants: the caught-up time of a follower never goes back; `maximal_isr` always contains the
-committed ISR, and the joining replica of a proposed expansion too: the controller may have committed
-it already, and then may elect it, so the high watermark must not pass its log end.
+committed ISR, and the joining replica of a proposed expansion too: the controller may have
+committed it already, and then may elect it, so the high watermark must not pass its log end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 UNKNOWN_OFFSET = -1
 NEVER_MS = -(1 << 62)
-"""Kafka uses 0 and compares with Unix time; a monotonic clock may be near 0, so this is far below."""
+"""Kafka uses 0 and compares with Unix time; a monotonic clock may be near 0, this is far below."""
 
 
 class RemoteReplica:
@@ -44,7 +44,7 @@ class RemoteReplica:
     def reset(
         self, *, now_ms: int, leader_end_offset: int, is_new_leader: bool, in_isr: bool
     ) -> None:
-        """Reset for a new leader epoch. A new leader knows no offsets, a re-elected one keeps them."""
+        """Reset for a new epoch. A new leader has no offsets, a re-elected one keeps them."""
         caught_up_time_ms = now_ms if in_isr else NEVER_MS
         if is_new_leader:
             self.log_start_offset = UNKNOWN_OFFSET
@@ -68,8 +68,9 @@ class RemoteReplica:
     ) -> None:
         """Record a served fetch by the caught-up rule (Replica.updateFetchStateOrThrow).
 
-        A fetch at the leader's log end counts as caught up now; one at the log end as of the previous
-        fetch counts as caught up then, so that a follower under constant load stays in sync.
+        A fetch at the leader's log end counts as caught up now; one at the log end as of the
+        previous fetch counts as caught up then, so that a follower under constant load stays in
+        sync.
         """
         if fetch_offset >= leader_end_offset:
             self.last_caught_up_time_ms = max(self.last_caught_up_time_ms, now_ms)

@@ -32,9 +32,9 @@ def offset_for_timestamp(
 ) -> tuple[int, int, int] | None:
     """Return (offset, timestamp, leader epoch) for a time in Unix ms or a special value, or None.
 
-    `isolation_level` None: for a replica, which may read to the log end. OFFSET_NOT_AVAILABLE: a new
-    leader's high watermark has not reached the start of its epoch, so the latest offset is unknown
-    (KIP-207).
+    `isolation_level` None: for a replica, which may read to the log end. OFFSET_NOT_AVAILABLE: a
+    new leader's high watermark has not reached the start of its epoch, so the latest offset is
+    unknown (KIP-207).
     """
     partition.check_leader_epoch(current_leader_epoch, require_leader)
     log = partition.log
@@ -71,7 +71,7 @@ def offset_for_timestamp(
 def segment_offsets(
     partition: Partition, timestamp: int, count: int, for_consumer: bool, wall_ms: int
 ) -> list[int]:
-    """Return up to `count` offsets, latest first: segments' base offsets and the end (ListOffsets v0).
+    """Return up to `count` base offsets of segments and the end, latest first (ListOffsets v0).
 
     `timestamp`: only segments up to that Unix ms; -1: all; -2: the first. Kafka compares with the
     modification time of a segment's file, this with its largest timestamp. `wall_ms`: now.

@@ -1,15 +1,15 @@
 """The replicas of this broker: appends, fetches, DeleteRecords and the controller's orders.
 
-Answers to kafka.server.ReplicaManager in its ZooKeeper-era form (LeaderAndIsr, StopReplica, UpdateMetadata). Leaves out
-tiered storage. A standalone broker has neither `fetchers` nor an `isr_proposer`.
+Answers to kafka.server.ReplicaManager in its ZooKeeper-era form (LeaderAndIsr, StopReplica,
+UpdateMetadata). Leaves out tiered storage. A standalone broker has no `fetchers`, no `isr_proposer`.
 
 Every method runs to completion on the caller's stack. An append or fetch that need not wait is
 answered before the call returns; else it is parked in a purgatory and answered by the step that
 satisfies it, or by its timer.
 
-Invariants: a request with an older controller or broker epoch changes nothing; a partition is hosted
-(`by_key`), in `offline` (its log or log directory failed) or unknown; requests parked on a partition
-are answered in the step in which it is dropped or followed, or in the next one if it goes offline.
+Invariants: a request with an older controller or broker epoch changes nothing; a partition is
+hosted (`by_key`), in `offline` (its log or log directory failed) or unknown; requests parked on a
+partition are answered in the step that drops or follows it, or in the next one if it goes offline.
 """
 
 from __future__ import annotations
@@ -166,14 +166,14 @@ class ReplicaManager:
     def start(self) -> None:
         """Start the periodic ISR check, if there is an `isr_proposer`."""
         if self.isr_proposer is not None:
-            # As Kafka: every half lag time, so that a late follower leaves after 1 to 1.5 lag times.
+            # As Kafka: every half lag time; a late follower leaves after 1 to 1.5 lag times.
             interval_ms = max(self.replica_lag_time_max_ms // 2, 1)
             self.timers.schedule(
                 (self, "isr-expiration"), self.clock.now_ms + interval_ms, self._check_isrs
             )
 
     def shut_down(self) -> None:
-        """Stop fetchers and timers; drop parked requests unanswered. The LogManager closes the logs."""
+        """Stop fetchers and timers; drop parked requests. The LogManager closes the logs."""
         self.timers.cancel((self, "isr-expiration"))
         if self.fetchers is not None:
             self.fetchers.shut_down()
@@ -203,7 +203,7 @@ class ReplicaManager:
         return self.metadata.is_alive(broker_id)
 
     def open_log(self, topic: str, index: int, topic_id: bytes, is_new: bool) -> Log:
-        """Open or create a log; an old partition's is not created while a log directory is offline."""
+        """Open or create a log; create none for an old partition while a directory is offline."""
         config = self._log_config(topic)
         return self.log_manager.get_or_create(topic, index, topic_id, config, is_new=is_new)
 
@@ -230,8 +230,8 @@ class ReplicaManager:
         return self.by_key.values()
 
     def partition(self, topic: str, index: int) -> Partition:
-        """Return a hosted partition. KAFKA_STORAGE_ERROR: it is offline; NOT_LEADER_OR_FOLLOWER: only
-        other brokers host it; UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return a hosted partition. KAFKA_STORAGE_ERROR: offline; NOT_LEADER_OR_FOLLOWER: only
+        others host it; UNKNOWN_TOPIC_OR_PARTITION."""
         partition = self.by_key.get((topic, index))
         if partition is not None:
             return partition
@@ -247,9 +247,9 @@ class ReplicaManager:
         """Take one partition offline: KAFKA_STORAGE_ERROR until the broker restarts.
 
         For logs that cannot be created and injected faults; a failed disk takes its whole directory
-        offline. Fetchers, listeners and parked requests follow in the next tick: the caller may be in
-        the middle of a change. `ordered`: called while an order is applied, whose response reports the
-        error; the partition may not be hosted yet.
+        offline. Fetchers, listeners and parked requests follow in the next tick: the caller may be
+        in the middle of a change. `ordered`: called while an order is applied, whose response
+        reports the error; the partition may not be hosted yet.
         """
         if ordered or key in self.by_key:
             topic, index = key
@@ -291,7 +291,7 @@ class ReplicaManager:
     def _notify_offline(
         self, key: TopicPartition, partition: Partition | None, reason: str
     ) -> None:
-        """Remove the fetcher, notify listeners. `partition` None: it had no role, its log did not open."""
+        """Remove the fetcher, notify listeners. `partition` None: it never had a role."""
         if self.fetchers is not None:
             self.fetchers.remove([key])
             self.fetchers.close_idle()
@@ -340,7 +340,7 @@ class ReplicaManager:
         required_acks: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> LogAppendInfo:
-        """Append to one partition; a refusal is a RefusedAppend. The caller then calls `complete_waiting`.
+        """Append to one partition, or return a RefusedAppend; then call `complete_waiting`.
 
         With acks=all and followers `required_offset` is set, for `await_replication`.
         """
@@ -368,7 +368,7 @@ class ReplicaManager:
         origin: AppendOrigin,
         on_complete: Callable[[dict[TopicPartition, LogAppendInfo]], None],
     ) -> None:
-        """Append to several partitions; call `on_complete` once, when `required_acks` (-1, 0, 1) is met.
+        """Append to several partitions; call `on_complete` when `required_acks` (-1, 0, 1) is met.
 
         On this stack, if no append has to wait.
         """
@@ -396,7 +396,7 @@ class ReplicaManager:
         timeout_ms: int,
         on_complete: Callable[[], None],
     ) -> DelayedProduce:
-        """Call `on_complete` when all results are final: now, by a follower's fetch, or by time-out."""
+        """Call `on_complete` when all results are final: now, by a follower's fetch or time-out."""
         operation = DelayedProduce(self, pending, on_complete)
         keys = [key for key, _ in pending]
         self.produce_purgatory.try_complete_else_watch(operation, keys, timeout_ms)
@@ -430,13 +430,13 @@ class ReplicaManager:
         partitions: list[tuple[TopicPartition, FetchPartition]],
         on_complete: Callable[[list[FetchPartitionData]], None],
     ) -> DelayedFetch | None:
-        """Read, and answer now, with enough bytes or at the time-out: one result per partition, in order.
+        """Read, and answer now, with enough bytes or at the time-out, one result per partition.
 
         Return the operation if it is parked, so that its caller can cancel it.
         """
         results = self.read_from_log(params, partitions)
         moved = params.replica_id >= 0 and self._update_follower(params, partitions, results)
-        # As in Kafka: no wait without time or partitions, or with an error, redirection or enough bytes.
+        # As Kafka: no wait without time or partitions, or with errors, redirections, enough bytes.
         if params.max_wait_ms <= 0 or not partitions:
             on_complete(results)
             return None
@@ -466,7 +466,7 @@ class ReplicaManager:
     def read_from_log(
         self, params: FetchParams, partitions: list[tuple[TopicPartition, FetchPartition]]
     ) -> list[FetchPartitionData]:
-        """Read partitions in order, up to `max_bytes` in all; the very first batch may exceed it."""
+        """Read partitions in order, up to `max_bytes` in all; the first batch may exceed it."""
         results: list[FetchPartitionData] = []
         left_bytes = params.max_bytes
         min_one_batch = True
@@ -523,7 +523,7 @@ class ReplicaManager:
         partitions: list[tuple[TopicPartition, FetchPartition]],
         results: list[FetchPartitionData],
     ) -> bool:
-        """Record a follower's offsets, after the read: results carry the high watermark from before.
+        """Record a follower's offsets, after the read: results have the earlier high watermark.
 
         True if a high watermark moved."""
         any_moved = False
@@ -560,7 +560,7 @@ class ReplicaManager:
         offsets: Mapping[TopicPartition, int],
         on_complete: Callable[[dict[TopicPartition, DeleteRecordsResult]], None],
     ) -> None:
-        """Advance log starts (-1: to the high watermark); answer when the live replicas have, too."""
+        """Advance log starts (-1: to the high watermark); answer when live replicas have, too."""
         results: dict[TopicPartition, DeleteRecordsResult] = {}
         pending: list[tuple[TopicPartition, DeleteRecordsResult]] = []
         for key, offset in offsets.items():
@@ -615,7 +615,7 @@ class ReplicaManager:
         return replica_control.update_metadata(self, request)
 
     def check_epochs(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
-        """Fence old controllers and requests for an earlier incarnation of this broker (KIP-380)."""
+        """Fence old controllers, and requests for earlier incarnations of the broker (KIP-380)."""
         if broker_epoch != -1 and broker_epoch < self.broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if controller_epoch < self.controller_epoch:

@@ -1,9 +1,10 @@
 """Moves of replicas between log directories of this broker (KIP-113).
 
 Answers to alterReplicaLogDirs of kafka.server.ReplicaManager, ReplicaAlterLogDirsThread and
-LogManager.replaceCurrentWithFutureLog (3.9). The future log, `<topic>-<partition>.<id>-future`, follows the current
-log inside the broker: it is truncated like it, gets its batches unchanged, and replaces it in the
-step in which it reaches its log end. No throttle; each step copies a piece of every moving replica.
+LogManager.replaceCurrentWithFutureLog (3.9). The future log, `<topic>-<partition>.<id>-future`,
+follows the current log inside the broker: it is truncated like it, gets its batches unchanged, and
+replaces it in the step in which it reaches its log end. No throttle; each step copies a piece of
+every moving replica.
 
 Invariants: a partition has at most one future log, in another directory than its current one; the
 future log never brings back records that the current log has lost (truncation, DeleteRecords); a
@@ -50,7 +51,7 @@ class LogDirMoves:
     # --- AlterReplicaLogDirs
 
     def alter(self, key: TopicPartition, path: str) -> ErrorCode:
-        """Move a replica to a directory, or prefer that one for a later creation. Return the error code."""
+        """Move a replica to a directory, or prefer that for its creation. Return the error code."""
         try:
             self._alter(key, path)
         except KafkaError as error:
@@ -156,7 +157,7 @@ class LogDirMoves:
             self._logs.checkpoint_recovery_points(flush=True)
 
     def _truncate(self, current: Log, future: Log) -> None:
-        """Truncate the future log to its common prefix with the current log, which may have changed."""
+        """Truncate the future log to its common prefix with the current log."""
         while (epoch := future.leader_epochs.latest_epoch) >= 0:
             found, end_offset = current.end_offset_for_epoch(epoch)
             point = truncation_point(future, found, end_offset, current.log_start_offset)

@@ -1,13 +1,13 @@
 """One partition on this broker: its role, its log and, on the leader, its followers and ISR.
 
-Answers to kafka.cluster.Partition. Leaves out tiered storage and share fetches; future replicas are in
-moves.py, look-ups by time in lookup.py, rack-aware reads (KIP-392) in selector.py. Errors are raised
-as KafkaError. Parked requests are the ReplicaManager's: it completes them when a method returns that
-the high watermark moved.
+Answers to kafka.cluster.Partition. Leaves out tiered storage and share fetches; future replicas are
+in moves.py, look-ups by time in lookup.py, rack-aware reads (KIP-392) in selector.py. Errors are
+raised as KafkaError. Parked requests are the ReplicaManager's: it completes them when a method
+returns that the high watermark moved.
 
-Invariants: a leader's epoch is in the epoch cache before any append in it; at most one ISR change is
-pending; a leader's high watermark never goes back and never passes the log end of a member of the
-maximal ISR; without followers an append is committed immediately.
+Invariants: a leader's epoch is in the epoch cache before any append in it; at most one ISR change
+is pending; a leader's high watermark never goes back and never passes the log end of a member of
+the maximal ISR; without followers an append is committed immediately.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class PartitionHost(Protocol):
 
 
 class Partition:
-    """See the module. `key` is (topic, index), created once: every append looks it up in purgatories."""
+    """See the module. `key` is (topic, index), created once, for the look-ups in purgatories."""
 
     __slots__ = (
         "_host",
@@ -110,7 +110,7 @@ class Partition:
     def __init__(
         self, topic: str, index: int, topic_id: bytes, host: PartitionHost, log: Log
     ) -> None:
-        """`log`: open, from `host.open_log`. The partition has no role and is not in the host's map."""
+        """`log`: from `host.open_log`. The partition has no role and is not in the host's map."""
         self.topic = topic
         self.index = index
         self.key = (topic, index)
@@ -232,7 +232,7 @@ class Partition:
     ) -> LogAppendInfo:
         """Append one batch and advance the high watermark as far as possible.
 
-        NOT_LEADER_OR_FOLLOWER; NOT_ENOUGH_REPLICAS (nothing is written); errors of Log.append_as_leader.
+        NOT_LEADER_OR_FOLLOWER; NOT_ENOUGH_REPLICAS; errors of Log.append_as_leader.
         """
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -254,7 +254,7 @@ class Partition:
         return info
 
     def replication_outcome(self, required_offset: int) -> ErrorCode | None:
-        """Return the outcome of an acks=all append up to `required_offset`; None: not committed yet."""
+        """Return the outcome of an acks=all append up to `required_offset`; None: not yet."""
         if not self.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.log.high_watermark < required_offset:
@@ -268,8 +268,8 @@ class Partition:
     def append_records_to_follower(self, records: Buffer, leader_epoch: int) -> LogAppendInfo:
         """Append the leader's batches unchanged, except those of a later epoch than `leader_epoch`.
 
-        NOT_LEADER_OR_FOLLOWER when this broker leads; CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR (not at the log end),
-        KAFKA_STORAGE_ERROR as Log.append_as_follower.
+        NOT_LEADER_OR_FOLLOWER when this broker leads; CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR (not at
+        the log end), KAFKA_STORAGE_ERROR as Log.append_as_follower.
         """
         from kwire.replication.log.truncation import append_replicated
 
@@ -278,7 +278,7 @@ class Partition:
         return append_replicated(self.log, records, leader_epoch)
 
     def update_follower_offsets(self, high_watermark: int, log_start_offset: int) -> bool:
-        """Adopt the leader's high watermark (it may be lower) and log start. True if the former changed."""
+        """Adopt the leader's log start and high watermark, even a lower one; True if that moved."""
         from kwire.replication.log.truncation import apply_leader_offsets
 
         return apply_leader_offsets(self.log, high_watermark, log_start_offset)
@@ -295,7 +295,7 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def follower(self, replica_id: int, current_leader_epoch: int) -> RemoteReplica:
-        """Return a follower by id. If it is no replica here: 75 (it may have a newer assignment), or 6."""
+        """Return a follower by id. If unassigned: 75 (its assignment may be newer), else 6."""
         replica = self.remote_replicas.get(replica_id)
         if replica is not None:
             return replica
@@ -304,7 +304,7 @@ class Partition:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def read_bound(self, params: FetchParams) -> int:
-        """Return the reader's upper limit: log end, last stable offset or high watermark (exclusive)."""
+        """Return the reader's limit (exclusive): log end, last stable offset or high watermark."""
         if not params.is_consumer:
             return self.log.log_end_offset
         if params.isolation_level == READ_COMMITTED:
@@ -316,8 +316,8 @@ class Partition:
     ) -> FetchPartitionData:
         """Read for one partition of a fetch; KafkaError where Kafka's fetchRecords throws.
 
-        A follower's state does not change here (see update_follower_fetch_state). A fetch offset inside
-        a batch returns the whole batch.
+        A follower's state does not change here (see update_follower_fetch_state). A fetch offset
+        inside a batch returns the whole batch.
         """
         self.check_leader_epoch(request.current_leader_epoch, params.fetch_only_leader)
         if params.replica_id >= 0:
@@ -366,7 +366,7 @@ class Partition:
         return data
 
     def _diverging_epoch(self, request: FetchPartition) -> tuple[int, int] | None:
-        """Return where the follower's log diverges (KIP-595); None if it is a prefix of this log."""
+        """Return where the follower's log diverges (KIP-595); None: it is a prefix of this log."""
         epoch, end_offset = self.log.end_offset_for_epoch(request.last_fetched_epoch)
         if epoch < 0 or end_offset < 0:
             raise KafkaError(
@@ -389,7 +389,7 @@ class Partition:
     def end_offset_for_epoch(
         self, current_leader_epoch: int, leader_epoch: int, require_leader: bool = True
     ) -> tuple[int, int]:
-        """Return (epoch, end offset) of the largest epoch up to `leader_epoch`; (-1, -1): unknown."""
+        """Return (epoch, end offset) of the largest epoch up to `leader_epoch`, or (-1, -1)."""
         self.check_leader_epoch(current_leader_epoch, require_leader)
         return self.log.end_offset_for_epoch(leader_epoch)
 
@@ -398,7 +398,8 @@ class Partition:
     def delete_records(self, offset: int) -> tuple[int, int]:
         """Move the log start to `offset` (-1: the high watermark). Return it and the low watermark.
 
-        NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION when cleanup.policy has no "delete", OFFSET_OUT_OF_RANGE.
+        NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION when cleanup.policy has no "delete",
+        OFFSET_OUT_OF_RANGE.
         """
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -447,7 +448,7 @@ class Partition:
         return self.maybe_increment_high_watermark()
 
     def maybe_expand_isr(self, replica: RemoteReplica) -> bool:
-        """Propose a follower that has reached the high watermark and the start of this leader epoch."""
+        """Propose a follower that has reached the high watermark and this epoch's start offset."""
         state = self.isr_state
         if (
             state.in_flight
@@ -504,9 +505,9 @@ class Partition:
     def reject_isr(self, proposed: IsrState, error: int) -> bool:
         """Handle the controller's refusal of `proposed`. True if it must be submitted again.
 
-        If it was certainly not applied the committed ISR is restored. If this broker's state is out of
-        date the proposal stays pending until the next LeaderAndIsr: it may have been applied, so the
-        high watermark must respect both ISRs.
+        If it was certainly not applied the committed ISR is restored. If this broker's state is out
+        of date the proposal stays pending until the next LeaderAndIsr: it may have been applied, so
+        the high watermark must respect both ISRs.
         """
         if self.isr_state is not proposed:
             return False
@@ -516,8 +517,7 @@ class Partition:
         return error not in _OUT_OF_DATE
 
     def maybe_increment_high_watermark(self) -> bool:
-        """Advance to the lowest end of the maximal ISR and live caught-up replicas; not under min ISR
-        (KIP-966)."""
+        """Advance to the lowest end of the maximal ISR and joiners; not under min ISR (KIP-966)."""
         log = self.log
         candidate = log.log_end_offset
         if self.remote_replicas:

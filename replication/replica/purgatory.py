@@ -5,8 +5,8 @@ delayed.py. With a single thread Kafka's locks and its purge interval are not ne
 operation is removed from every watch list immediately, and its timer is cancelled.
 
 Invariants: an operation completes exactly once, by `try_complete`, time-out, `force_complete` or
-`cancel`; a completed one is in no list of the purgatory. Operations on one key complete in the order
-in which they were watched.
+`cancel`; a completed one is in no list of the purgatory. Operations on one key complete in the
+order in which they were watched.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DelayedOperation:
         """Prepare for `on_complete` after a time-out; most operations need nothing here."""
 
     def try_complete(self) -> bool:
-        """Complete the operation if it is satisfied; False if it still waits or was completed before."""
+        """Complete the operation if satisfied; False if it still waits or was completed before."""
         if self.completed or not self.is_satisfied():
             return False
         return self.force_complete()

@@ -1,7 +1,8 @@
 """Selects the replica that a consumer should read from: one in its rack (KIP-392).
 
-Answers to RackAwareReplicaSelector and ReplicaManager.findPreferredReadReplica of Kafka 3.9. Used by leaders
-for consumers with a client.rack if replica.selector.class is this selector; there is no other here.
+Answers to RackAwareReplicaSelector and ReplicaManager.findPreferredReadReplica of Kafka 3.9. Used
+by leaders for consumers with a client.rack if replica.selector.class is this selector; there is no
+other here.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ def preferred_read_replica(
 ) -> int:
     """Return the follower to read from instead of this leader (`node_id`); -1: the leader itself.
 
-    A candidate is alive, in the committed ISR, in the reader's rack and has `fetch_offset`. The largest
-    log end offset wins, then the latest caught-up time, then the largest id. A leader in the reader's
-    rack is never replaced.
+    A candidate is alive, in the committed ISR, in the reader's rack and has `fetch_offset`. The
+    largest log end offset wins, then the latest caught-up time, then the largest id. A leader in
+    the reader's rack is never replaced.
     """
     brokers = metadata.brokers
     leader = brokers.get(node_id)

@@ -1,8 +1,8 @@
 """Snapshots of a broker's replicas for humans and metrics: roles, ISR, offsets, lags.
 
-Answers to the gauges and meters of kafka.cluster.Partition and kafka.server.ReplicaManager (UnderReplicated,
-UnderMinIsr, IsrShrinksPerSec …) and to their log lines. Snapshots are plain values that later changes do not
-touch. Nothing here is part of an append or a fetch.
+Answers to the gauges and meters of kafka.cluster.Partition and kafka.server.ReplicaManager
+(UnderReplicated, UnderMinIsr, IsrShrinksPerSec …) and to their log lines. Snapshots are plain
+values that later changes do not touch. Nothing here is part of an append or a fetch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FollowerStatus:
 
 @dataclass(slots=True, frozen=True)
 class PartitionStatus:
-    """One hosted partition. `isr`, `followers` and the ISR flags are empty or False on a follower."""
+    """One hosted partition. On a follower `isr` and `followers` are empty, ISR flags False."""
 
     topic: str
     partition: int
