@@ -1,11 +1,12 @@
-"""API keys, message classes by key, and the headers before bodies.
+"""API keys, message classes by key, and request and response headers.
 
-Answers to org.apache.kafka.common.protocol.ApiKeys, ApiMessageType, RequestHeader and ResponseHeader. Keys are those of
-Kafka 4.4; 4 to 7 live on from 3.9. Modules of message definitions are imported when the first message of theirs is.
+Answers to org.apache.kafka.common.protocol.ApiKeys, ApiMessageType, RequestHeader and
+ResponseHeader. Keys are those of Kafka 4.4, and 4 to 7 of 3.9. A module of message definitions is
+imported at its first use.
 
-Traps that stand here and nowhere else: the response header of ApiVersions is version 0 in every version (KIP-511); the
-request header of ControlledShutdown version 0 is version 0, without a client id; in request header version 2 the client
-id keeps its int16 length, and only then come tagged fields.
+Special cases handled only here: the response header of ApiVersions is version 0 in every version
+(KIP-511); the request header of ControlledShutdown version 0 is version 0, without a client id; in
+request header version 2 the client id keeps its int16 length, and only then come tagged fields.
 """
 
 from __future__ import annotations
@@ -265,13 +266,11 @@ _FAMILIES: dict[str, tuple[ApiKey, ...]] = {
 _FAMILY_OF = {key: family for family, keys in _FAMILIES.items() for key in keys}
 
 _NEVER = 0x8000
-_CONTROLLED_SHUTDOWN = int(
-    ApiKey.CONTROLLED_SHUTDOWN
-)  # a plain number: looked at for every request
+_CONTROLLED_SHUTDOWN = int(ApiKey.CONTROLLED_SHUTDOWN)  # a plain int: compared for every request
 
 
 class _FirstFlexible(dict[int, int]):
-    """By key: the first version whose header has tagged fields, or _NEVER. Loads an API that is first looked up."""
+    """API key → first version with a flexible header, or _NEVER. Loads APIs on first use."""
 
     def __missing__(self, key: int) -> int:
         _load(key)
@@ -291,7 +290,7 @@ _REQUEST = Layout(">ihhi")
 
 
 class RequestHeader:
-    """What stands before a request's body, and where the body begins in the frame."""
+    """The fields of a request header, and the position of the body in the frame."""
 
     __slots__ = ("api_key", "api_version", "body_position", "client_id", "correlation_id")
 
@@ -317,7 +316,7 @@ class RequestHeader:
 
 
 def request_class(key: int) -> type[Message]:
-    """The class of an API's requests. Raises MalformedMessage for a key that Kafka does not know."""
+    """The class of an API's requests. Raises MalformedMessage for an unknown key."""
     found = _request_classes.get(key)
     if found is None:
         _load(key)
@@ -326,7 +325,7 @@ def request_class(key: int) -> type[Message]:
 
 
 def response_class(key: int) -> type[Message]:
-    """The class of an API's responses. Raises MalformedMessage for a key that Kafka does not know."""
+    """The class of an API's responses. Raises MalformedMessage for an unknown key."""
     found = _response_classes.get(key)
     if found is None:
         _load(key)
@@ -345,7 +344,7 @@ def key_of(message: Message) -> ApiKey:
 
 
 def request_header_version(key: int, version: int) -> int:
-    """Also of a version that does not exist, as Kafka reckons it: those after the last are flexible like it."""
+    """The request header's version. As in Kafka, unknown later versions count as flexible."""
     if version >= _first_flexible_request[key]:
         return 2
     return 0 if key == _CONTROLLED_SHUTDOWN and version == 0 else 1
@@ -357,7 +356,7 @@ def response_header_version(key: int, version: int) -> int:
 
 
 def parse_request_header(frame: Buffer) -> RequestHeader:
-    """The header of a request's frame (without length prefix); the version may be one that nobody knows.
+    """Parse the header of a request frame (without length prefix); the version may be unknown.
 
     Raises MalformedMessage for a frame that ends early and for an unknown API key.
     """
@@ -388,7 +387,7 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
 def encode_request(
     key: int, version: int, correlation_id: int, client_id: str | None, message: Message
 ) -> list[Buffer]:
-    """A whole request frame in parts, length prefix and header included; records are not copied."""
+    """Encode a request frame with length prefix and header, in parts that share records."""
     parts = message.encode_parts(version)
     header_version = request_header_version(key, version)
     header = b""
@@ -403,20 +402,20 @@ def encode_request(
 
 
 def encode_response(key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
-    """A whole response frame in parts, length prefix and header included; records are not copied."""
+    """Encode a response frame with length prefix and header, in parts that share records."""
     parts = message.encode_parts(version)
     size = 4 + sum(map(len, parts))
     if version >= _first_flexible_response[key]:
         header = _RESPONSE.pack(size + 1, correlation_id) + b"\0"
     else:
         header = _RESPONSE.pack(size, correlation_id)
-    # The first part is never records (every message with records begins with other fields), so this copies little.
+    # The first part is never records (other fields always precede them), so this copies little.
     parts[0] = header + parts[0]
     return parts
 
 
 def parse_response(key: int, version: int, frame: Buffer) -> tuple[int, Message]:
-    """(correlation id, message) of a response's frame without length prefix. Raises MalformedMessage."""
+    """Parse a response frame without length prefix: (correlation id, message). MalformedMessage."""
     if len(frame) < 4:
         raise MalformedMessage(f"response of {len(frame)} bytes")
     correlation_id = int.from_bytes(frame[:4], "big", signed=True)
@@ -429,7 +428,7 @@ def parse_response(key: int, version: int, frame: Buffer) -> tuple[int, Message]
 
 
 def _load(key: int) -> None:
-    """Import the module of an API's family and note the classes of the API."""
+    """Import the module with the API's messages and register their classes."""
     try:
         api = ApiKey(key)
     except ValueError:

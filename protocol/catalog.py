@@ -1,4 +1,4 @@
-"""All message classes by the names that golden files give them; for tools and tests, as it imports everything."""
+"""All message classes by their names in golden files; imports everything, for tools and tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _COORDINATORS = {
 
 
 def all_messages() -> Iterator[tuple[str, type[Message]]]:
-    """(name, class) of every message: "ProduceRequest", "VotersRecord", "coordinator/group/OffsetCommitKey"."""
+    """(name, class) of every message: "ProduceRequest", "VotersRecord",
+    "coordinator/group/OffsetCommitKey"."""
     for key in ApiKey:
         for cls in (request_class(key), response_class(key)):
             yield cls.__name__, cls
@@ -38,7 +39,7 @@ def all_messages() -> Iterator[tuple[str, type[Message]]]:
 
 
 def classes_by_name() -> dict[str, list[type[Message]]]:
-    """All that a name may mean, the likelier class first; names of Kafka 3.9 that 4.x changed are there too."""
+    """Name → possible classes, the likelier first; includes names of Kafka 3.9 that 4.x changed."""
     found: dict[str, list[type[Message]]] = {}
     for name, cls in all_messages():
         found.setdefault(name, []).append(cls)

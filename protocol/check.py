@@ -1,9 +1,11 @@
-"""`python -m kwire.protocol.check FILE.jsonl.gz…`: check golden files against kwire's codecs, both directions.
+"""`python -m kwire.protocol.check FILE.jsonl.gz…`: check golden files against kwire's codecs, both
+directions.
 
-Three kinds of line are known (tests/data/README.md): messages `{"name", "v", "hex", "json"}`, whose bytes must decode
-to the JSON and whose JSON must encode to the bytes; record batches `{"case", "hex", "valid_bytes", "batches"}`; and
-captured requests `{"api", "v", "request_frame_hex"}`, which must come out of a decode and an encode unchanged.
-Each failure is a line; the last line is `N passed, N failed`; the exit status is 1 if anything failed.
+There are three kinds of line (tests/data/README.md): messages `{"name", "v", "hex", "json"}`, whose
+bytes must decode to the JSON and whose JSON must encode to the bytes; record batches `{"case",
+"hex", "valid_bytes", "batches"}`; and captured requests `{"api", "v", "request_frame_hex"}`, which
+decode and encode must reproduce. Prints a line for each failure; the last line is `N passed, N
+failed`; the exit status is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _classes: dict[str, list[type[Message]]] = {}
 
 
 def check_message(line: dict[str, Any]) -> str | None:
-    """What is wrong with a line of golden messages; None if nothing is."""
+    """Check a line of golden messages: the problem, or None."""
     if not _classes:
         from kwire.protocol.catalog import classes_by_name
 
@@ -65,7 +67,7 @@ def _check_message_as(cls: type[Message], line: dict[str, Any]) -> str | None:
 
 
 def check_request(line: dict[str, Any]) -> str | None:
-    """What is wrong with a line of captured request frames; None if nothing is."""
+    """Check a line of captured request frames: the problem, or None."""
     from kwire.protocol import api
 
     frame = bytes.fromhex(line["request_frame_hex"])
@@ -85,7 +87,7 @@ def check_request(line: dict[str, Any]) -> str | None:
 
 
 def check_batches(line: dict[str, Any]) -> str | None:
-    """What is wrong with a line of golden record batches; None if nothing is."""
+    """Check a line of golden record batches: the problem, or None."""
     from kwire.protocol.check_batches import check_batches
 
     return check_batches(line)
@@ -102,7 +104,7 @@ def _check_for(line: dict[str, Any]) -> Callable[[dict[str, Any]], str | None]:
 
 
 def check_lines(lines: Iterator[bytes] | IO[bytes]) -> Iterator[tuple[str, str | None]]:
-    """(which line, what is wrong or None) for each line. ValueError for a line that is not golden data."""
+    """Yield (name of the line, problem or None). ValueError for a line that is not golden data."""
     for text in lines:
         line = json.loads(text)
         if not isinstance(line, dict):
@@ -119,7 +121,7 @@ def check_lines(lines: Iterator[bytes] | IO[bytes]) -> Iterator[tuple[str, str |
 
 
 def main(paths: list[str]) -> int:
-    """Check the files and print; returns the exit status."""
+    """Check the files and print the result; returns the exit status."""
     if not paths:
         print("usage: python -m kwire.protocol.check FILE.jsonl.gz…", file=sys.stderr)  # noqa: T201
         return 2

@@ -1,7 +1,8 @@
-"""Golden record batches and message sets against kwire's: read, and written again (a part of `kwire.protocol.check`).
+"""Compare golden record batches and message sets with kwire's, read and rewritten.
 
-Written again, uncompressed batches must be the same bytes; compressed ones, whose bytes depend on the compressor, must
-read the same. Batches of LogAppendTime do not hold the producer's times any longer, so they are only read.
+A part of `kwire.protocol.check`. Rewritten uncompressed batches must have the same bytes;
+compressed ones, whose bytes depend on the compressor, must read the same. Batches of LogAppendTime
+have lost the producer's timestamps, so they are only read.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from kwire.protocol.records import BatchHeader, Record
 
 _CONTROL_TYPES = {0: "ABORT", 1: "COMMIT", 2: "LEADER_CHANGE"}
 _LONGEST_SHOWN = 600
-"""Longer keys and values stand in golden files as length and hash."""
+"""Golden files replace longer keys and values by length and hash."""
 
 
 def check_batches(line: dict[str, Any]) -> str | None:
-    """What is wrong with a line of golden batches; None if nothing is."""
+    """Check a line of golden batches: the problem, or None."""
     data = bytes.fromhex(line["hex"])
     try:
         entries = list(iter_entries(data))

@@ -1,17 +1,19 @@
-"""The five codecs of record batches and message sets, as Kafka's clients write and read them.
+"""Compression codecs of record batches and message sets, compatible with Kafka's clients.
 
-Answers to org.apache.kafka.common.compress of 3.9. What differs from the codec libraries' own defaults:
+Answers to org.apache.kafka.common.compress of 3.9. Differences from the defaults of the codec
+libraries:
 
 * LZ4 is written with independent blocks and without content checksum; kafka-clients refuses dependent blocks. Both
-  kinds are read, other clients write them.
-* LZ4 in magic 0 carries a header checksum over the frame magic too (KAFKA-3160): written so for those who expect it,
-  and either form is read, as Kafka does.
+  kinds are read, since other clients write them.
+* LZ4 in magic 0 carries a header checksum over the frame magic too (KAFKA-3160): written so for
+  old clients, and either form is read, as in Kafka.
 * Snappy is written in the blocks of the xerial Java stream; raw snappy, which some clients send, is read as well.
-* gzip may consist of several members; bytes after the last one that are no member are ignored, as in Java.
+* gzip may consist of several members; other bytes after the last one are ignored, as in Java.
 
-Decompression is bounded: no more than `limit` bytes come out, whatever a few bytes of input promise, and no buffer is
-sized on the word of a length inside the data. Everything wrong with the data is KafkaError(CORRUPT_MESSAGE). Kafka
-streams and has no such limit; ours is what one request could have carried uncompressed (socket.request.max.bytes).
+Decompression is bounded: it returns at most `limit` bytes, whatever the input claims, and never
+allocates a buffer by an unchecked length in the data. Any invalid data is
+KafkaError(CORRUPT_MESSAGE). Kafka streams and has no such limit; the default is the size of the
+largest request (socket.request.max.bytes).
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _LZ4_DEFAULT_LEVEL = (
 
 
 def codec_name(codec_id: int) -> str:
-    """The name of a codec id; KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for one that Kafka does not know."""
+    """The name of a codec id; KafkaError(UNSUPPORTED_COMPRESSION_TYPE) if it is unknown."""
     if 0 <= codec_id < len(NAMES):
         return NAMES[codec_id]
     raise KafkaError(
@@ -49,14 +51,14 @@ def codec_name(codec_id: int) -> str:
 
 
 def codec_id(name: str) -> int:
-    """The id of a codec name; KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for one that Kafka does not know."""
+    """The id of a codec name; KafkaError(UNSUPPORTED_COMPRESSION_TYPE) if it is unknown."""
     if name in NAMES:
         return NAMES.index(name)
     raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression name: {name}")
 
 
 def compress(codec: str, data: Buffer, *, level: int | None = None, magic: int = 2) -> bytes:
-    """`data` compressed so that every Kafka client reads it. `level` is Kafka's, per codec; None is the default."""
+    """Compress `data` for any Kafka client. `level`: as in Kafka; None: the default."""
     if codec == "none":
         return bytes(data)
     if codec == "gzip":
@@ -78,7 +80,7 @@ def compress(codec: str, data: Buffer, *, level: int | None = None, magic: int =
 def decompress(
     codec: str, data: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX, magic: int = 2
 ) -> bytes:
-    """What was compressed; KafkaError(CORRUPT_MESSAGE) when it is broken or more than `limit` bytes."""
+    """Decompress `data`; KafkaError(CORRUPT_MESSAGE) if it is invalid or above `limit` bytes."""
     if codec == "none":
         return bytes(data)
     if codec == "gzip":
@@ -105,7 +107,7 @@ def _corrupt(codec: str, why: str) -> KafkaError:
 def _decompress_bounded(
     codec: str, decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit: int
 ) -> bytes:
-    """Tries growing output buffers: the library has no limit of its own but the size of what it is given."""
+    """Decompress into growing buffers: the library limits output only by the buffer's size."""
     import cramjam
 
     size = min(limit, max(4096, 8 * len(data)))
@@ -128,7 +130,7 @@ def _decompress_gzip(data: Buffer, limit: int) -> bytes:
 
     decompressor = zlib.decompressobj(31)
     try:
-        # One byte more than allowed, to tell "exactly the limit" from "more".
+        # One byte more than allowed tells "exactly the limit" from "more".
         out = decompressor.decompress(data, limit + 1)
     except zlib.error as error:
         raise _corrupt("gzip", str(error)) from None
@@ -138,7 +140,7 @@ def _decompress_gzip(data: Buffer, limit: int) -> bytes:
         raise _corrupt("gzip", "the stream ends early")
     if decompressor.unused_data[:2] != b"\x1f\x8b":
         return out
-    # Several members. Not one by one with zlib: it copies the rest for each, and hostile data has thousands.
+    # Several members. zlib would copy the rest for each, and hostile data may have thousands.
     import cramjam
 
     return _decompress_bounded("gzip", cramjam.gzip.decompress_into, data, limit)
@@ -182,7 +184,7 @@ def _decompress_snappy_block(block: memoryview, limit: int) -> bytes:
 
     try:
         length = cramjam.snappy.decompress_raw_len(block)
-        # Three bytes copy at most 64: what promises more is a lie, not to be allocated for.
+        # Three bytes expand to at most 64: reject larger claims before allocating.
         if length > limit or length > 22 * len(block) + 64:
             raise _corrupt("snappy", f"{length} bytes out of {len(block)}")
         return bytes(cramjam.snappy.decompress_raw(block))
@@ -203,9 +205,9 @@ def _compress_lz4(data: Buffer, level: int | None, magic: int) -> bytes:
 
 
 def _with_lz4_header_checksum(frame: bytes, *, over_magic: bool) -> bytes:
-    """The frame with its header checksum right, or wrong in the way of magic 0 (taken over the frame magic too)."""
+    """Set the frame's header checksum; `over_magic`: over the frame magic too, as in magic 0."""
     if len(frame) < 7 or frame[:4] != _LZ4_MAGIC:
-        return frame  # not for us to judge: the decompressor will
+        return frame  # left to the decompressor to reject
     end = 6 + (
         8 if frame[4] & 0x08 else 0
     )  # flags, block size, and the content size where there is one
@@ -216,7 +218,7 @@ def _with_lz4_header_checksum(frame: bytes, *, over_magic: bool) -> bytes:
 
 
 def _xxh32_short(data: bytes) -> int:
-    """xxHash32 with seed 0 of fewer than 16 bytes: all that an LZ4 frame header needs."""
+    """xxHash32 with seed 0 of fewer than 16 bytes, enough for LZ4 frame headers."""
     assert len(data) < 16
     mask = 0xFFFFFFFF
     value = 374761393 + len(data)

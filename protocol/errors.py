@@ -1,4 +1,4 @@
-"""Kafka's error codes: the one table of numbers, names and whether a client may retry.
+"""Kafka's error codes (number, name, retriable) and the exceptions that carry them.
 
 Source: org.apache.kafka.common.protocol.Errors of Kafka 4.4 (a superset of 3.9's).
 """
@@ -166,7 +166,7 @@ class ErrorCode(IntEnum):
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error code, also of one that nobody knows."""
+    """Kafka's name of an error code, or a placeholder for an unknown one."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -174,7 +174,7 @@ def error_name(code: int) -> str:
 
 
 class KafkaError(Exception):
-    """A rule of Kafka's refuses the request: `code` goes to the client, `message` where the API has room."""
+    """A request is refused: `code` is sent to the client, and `message` if the API has a field."""
 
     __slots__ = ("code", "message")
 
@@ -185,7 +185,7 @@ class KafkaError(Exception):
 
 
 class InvalidRecordsError(KafkaError):
-    """Some records break a rule: `record_errors` are (index in the batch, why), for Produce v8 and later."""
+    """Some records are invalid: `record_errors` are (batch index, message), for Produce v8+."""
 
     __slots__ = ("record_errors",)
 
@@ -195,7 +195,7 @@ class InvalidRecordsError(KafkaError):
 
 
 class MalformedMessage(Exception):
-    """The bytes are not what they claim to be: the connection that sent them is closed.
+    """The bytes cannot be decoded: the connection that sent them is closed.
 
     The only exception that a decoder of kwire.protocol raises, whatever the input.
     """

@@ -1,12 +1,12 @@
-"""Length-prefixed frames out of a byte stream.
+"""Split a byte stream into length-prefixed frames.
 
-Answers to org.apache.kafka.common.network.NetworkReceive. The driver reads from its socket straight into `get_buffer()`
-and says how much came (`advance`); `next_frame` cuts off whole frames as writable views of the buffer, valid until
-the next `get_buffer`. No memory on the word of a length: the buffer grows by doubling, as the bytes of a long frame
-really come.
+Answers to org.apache.kafka.common.network.NetworkReceive. The driver reads from its socket straight
+into `get_buffer()` and calls `advance` with the number of bytes; `next_frame` returns whole frames
+as writable views of the buffer, valid until the next `get_buffer`. A length alone allocates
+nothing: the buffer doubles as the bytes of a long frame arrive.
 
-Invariants: a frame is handed out once, in order, without its length; a length below 0 or above the limit is
-MalformedMessage, and stays so.
+Invariants: each frame is returned once, in order, without its length; after a length below 0 or
+above the limit every call raises MalformedMessage.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from kwire.protocol.errors import MalformedMessage
 
 INITIAL_BYTES = 8 * 1024
 BUSY_BYTES = 256 * 1024
-"""A connection whose reads fill the buffer gets twice as large a one, up to this: fewer, larger reads."""
+"""If reads fill the buffer it doubles up to this size, for fewer and larger reads."""
 KEPT_BYTES = 16 * 1024 * 1024
-"""A buffer that grew beyond this for one frame is let go with it; a smaller one when `release` is called."""
+"""A buffer above this size is freed with the frame that needed it; others by `release`."""
 _ROOM_BYTES = 2048
-"""With less room than this what is left moves to the front, so that reads do not become tiny."""
+"""With less room than this the remaining bytes move to the front, to avoid tiny reads."""
 
 _length = Struct(">i").unpack_from
 
 
 class FrameReader:
-    """The frames of one connection. Empty, it holds no buffer until `get_buffer` is called."""
+    """The frames of one connection. Has no buffer before the first `get_buffer`."""
 
     __slots__ = ("_buffer", "_capacity", "_end", "_start", "max_frame_bytes")
 
@@ -35,16 +35,16 @@ class FrameReader:
         self.max_frame_bytes = max_frame_bytes
         self._buffer = memoryview(b"")
         self._capacity = 0
-        self._start = 0  # of the first byte not handed out
-        self._end = 0  # of what was received
+        self._start = 0  # of the first byte not returned yet
+        self._end = 0  # of the received bytes
 
     @property
     def buffered_bytes(self) -> int:
-        """Received and not yet handed out."""
+        """Number of bytes received and not returned yet."""
         return self._end - self._start
 
     def get_buffer(self) -> memoryview:
-        """Room to read into, never empty. Frames handed out before are not valid any longer."""
+        """Return room to read into, never empty. Invalidates frames returned earlier."""
         start, end = self._start, self._end
         if start == end:
             self._start = self._end = 0
@@ -59,18 +59,18 @@ class FrameReader:
         return self._buffer[end:]
 
     def release(self) -> None:
-        """Lets a large buffer go that nothing is in: for connections that have fallen silent."""
+        """Free an empty large buffer, of an idle connection."""
         if self._start == self._end and self._capacity > BUSY_BYTES:
             self._buffer = memoryview(b"")
             self._capacity = self._start = self._end = 0
 
     def advance(self, size: int) -> None:
-        """`size` bytes were read into the room of the last `get_buffer`."""
+        """Note that `size` bytes were read into the room of the last `get_buffer`."""
         assert 0 <= size <= self._capacity - self._end, "more than there was room for"
         self._end += size
 
     def feed(self, data: bytes) -> None:
-        """Takes bytes that are somewhere else: `get_buffer` and `advance` in one, copying."""
+        """Copy bytes into the buffer: `get_buffer` and `advance` in one."""
         while data:
             room = self.get_buffer()
             part = data[: len(room)]
@@ -79,7 +79,7 @@ class FrameReader:
             data = data[len(part) :]
 
     def next_frame(self) -> memoryview | None:
-        """The next whole frame, None when it has not come whole. MalformedMessage for a length that cannot be."""
+        """Return the next frame, None if incomplete. MalformedMessage for an invalid length."""
         start = self._start
         if self._end - start < 4:
             return None
@@ -95,7 +95,7 @@ class FrameReader:
         return self._buffer[start + 4 : end]
 
     def _needed(self) -> int:
-        """Bytes of the first frame with its length, as far as it is known."""
+        """Size of the first frame with its length prefix, as far as known."""
         if self._end - self._start < 4:
             return 4
         size: int = _length(self._buffer, self._start)[0]
@@ -105,7 +105,7 @@ class FrameReader:
         size = self._end - self._start
         needed = self._needed()
         if needed > self._capacity:
-            # At most twice what has come, so that a liar's price is his own bytes.
+            # At most twice the received bytes: a false length costs its sender as much as us.
             self._resize(min(needed, max(2 * self._capacity, INITIAL_BYTES)))
         elif size > self._capacity - _ROOM_BYTES and needed <= size:
             self._resize(

@@ -1,10 +1,11 @@
-"""A target for fuzzers: any bytes as a message of any kind, as a header and as a stream of frames.
+"""A fuzzing target: decodes any bytes as a message, a header and a stream of frames.
 
-    python -m kwire.protocol.fuzz FILE…          replay inputs, such as those that a fuzzer kept
+    python -m kwire.protocol.fuzz FILE…          replay inputs, such as a fuzzer's corpus
 
-or, with a coverage fuzzer: `atheris.Setup(sys.argv, fuzz_one); atheris.Fuzz()`. The first two bytes choose the
-message and its version, so that coverage leads a fuzzer from one to the next. Whatever comes in, nothing but
-MalformedMessage may come out of a decoder, and what was decoded can be encoded and is the same when decoded again.
+or, with a coverage fuzzer: `atheris.Setup(sys.argv, fuzz_one); atheris.Fuzz()`. The first two bytes
+choose the message and its version, so that coverage leads a fuzzer from one to the next. Whatever
+comes in, nothing but MalformedMessage may come out of a decoder, and what was decoded can be
+encoded and is the same when decoded again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def targets() -> list[tuple[type[Message], int]]:
 
 
 def fuzz_one(data: bytes) -> None:
-    """Decode the bytes in all the ways there are; an exception that leaves this function is a bug."""
+    """Decode the bytes in all ways; an exception out of this function is a bug."""
     from kwire.protocol.api import parse_request_header
     from kwire.protocol.frame import FrameReader
 
@@ -49,7 +50,7 @@ def fuzz_one(data: bytes) -> None:
 
 
 def fuzz_message(cls: type[Message], version: int, data: bytes) -> bool:
-    """Decode the bytes as one message; whether they were one."""
+    """Decode the bytes as one message; returns whether they are valid."""
     try:
         message, position = cls.decode_from(data, 0, version)
     except MalformedMessage:

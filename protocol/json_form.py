@@ -1,7 +1,8 @@
-"""Messages as the JSON that Kafka's own converters write, for golden files and for people.
+"""Convert messages from and to the JSON of Kafka's own converters, as in golden files.
 
-Answers to the generated `…JsonConverter` classes: names in camel case, bytes and records in base64, uuids as 22
-characters of base64url, tagged fields left out at their default, unknown ones as `_unknownTaggedFields`.
+Answers to the generated `…JsonConverter` classes: names in camel case, bytes and records in base64,
+uuids as 22 characters of base64url, tagged fields left out at their default, unknown ones as
+`_unknownTaggedFields`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def parse_uuid(text: str) -> bytes:
 
 
 def from_json(cls: type[AnyStruct], value: dict[str, Any]) -> AnyStruct:
-    """The structure that the JSON stands for; what is absent is at its default. ValueError for an unknown name."""
+    """Make a structure from JSON; absent fields get defaults. ValueError for an unknown name."""
     result = cls()
     left = dict(value)
     for name, field in cls.fields.items():
@@ -54,7 +55,7 @@ def from_json(cls: type[AnyStruct], value: dict[str, Any]) -> AnyStruct:
 
 
 def to_json(struct: Struct, version: int) -> dict[str, Any]:
-    """The JSON of a structure in one version."""
+    """Convert a structure in one version to JSON."""
     result: dict[str, Any] = {}
     for name, field in type(struct).fields.items():
         value = getattr(struct, name)

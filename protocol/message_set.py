@@ -1,7 +1,7 @@
-"""Message sets of magic 0 and 1: what clients before 0.11 send and read, and the way to and from record batches.
+"""Message sets of magic 0 and 1, for clients before 0.11, and conversion from and to batches.
 
-Answers to LegacyRecord, AbstractLegacyRecordBatch, RecordsUtil (down-conversion) and LogValidator (up-conversion) of
-Kafka 3.9 (KIP-31: relative offsets, KIP-32: timestamps).
+Answers to LegacyRecord, AbstractLegacyRecordBatch, RecordsUtil (down-conversion) and LogValidator
+(up-conversion) of Kafka 3.9 (KIP-31: relative offsets, KIP-32: timestamps).
 
     offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | timestamp i64 (magic 1) | key bytes | value bytes
 
@@ -9,8 +9,8 @@ Kafka 3.9 (KIP-31: relative offsets, KIP-32: timestamps).
   in magic 1 offsets relative to the first one, and the wrapper's offset is the last one's. An outer offset of 0, which
   some librdkafka versions produce, means that the inner offsets are absolute.
 * The CRC is zlib's, from the magic to the end of the message.
-* zstd does not exist here: reading one is INVALID_RECORD, down-converting to it UNSUPPORTED_COMPRESSION_TYPE.
-* Control batches and headers have no counterpart and are dropped on the way down.
+* zstd is not supported: INVALID_RECORD when read, UNSUPPORTED_COMPRESSION_TYPE in a conversion.
+* Control batches and headers have no counterpart and are dropped by down-conversion.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class Message(NamedTuple):
 
 
 def iter_entries(buffer: Buffer) -> Iterator[BatchHeader | Message]:
-    """Batches and messages of any magic, one after the other. Stops at a partial one at the end.
+    """Iterate over batches and messages of any magic. Stops at a partial one at the end.
 
-    KafkaError(CORRUPT_MESSAGE) at a size or magic that cannot be.
+    KafkaError(CORRUPT_MESSAGE) at an invalid size or magic.
     """
     position, end = 0, len(buffer)
     while end - position >= LOG_OVERHEAD:
@@ -109,7 +109,7 @@ def iter_entries(buffer: Buffer) -> Iterator[BatchHeader | Message]:
 
 
 def valid_bytes(buffer: Buffer) -> int:
-    """How many bytes whole batches and messages take, the partial one at the end left out."""
+    """Number of bytes of whole batches and messages, without a partial one at the end."""
     length = 0
     for entry in iter_entries(buffer):
         length = entry.position + entry.size
@@ -117,7 +117,7 @@ def valid_bytes(buffer: Buffer) -> int:
 
 
 def parse_message(buffer: Buffer, position: int, end: int) -> Message:
-    """The whole message at `position`; KafkaError(CORRUPT_MESSAGE) when its fields are not as long as it is."""
+    """Parse the message at `position`; KafkaError(CORRUPT_MESSAGE) if fields and size disagree."""
     try:
         offset, size, crc, magic, attributes = _PREFIX.unpack_from(buffer, position)
         if magic not in (0, 1):
@@ -155,10 +155,11 @@ def check_message_crc(buffer: Buffer, message: Message) -> bool:
 def message_records(
     buffer: Buffer, message: Message, *, limit: int = DECOMPRESSED_BYTES_MAX
 ) -> list[Record]:
-    """The record of a plain message, those inside a wrapper, with absolute offsets.
+    """The record of a plain message or the records in a wrapper, with absolute offsets.
 
-    The CRC of the message itself is not looked at, those of inner messages are. KafkaError(INVALID_RECORD) where Kafka
-    says so: no inner records, nested compression, zstd, inner offsets beyond the wrapper's; CORRUPT_MESSAGE else.
+    Checks the CRCs of inner messages, not of the message itself. KafkaError(INVALID_RECORD) as in
+    Kafka: no inner records, nested compression, zstd, inner offsets beyond the wrapper's; else
+    CORRUPT_MESSAGE.
     """
     if not message.attributes & COMPRESSION_MASK:
         return [_as_record(message, message.offset, message.timestamp)]
@@ -194,7 +195,7 @@ def _inner_messages(data: bytes, magic: int) -> Iterator[Message]:
         if size < _MIN_SIZE[0]:
             raise _corrupt("Record size is less than the minimum record overhead (14)")
         if position + LOG_OVERHEAD + size > len(data):
-            return  # Kafka takes a torn last message for the end
+            return  # as in Kafka a torn last message counts as the end
         message = parse_message(data, position, len(data))
         if message.magic != magic:
             raise _invalid(f"a message of magic {message.magic} in a wrapper of magic {magic}")
@@ -227,9 +228,9 @@ def build_message_set(
     timestamp_type: str = CREATE_TIME,
     log_append_time_ms: int = NO_TIMESTAMP,
 ) -> bytes:
-    """Messages of magic 0 or 1, or with a codec one wrapper around them; headers are dropped. Offsets as the records'.
+    """Build messages of magic 0 or 1, with a codec in one wrapper. Keeps offsets, drops headers.
 
-    KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for zstd. No records, no bytes.
+    KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for zstd. Without records b"".
     """
     if compression == "zstd":
         raise KafkaError(
@@ -290,11 +291,12 @@ def _append_message(
 
 
 def upconvert(message_set: Buffer, *, compression: str | None = None) -> bytes:
-    """A producer's message set (Produce v0 to v2) as one batch, offsets from 0, ready for `Log.append_as_leader`.
+    """Convert a message set (Produce v0 to v2) to one batch, with offsets from 0.
 
-    `compression` is the topic's; None keeps the producer's. Plain messages go into one batch together; a wrapper must
-    be alone. CORRUPT_MESSAGE: a wrong checksum or size. INVALID_RECORD: nothing there, magic 2 or mixed magics, two
-    wrappers. INVALID_TIMESTAMP: the producer claims LogAppendTime. KafkaError, all of them.
+    `compression` is the topic's; None keeps the producer's. Plain messages go into one batch
+    together; a wrapper must be alone. CORRUPT_MESSAGE: a wrong checksum or size. INVALID_RECORD: no
+    records, magic 2 or mixed magics, two wrappers. INVALID_TIMESTAMP: the producer claims
+    LogAppendTime. KafkaError, all of them.
     """
     entries = list(iter_entries(message_set))
     messages = [entry for entry in entries if isinstance(entry, Message)]
@@ -327,10 +329,11 @@ def upconvert(message_set: Buffer, *, compression: str | None = None) -> bytes:
 def downconvert(
     batches: Buffer, to_magic: int, first_offset: int, *, limit: int = DECOMPRESSED_BYTES_MAX
 ) -> bytes:
-    """What Fetch v0 and v1 (`to_magic` 0), v2 and v3 (1) return for the batches read from the log.
+    """Convert batches for Fetch v0 and v1 (`to_magic` 0), v2 and v3 (1) to a message set.
 
-    Records before `first_offset` are left out of uncompressed batches, as some librdkafka versions need. A partial
-    batch at the end is left out. KafkaError(UNSUPPORTED_COMPRESSION_TYPE) when a batch is zstd's.
+    Records before `first_offset` are left out of uncompressed batches, as some librdkafka versions
+    need. A partial batch at the end is left out. KafkaError(UNSUPPORTED_COMPRESSION_TYPE) when a
+    batch is zstd's.
     """
     assert to_magic in (0, 1)
     out = bytearray()

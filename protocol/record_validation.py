@@ -1,7 +1,7 @@
-"""What a broker checks in the batch of a producer before it takes it.
+"""Validation of a producer's record batch before the append.
 
-Answers to LogValidator of Kafka 3.9 for magic 2. Decides nothing about the log: sizes, sequences and offsets are
-kwire.replication's. Nothing is allocated per record.
+Answers to LogValidator of Kafka 3.9 for magic 2. Sizes, sequences and offsets are checked by
+kwire.replication. Nothing is allocated per record.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ RECORD_ERRORS_MAX = 1000
 
 class RecordsSummary(NamedTuple):
     max_timestamp: int
-    """The largest of the records' timestamps, -1 without any; the batch's with LogAppendTime."""
+    """The largest record timestamp, -1 without records; the batch's with LogAppendTime."""
     consecutive: bool
     """Record i has offset delta i. Kafka renumbers a compressed batch where this is false."""
 
 
 def validate_header(header: BatchHeader) -> None:
-    """The rules for a client's batch that its header alone can break: KafkaError(INVALID_RECORD)."""
+    """Check the rules about the header of a client's batch: KafkaError(INVALID_RECORD)."""
     if header.last_offset_delta < 0:
         raise _invalid(
             f"Batch has an invalid offset range: [{header.base_offset}, {header.last_offset}]"
@@ -65,11 +65,12 @@ def validate_records(
     keys_required: bool = False,
     limit: int = DECOMPRESSED_BYTES_MAX,
 ) -> RecordsSummary:
-    """Every record of a client's batch, by the topic's rules; `timestamp_type` is the topic's, `now_ms` Unix time.
+    """Check all records of a client's batch. `timestamp_type`: the topic's; `now_ms`: Unix time.
 
-    InvalidRecordsError with INVALID_RECORD (no key in a compacted topic) or INVALID_TIMESTAMP (outside
-    [now - before, now + after], or the client claims LogAppendTime); KafkaError(INVALID_RECORD) where the records do
-    not have the form they must; CORRUPT_MESSAGE where they cannot be decompressed.
+    InvalidRecordsError with INVALID_RECORD (no key in a compacted topic) or INVALID_TIMESTAMP
+    (outside [now - before, now + after], or the client claims LogAppendTime);
+    KafkaError(INVALID_RECORD) for malformed records; CORRUPT_MESSAGE if they cannot be
+    decompressed.
     """
     data, position, end = _records_section(buffer, header, limit)
     errors: list[tuple[int, str]] = []

@@ -1,7 +1,7 @@
-"""Record batches (magic 2), read in place: the header at fixed positions, records only when somebody asks.
+"""Record batches (magic 2): parse headers in place, iterate over records, build batches.
 
-Answers to DefaultRecordBatch, DefaultRecord, EndTransactionMarker and ControlRecordType of Kafka 3.9 (KIP-98, KIP-360
-for the delete horizon). Message sets of magic 0 and 1 are in message_set.py.
+Answers to DefaultRecordBatch, DefaultRecord, EndTransactionMarker and ControlRecordType of Kafka
+3.9 (KIP-98, KIP-360 for the delete horizon). Message sets of magic 0 and 1 are in message_set.py.
 
     position  0 base offset i64      12 leader epoch i32   17 crc u32          23 last offset delta i32
               8 length i32           16 magic i8           21 attributes i16   27 base timestamp i64
@@ -11,8 +11,8 @@ for the delete horizon). Message sets of magic 0 and 1 are in message_set.py.
 * The CRC-32C covers byte 21 to the end of the batch: base offset and leader epoch can be stamped without touching it.
 * With LogAppendTime every record has the batch's max timestamp; with the delete horizon bit the base timestamp field is
   the horizon (and still what the deltas count from).
-* `BatchHeader` promises that the magic is 2 and the size at least a header. Nothing else: counts and deltas are what
-  the sender wrote, and the batch may be longer than the buffer.
+* A `BatchHeader` guarantees magic 2 and a size of at least a header. Counts and deltas are
+  unchecked, and the batch may be longer than the buffer.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ LOG_OVERHEAD = 12
 HEADER_SIZE = 61
 MAGIC_POSITION = 16
 ATTRIBUTES_POSITION = 21
-"""Also where the part begins that the CRC covers."""
+"""Also the start of the part that the CRC covers."""
 
 HEADER = Struct(">qiibIhiqqqhii")
-"""The layout above. Most readers want `parse_header`; the fast path of a log unpacks a header itself and looks at
-some of its fields by these numbers, because a BatchHeader of them costs 0.3 µs a batch."""
+"""The layout above. Most readers want `parse_header`; the fast path of a log unpacks a header
+itself and uses these indexes, because a BatchHeader costs 0.3 µs more a batch."""
 (
     BASE_OFFSET,
     LENGTH,
@@ -72,7 +72,7 @@ some of its fields by these numbers, because a BatchHeader of them costs 0.3 µs
     COUNT,
 ) = range(13)
 OFFSET_AND_LENGTH = Struct(">qi")
-"""What is needed to step from batch to batch."""
+"""The fields needed to step from batch to batch."""
 
 # The bits of a batch's attributes.
 COMPRESSION_MASK = 0x07
@@ -95,7 +95,7 @@ _INT64_MIN = -INT64_MAX - 1
 
 
 class BatchHeader(NamedTuple):
-    """A batch's header as it stands at `position` of some buffer. A tuple: one allocation on the fast path."""
+    """The header of a batch at `position` of a buffer. A tuple: one allocation on the fast path."""
 
     position: int
     base_offset: int
@@ -128,7 +128,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression(self) -> str:
-        """Codec name; KafkaError(UNSUPPORTED_COMPRESSION_TYPE) when the id is none of Kafka's."""
+        """Codec name; KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for an unknown id."""
         return _compression.codec_name(self.attributes & COMPRESSION_MASK)
 
     @property
@@ -170,11 +170,11 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]] = ()
-    """Keys are UTF-8; what is not survives through surrogate escapes, so that it is written as it was read."""
+    """Keys are UTF-8; other bytes become surrogate escapes and are written back unchanged."""
 
 
 class ControlMarker(NamedTuple):
-    """The end of a transaction, out of a control batch."""
+    """The end of a transaction, read from a control batch."""
 
     type: int
     """CONTROL_ABORT, CONTROL_COMMIT or another number, whose readers ignore it."""
@@ -182,7 +182,7 @@ class ControlMarker(NamedTuple):
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """Sequence numbers run from 0 to 2^31-1 and begin again."""
+    """Add to a sequence number, which wraps from 2^31-1 to 0."""
     return (sequence + increment) & INT32_MAX
 
 
@@ -193,9 +193,9 @@ _new_header = tuple.__new__  # BatchHeader's own __new__ takes twice as long
 
 
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`. The batch may be longer than the buffer: compare `header.end` where that matters.
+    """Parse the header at `position`. The batch may be longer than the buffer: check `header.end`.
 
-    KafkaError(CORRUPT_MESSAGE): fewer than 61 bytes, a length no batch can have, an unknown magic.
+    KafkaError(CORRUPT_MESSAGE): fewer than 61 bytes, an impossible length, an unknown magic.
     KafkaError(INVALID_RECORD): magic 0 or 1, a message set.
     """
     try:
@@ -205,7 +205,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     length = fields[LENGTH]
     if length < HEADER_SIZE - LOG_OVERHEAD or fields[MAGIC] != 2:
         raise _header_error(buffer, position)
-    # As header_of, without the call: this is done for every batch that a follower or a restart reads.
+    # As header_of, without the call: followers and restarts do this for every batch.
     return _new_header(
         BatchHeader, (position, fields[BASE_OFFSET], length + LOG_OVERHEAD, *fields[2:])
     )
@@ -214,7 +214,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 def header_of(
     fields: tuple[int, ...], position: int = 0, base_offset: int | None = None
 ) -> BatchHeader:
-    """The header whose fields `HEADER` has unpacked, whatever they are. `base_offset`: the one it is to get."""
+    """Make a header of fields unpacked by `HEADER`, unchecked. `base_offset`: replaces theirs."""
     if base_offset is None:
         base_offset = fields[BASE_OFFSET]
     return _new_header(
@@ -244,10 +244,10 @@ def _header_error(buffer: Buffer, position: int) -> KafkaError:
 def iter_batches(
     buffer: Buffer, position: int = 0, end: int | None = None
 ) -> Iterator[BatchHeader]:
-    """Headers of the whole batches between `position` and `end`, in place.
+    """Iterate over the headers of whole batches between `position` and `end`.
 
-    Stops at a partial batch at the end (a Fetch answer may have one). KafkaError as `parse_header` at one that cannot
-    be: nothing after it can be found.
+    Stops at a partial batch at the end (a Fetch response may have one). KafkaError as
+    `parse_header` at an invalid batch, since the next one cannot be found.
     """
     stop = len(buffer) if end is None else end
     while stop - position >= HEADER_SIZE:
@@ -256,7 +256,7 @@ def iter_batches(
         if position > stop:
             return
         yield header
-    if stop - position > MAGIC_POSITION:  # too short for a batch, long enough to be seen as none
+    if stop - position > MAGIC_POSITION:  # too short for a batch, long enough to be invalid
         error = _header_error(memoryview(buffer)[:stop], position)
         if error.message != "the buffer ends within a batch header":
             raise error
@@ -272,10 +272,10 @@ def check_crc(buffer: Buffer, header: BatchHeader) -> bool:
 def iter_records(
     buffer: Buffer, header: BatchHeader, *, limit: int = DECOMPRESSED_BYTES_MAX
 ) -> Iterator[Record]:
-    """The records of a batch. Decompression happens at the first one, and never beyond `limit` bytes.
+    """Iterate over the records of a batch. Decompresses at the first one, at most `limit` bytes.
 
-    KafkaError(INVALID_RECORD) where the records do not have the form they must, or are not as many or as long as the
-    header says; KafkaError(CORRUPT_MESSAGE) where they cannot be decompressed. The CRC is not looked at.
+    KafkaError(INVALID_RECORD) for malformed records, or if count or size differ from the header's;
+    KafkaError(CORRUPT_MESSAGE) if they cannot be decompressed. The CRC is not checked.
     """
     count = header.count
     if count == 0:
@@ -287,7 +287,7 @@ def iter_records(
         while count > 0:
             count -= 1
             size = data[position]
-            if size < 0x80:  # written out: this loop is the price of a restart and of compaction
+            if size < 0x80:  # inlined: this loop dominates recovery and compaction
                 size, position = size >> 1 ^ -(size & 1), position + 1
             else:
                 size, position = read_varint(data, position)
@@ -339,7 +339,7 @@ def _records_section(buffer: Buffer, header: BatchHeader, limit: int) -> tuple[b
     if not header.attributes & COMPRESSION_MASK:
         if isinstance(buffer, bytes):
             return buffer, start, end
-        # Copied: records are picked apart byte by byte, and bytes are twice as fast at that as a view.
+        # Copied: records are parsed byte by byte, for which bytes are twice as fast as a view.
         return bytes(memoryview(buffer)[start:end]), 0, end - start
     data = _compression.decompress(header.compression, memoryview(buffer)[start:end], limit=limit)
     return data, 0, len(data)
@@ -398,12 +398,14 @@ def build_batch(
     delete_horizon_ms: int | None = None,
     last_offset: int | None = None,
 ) -> bytes:
-    """A batch as MemoryRecordsBuilder makes it. Records must not be before `base_offset`; below 0 they are numbered on.
+    """Build a batch as MemoryRecordsBuilder does.
 
-    `last_offset` is the batch's where it is not its last record's (after compaction). With LogAppendTime all records
-    get `log_append_time_ms`.
+    Offsets must not be below `base_offset`; records with negative offsets are numbered on.
+
+    `last_offset`: of the batch, if it is not the last record's (after compaction). With
+    LogAppendTime all records get `log_append_time_ms`.
     """
-    section, count, last_offset_delta, base_timestamp, max_timestamp = _records_written(
+    section, count, last_offset_delta, base_timestamp, max_timestamp = _encode_records(
         records, base_offset, delete_horizon_ms
     )
     if last_offset is not None:
@@ -441,10 +443,10 @@ def _flags(
     )
 
 
-def _records_written(
+def _encode_records(
     records: Iterable[Record], base_offset: int, base_timestamp: int | None
 ) -> tuple[bytearray, int, int, int, int]:
-    """(the records in their wire form, not compressed; count; last offset delta; base and max timestamp).
+    """(uncompressed records in wire form; count; last offset delta; base and max timestamp).
 
     `base_timestamp` None: the first record's.
     """
@@ -473,7 +475,7 @@ def append_record(
     value: Buffer | None,
     headers: Sequence[tuple[str, bytes | None]] = (),
 ) -> None:
-    """One record in its wire form at the end of `out`."""
+    """Append one record in wire form to `out`."""
     if not _INT64_MIN <= timestamp_delta <= INT64_MAX:
         timestamp_delta = _wrap_int64(timestamp_delta)
     head = bytearray(1)  # attributes: unused
@@ -500,7 +502,7 @@ def append_record(
 
 
 def empty_batch(header: BatchHeader) -> bytes:
-    """The batch without its records, offsets and sequences kept: what compaction leaves of a live producer's last."""
+    """The batch without records; compaction keeps it for a live producer's last sequences."""
     attributes = header.attributes & (LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG)
     return _assemble(
         header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, count=0), b""
@@ -537,7 +539,7 @@ def _write_crc(buffer: bytearray | memoryview, position: int, size: int) -> None
 def stamp(
     buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int
 ) -> None:
-    """Gives the batch its place in the log, in place. Both fields are outside the checksum."""
+    """Set base offset and leader epoch in place. The CRC covers neither."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + 12, leader_epoch)
 
@@ -548,10 +550,10 @@ def restamp(
     max_timestamp: int,
     timestamp_type: str = LOG_APPEND_TIME,
 ) -> None:
-    """Sets timestamp type and max timestamp in place; the CRC is recomputed when that changes anything.
+    """Set timestamp type and max timestamp in place; recomputes the CRC if they change.
 
-    With LogAppendTime (the broker's clock) this is the time of every record; with CreateTime it mends a header whose
-    sender told another maximum than its records have.
+    With LogAppendTime (the broker's clock) this is the time of every record; with CreateTime it
+    corrects a header whose maximum differs from that of its records.
     """
     header = parse_header(buffer, position)
     attributes = header.attributes & ~LOG_APPEND_TIME_FLAG
@@ -567,9 +569,9 @@ def restamp(
 def recompress(
     buffer: Buffer, header: BatchHeader, codec: str, *, level: int | None = None
 ) -> bytes:
-    """The batch with its records compressed by `codec` (compression.type other than "producer"); the rest is the same.
+    """Recompress the records of a batch with `codec` (compression.type other than "producer").
 
-    The records are not looked at. KafkaError(CORRUPT_MESSAGE) when they cannot be decompressed.
+    Records are not checked. KafkaError(CORRUPT_MESSAGE) if they cannot be decompressed.
     """
     data, start, end = _records_section(buffer, header, DECOMPRESSED_BYTES_MAX)
     section = _compressed(memoryview(data)[start:end], codec, level)
@@ -611,7 +613,7 @@ def end_transaction_marker(
 
 
 def parse_control_record(record: Record) -> ControlMarker:
-    """What a control record says; coordinator_epoch is -1 where the type has none. KafkaError(INVALID_RECORD)."""
+    """Parse a control record. `coordinator_epoch` -1: none. KafkaError(INVALID_RECORD)."""
     if record.key is None or len(record.key) < 4:
         raise _invalid("Invalid key of a control record: fewer than 4 bytes")
     version, control_type = _TWO_INT16.unpack_from(record.key)

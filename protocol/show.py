@@ -1,10 +1,11 @@
-"""Print the code that decodes and encodes one version of a message, as `kwire.protocol.language` generates it.
+"""Print the code that decodes and encodes one version of a message, as `kwire.protocol.language`
+generates it.
 
     python -m kwire.protocol.show ProduceRequest 9
 
-Names are those of Kafka 3.9 or 4.x; a record of a coordinator may have its coordinator in front, as in
-"coordinator/group/OffsetCommitKey". The comments above a function say what its constants are. An unknown message or
-version is one line on stderr and exit status 2.
+Names are those of Kafka 3.9 or 4.x; a record of a coordinator may have its coordinator in front, as
+in "coordinator/group/OffsetCommitKey". The comments above a function list its constants. An unknown
+message or version is one line on stderr and exit status 2.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ USAGE = "usage: python -m kwire.protocol.show MESSAGE VERSION"
 
 
 def generated(cls: type[Message], version: int) -> str:
-    """The text of the decoder and the encoder of a version that the message has."""
+    """The source of the decoder and the encoder of one version of a message."""
     functions: list[Any] = [cls._decoder(version), cls._encoder(version)]
     return "\n\n".join("".join(_lines(function)) for function in functions)
 
@@ -40,7 +41,7 @@ def _lines(function: FunctionType) -> Iterator[str]:
 
 
 def _described(value: Any) -> str:
-    """A constant of the generated code, as one would write it."""
+    """A constant of the generated code as source text."""
     if isinstance(value, type):
         return value.__name__
     if isinstance(value, tuple):  # one of small_array's
@@ -71,7 +72,7 @@ def _similar(name: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Print, or complain; returns the exit status."""
+    """Print the code or an error; returns the exit status."""
     if arguments in (["--help"], ["-h"]):
         print(__doc__.strip())  # noqa: T201
         return 0

@@ -1,8 +1,9 @@
 """Variable-length integers as records use them: zigzag, then 7 bits a byte, low bits first.
 
-Answers to ByteUtils.readVarint / readVarlong of kafka-clients: an int takes at most 5 bytes, a long at most 10, and
-bits beyond 32 or 64 fall off as they do in Java. Readers raise IndexError past the end of the data and ValueError for
-a number that does not end; who calls them turns both into its own error.
+Answers to ByteUtils.readVarint / readVarlong of kafka-clients: an int takes at most 5 bytes, a long
+at most 10, and bits beyond 32 or 64 fall off as they do in Java. Readers raise IndexError past the
+end of the data and ValueError for a number that does not end; callers turn both into their own
+errors.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ INT64_MAX = (1 << 63) - 1
 def read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
     """A signed 32-bit number and the position after it."""
     value = data[position]
-    if value < 0x80:  # one byte and two are nearly all there is: no loop for them
+    if value < 0x80:  # one and two bytes are the common case: no loop
         return value >> 1 ^ -(value & 1), position + 1
     byte = data[position + 1]
     if byte < 0x80:
@@ -51,7 +52,7 @@ def _read_long(
 
 
 def append_varint(out: bytearray, value: int) -> None:
-    """Writes a signed number of up to 64 bits at the end of `out`."""
+    """Append a signed number of up to 64 bits to `out`."""
     value = value << 1 if value >= 0 else (-value << 1) - 1
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

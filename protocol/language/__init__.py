@@ -1,4 +1,4 @@
-"""The definition language of messages: kinds, fields, the compiler to straight-line Python, the reference.
+"""The definition language of messages: schema, compiler to Python code, reference interpreter.
 
 `__all__` names the modules that other rooms may import.
 """

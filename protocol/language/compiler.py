@@ -1,15 +1,15 @@
-"""Straight-line Python out of definitions, written and compiled at first use, per (message, version).
+"""Compiles message definitions to straight-line Python, per (message, version), at first use.
 
-A function has no loop over fields and no test of versions: what the version settles is settled here. Neighbouring
-fields of fixed size, with the length or count that follows them, are read by one `unpack_from` and written by one
-`pack`; structures are inlined; arrays of numbers are read at once. What is rare is left to functions of
-`kwire.protocol.language.wire`.
+A generated function has no loop over fields and no test of versions. Neighbouring fields of fixed
+size, with the length or count that follows them, are read by one `unpack_from` and written by one
+`pack`; structures are inlined; an array of numbers is one read. Rare cases are calls of functions
+in `kwire.protocol.language.wire`.
 
-Decoding trusts nothing. A position only moves forward, a slice past the end is short without harm, every number read
-past the end raises, and a function ends by comparing its position with the end: so lengths need no check of their own.
-Counts are compared with the bytes that remain before anything loops. One `try` turns all that Python raises into
-MalformedMessage. Encoding has one `try` too: whatever Python raises for a null or an unfitting number is looked into by
-`wire.refused`, which names the field.
+Decoding trusts no input. Positions only move forward, a slice past the end is harmlessly short,
+reading a number past the end raises, and a function ends by comparing its position with the end: so
+lengths need no checks of their own. Counts are compared with the remaining bytes before a loop. One
+`try` turns Python's exceptions into MalformedMessage. In encoders one `try` passes exceptions, for
+a null or a number out of range, to `wire.refused`, which names the field.
 
 `python -m kwire.protocol.show HeartbeatResponse 4` prints
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from kwire.protocol.language.schema import Field, Message, StructType
 
 MAX_ELEMENTS = 1 << 21
-"""Array elements and tagged fields that one message may have in all. Two bytes of a hostile message can become an
-object of a hundred; Kafka has no such limit, but no message that is meant comes near."""
+"""Limit of array elements and tagged fields in one message. Two bytes of a hostile message can
+become an object of a hundred; Kafka has no such limit, but no real message comes near."""
 
 
 class DecodeWriter(Writer):
@@ -26,7 +26,7 @@ class DecodeWriter(Writer):
         self.views = holds_records(cls, version)
 
     def flush(self) -> None:
-        """Read the run that has gathered."""
+        """Write code that reads the collected run of fixed-size items."""
         if not self.run:
             return
         format = "".join(item[1] for item in self.run)
@@ -60,7 +60,7 @@ class DecodeWriter(Writer):
             else:
                 inline.append(field)
         for default, attributes in defaults.items():
-            if default.endswith(("[]", "()")):  # each its own
+            if default.endswith(("[]", "()")):  # a new one for each
                 for attribute in attributes:
                     self.line(f"{this}.{attribute} = {default}")
             else:
@@ -113,7 +113,7 @@ class DecodeWriter(Writer):
         return size
 
     def records_length(self) -> str:
-        """Like a compact `length`, but two bytes, the common case, are no call."""
+        """Like a compact `length`, but two bytes, the common case, need no call."""
         size = self.fresh("n")
         self.run.append((size, "B"))
         self.flush()
@@ -195,7 +195,7 @@ class DecodeWriter(Writer):
         self.indent -= nullable
 
     def spend(self, count: str) -> None:
-        """Count elements and tags against what a message may have."""
+        """Count elements and tags against MAX_ELEMENTS."""
         self.line(f"budget -= {count}")
         self.line("if budget < 0:")
         self.line(f"    raise MalformedMessage('more than {MAX_ELEMENTS} elements')")
@@ -247,7 +247,7 @@ class DecodeWriter(Writer):
 
 
 def holds_records(cls: StructType, version: int) -> bool:
-    """Whether the version has records somewhere inside."""
+    """Whether the version contains records at any depth."""
     for field in cls.fields.values():
         if field.versions is None or covers(parse_versions(field.versions), version):
             if isinstance(field.kind, Kind) and field.kind.name == "records":
@@ -258,7 +258,7 @@ def holds_records(cls: StructType, version: int) -> bool:
 
 
 def smallest_size(kind: Any, version: int, flexible: bool) -> int:
-    """The bytes that a value of the kind has at least."""
+    """The smallest size of a value of the kind, in bytes."""
     if isinstance(kind, ArrayKind):
         return 1 if flexible else 4
     if isinstance(kind, Kind):

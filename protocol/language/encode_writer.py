@@ -20,7 +20,7 @@ class EncodeWriter(Writer):
     """Writes `encode(message, parts, marks)`."""
 
     def flush(self, more: str = "", formats: str = "") -> None:
-        """Write the run that has gathered, with one more item."""
+        """Write code for the collected run of fixed-size items, with one more item."""
         items = [item[0] for item in self.run if item[0]]
         format = "".join(item[1] for item in self.run) + formats
         if more:
@@ -37,7 +37,7 @@ class EncodeWriter(Writer):
             self.line(f"parts.append({pack}({', '.join(items)}))")
 
     def is_default(self, field: Field, value: str) -> str:
-        """An expression that holds if the value is the field's default."""
+        """An expression that is true if the value is the field's default."""
         default = self.default(field)
         if default == "[]":
             return f"{value} == []" if field.nullable else f"not {value}"

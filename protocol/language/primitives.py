@@ -1,8 +1,8 @@
-"""The kinds of value on the wire, and what one definition means by "3-5", "9+" or "2".
+"""The kinds of values on the wire, and version ranges such as "3-5", "9+" or "2".
 
-Answers to org.apache.kafka.common.protocol.types.Type and to the type names of Kafka's message definitions. A kind
-knows nothing of versions: whether a string is nullable or compact in some version is said by its field
-(`kwire.protocol.language.schema`).
+Answers to org.apache.kafka.common.protocol.types.Type and to the type names of Kafka's message
+definitions. A kind is independent of versions: fields define in which versions a string is nullable
+or compact (`kwire.protocol.language.schema`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VersionRange = tuple[int, int]
 
 
 class Kind:
-    """A type of the wire: its name in Kafka's definitions and, where its size is fixed, how `struct` spells it."""
+    """A wire type: its name in Kafka's definitions and, for a fixed size, its `struct` format."""
 
     __slots__ = ("default", "format", "name", "size")
 

@@ -1,8 +1,9 @@
-"""What definitions mean, interpreted field by field with construct: the reference that compiled code is held against.
+"""Interprets message definitions field by field with construct; the reference for compiled code.
 
-Slow (6 to 18 times the compiled code, and construct takes 13 ms to import) and lenient: it checks no limits. It serves
-tests, and tools that want to look at a format piece by piece: `construct_for(cls, version)` is an ordinary
-`construct.Construct` that parses into containers by field name, with `unknown_tags` in flexible structures.
+Slow (6 to 18 times the compiled code, and construct takes 13 ms to import) and lenient: it checks
+no limits. It is for tests, and for tools that inspect a format piece by piece: `construct_for(cls,
+version)` is an ordinary `construct.Construct` that parses into containers by field name, with
+`unknown_tags` in flexible structures.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _NUMBERS = {
 COMPACT_LENGTH = con.ExprAdapter(
     con.VarInt, lambda value, context: value - 1, lambda value, context: value + 1
 )
-"""An unsigned varint of length + 1; 0, which is null, comes out as -1."""
+"""An unsigned varint of length + 1; 0, which is null, is read as -1."""
 
 
 def construct_for(cls: type[Message], version: int) -> Any:
@@ -100,7 +101,7 @@ def _value(field: Field, kind: Kind | type, version: int, flexible: bool) -> Any
 
 
 class _Sized(con.Construct):  # type: ignore[misc]
-    """A length and so many bytes; -1 is null."""
+    """A length and that many bytes; -1 is null."""
 
     def __init__(self, length: Any) -> None:
         super().__init__()
@@ -130,7 +131,7 @@ class _Text(_Sized):
 
 
 class _Array(con.Construct):  # type: ignore[misc]
-    """A count and so many elements; -1 is null."""
+    """A count and that many elements; -1 is null."""
 
     def __init__(self, count: Any, element: Any) -> None:
         super().__init__()
@@ -212,7 +213,7 @@ class _TaggedFields(con.Construct):  # type: ignore[misc]
 
 
 class _Flattened(con.Adapter):  # type: ignore[misc]
-    """Tagged fields among the others, where a reader looks for them."""
+    """Moves tagged fields up among the other fields."""
 
     def __init__(self, subcon: Any, tagged: list[str]) -> None:
         super().__init__(subcon)

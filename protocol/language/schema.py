@@ -1,4 +1,4 @@
-"""The language in which messages are defined: one class a message, for all its versions.
+"""The definition language: one class per message, for all its versions.
 
     class OffsetForLeaderTopic(Struct):
         topic: str = field(STRING)
@@ -8,20 +8,21 @@
         replica_id: int = field(INT32, "3+", default=-2, ignorable=True)
         topics: list[OffsetForLeaderTopic] = field(array(OffsetForLeaderTopic))
 
-Names and rules are those of Kafka's message definitions (clients/src/main/resources/common/message/README.md of
-Apache Kafka): in a flexible version strings, bytes and arrays are compact and every structure ends with tagged fields
-(KIP-482); a field that a version does not have is left at its default when read, and when written must be at its
-default or `ignorable`. The definition is what people read. `reference.py` interprets it with construct,
-field by field; `compiler.py` turns it into straight-line Python per (message, version) at first use, and that is what
-runs. A test holds the two equal.
+Names and rules are those of Kafka's message definitions
+(clients/src/main/resources/common/message/README.md of Apache Kafka): in a flexible version
+strings, bytes and arrays are compact and every structure ends with tagged fields (KIP-482); a field
+that a version does not have is left at its default when read, and when written must be at its
+default or `ignorable`. `reference.py` interprets definitions with construct, field by field;
+`compiler.py` turns them into straight-line Python per (message, version) at first use, which kwire
+runs. A test compares the two.
 
-Classes are slotted; every field has a default; constructors take keywords; type checkers understand both (PEP 681: as
-no function is declared a field specifier, `= field(…)` reads as "has a default" for them). A structure without lists
-that is the default of a field (`current_leader` of a Produce response, say) is one shared instance that refuses to be
-changed: assign a new one.
+Classes are slotted; every field has a default; constructors take keywords; type checkers understand
+both (PEP 681: as no function is declared a field specifier, `= field(…)` reads as "has a default"
+for them). A structure without lists that is the default of a field (`current_leader` of a Produce
+response, say) is one shared, immutable instance: assign a new one.
 
-Names of structures are Kafka's. Where two messages of a module use one name for different structures, the later one
-carries its message's name in front, and `kafka_name` keeps the original.
+Names of structures are Kafka's. Where two messages of a module use one name for different
+structures, the later one is prefixed with its message's name, and `kafka_name` keeps the original.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ __all__ = [
 
 
 class Field:
-    """One field of a structure, as defined; version ranges stay text until somebody compiles."""
+    """One field of a structure, as defined; version ranges are text until compilation."""
 
     __slots__ = (
         "_default", "compact", "former", "ignorable", "kind", "name",
@@ -93,7 +94,7 @@ class Field:
 
     @property
     def default(self) -> Any:
-        """The value of a field that nobody set; a new one at each call where it could be changed."""
+        """The field's default value; a new object at each call if it is mutable."""
         if self._default is not ...:
             return self._default
         kind = self.kind
@@ -106,7 +107,7 @@ class Field:
 
     @property
     def default_is_fresh(self) -> bool:
-        """Whether each message needs a default of its own: a list, or a structure that holds one."""
+        """Whether each message needs its own default: a list, or a structure with a list."""
         kind = self.kind
         return self._default is ... and (
             isinstance(kind, ArrayKind) or (isinstance(kind, StructType) and kind.holds_mutable)
@@ -132,17 +133,17 @@ def field(
 ) -> Any:
     """Define a field.
 
-    versions: those of the message that have it (None: all that have the structure). nullable: those that allow null.
-    default: the kind's zero, if not given. tag: its tag, if it is a tagged field.
-    ignorable: may be dropped silently when written in a version without it. compact=False: keeps the old form even in
-    flexible versions. former: its name in Kafka 3.9, where 4.x renamed it.
+    versions: those of the message that have it (None: all that have the structure). nullable: those
+    that allow null. default: the kind's zero, if not given. tag: its tag, if it is a tagged field.
+    ignorable: may be dropped silently when written in a version without it. compact=False: keeps
+    the old form even in flexible versions. former: its name in Kafka 3.9, where 4.x renamed it.
     """
     return Field(kind, versions, nullable, default, tag, ignorable, compact, former)
 
 
 @dataclass_transform(kw_only_default=True)
 class StructType(type):
-    """Turns the fields of a class body into slots."""
+    """The metaclass of structures: turns the fields of a class body into slots."""
 
     fields: dict[str, Field]
     kafka_name: str
@@ -182,18 +183,18 @@ class StructType(type):
 
     @property
     def holds_mutable(cls) -> bool:
-        """Whether an instance at its defaults could be changed through a list."""
+        """Whether an instance with default values contains a list."""
         return any(one.default_is_fresh for one in cls.fields.values())
 
     def shared_default(cls) -> Any:
-        """The one unchangeable instance that stands in every field whose default is this structure."""
+        """The shared immutable instance for fields whose default is this structure."""
         if cls._shared_default is None:
             cls._shared_default = _frozen(cls)
         return cls._shared_default
 
 
 class _Compiled(dict[int, "Callable[..., Any]"]):
-    """A message's decoders or encoders by version, each made when it is first looked up."""
+    """A message's decoders or encoders by version, each compiled at first use."""
 
     __slots__ = ("_make",)
 
@@ -242,7 +243,7 @@ class Struct(metaclass=StructType):
 
 
 class Message(Struct):
-    """A structure that stands on its own: a request's or response's body, a header, a payload in a log."""
+    """A top-level structure: the body of a request or response, a header, a payload in a log."""
 
     __slots__ = ()
 
@@ -259,7 +260,7 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, data: Buffer, version: int) -> Self:
-        """The message that the bytes begin with; what follows it is ignored, as Kafka does. Raises MalformedMessage."""
+        """Decode a message; as in Kafka bytes after it are ignored. Raises MalformedMessage."""
         message: Self = cls._decoders[version](data, 0)[0]
         return message
 
@@ -270,22 +271,23 @@ class Message(Struct):
 
     @classmethod
     def decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Self, int]]:
-        """The function that `decode_from` calls, for callers that decode many messages of one version."""
+        """The function behind `decode_from`, for decoding many messages of one version."""
         return cls._decoders[version]
 
     def encode(self, version: int) -> bytes:
-        """The message's bytes. KafkaError: UNSUPPORTED_VERSION where the version cannot carry a value that is set,
-        INVALID_REQUEST for a null, a number or a length that the wire has no room for."""
+        """The message's bytes. KafkaError: UNSUPPORTED_VERSION where the version cannot carry a
+        value that is set, INVALID_REQUEST for a null, a number or a length that the wire has no
+        room for."""
         pieces: list[Buffer] = []
         self._encoders[version](self, pieces, [])
         return b"".join(pieces)
 
     def encode_parts(self, version: int) -> list[Buffer]:
-        """The message's bytes in several parts: records are parts of their own and are not copied."""
+        """Encode in several parts: records are separate parts and are not copied."""
         pieces: list[Buffer] = []
         records: list[int] = []  # which of the pieces are
         self._encoders[version](self, pieces, records)
-        return _joined(pieces, records) if records else [b"".join(pieces)]
+        return _join_pieces(pieces, records) if records else [b"".join(pieces)]
 
     @classmethod
     def _decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
@@ -309,8 +311,8 @@ class Message(Struct):
         return compile_encoder(cls, version)  # type: ignore[no-any-return]
 
 
-def _joined(pieces: list[Buffer], records: list[int]) -> list[Buffer]:
-    """Join all but the records: as few parts as can be, none of them a copy of records."""
+def _join_pieces(pieces: list[Buffer], records: list[int]) -> list[Buffer]:
+    """Join adjacent pieces other than records, which are not copied."""
     parts: list[Buffer] = []
     start = 0
     for index in records:
@@ -325,7 +327,7 @@ def _joined(pieces: list[Buffer], records: list[int]) -> list[Buffer]:
 
 
 def construct_for(cls: type[Message], version: int) -> Any:
-    """The message's definition for one version as a `construct.Construct`: the interpreted reference."""
+    """The message's definition for one version as a `construct.Construct` (reference.py)."""
     from kwire.protocol.language.reference import construct_for as build
 
     return build(cls, version)
@@ -339,7 +341,7 @@ def _refuse_change(self: Any, name: str, value: object) -> NoReturn:
 
 
 def _frozen(cls: StructType) -> Any:
-    """An instance of `cls` at its defaults whose attributes can be read but not set."""
+    """An instance of `cls` with default values and read-only attributes."""
     namespace: dict[str, Any] = {"__slots__": (), "__setattr__": _refuse_change}
     frozen: Any = type.__new__(StructType, cls.__name__, (cls,), namespace)
     instance = object.__new__(frozen)

@@ -1,4 +1,4 @@
-"""What the writers of decoders and encoders share: lines, names, and the run of fixed-size items (see `compiler`)."""
+"""Base class of the writers of decoders and encoders: lines, names, runs of fixed-size items."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kwire.protocol.language.schema import Field, Message
 
 SMALL = 16
-"""Arrays of up to this many numbers use a layout made beforehand."""
+"""Arrays of up to this many numbers use a precompiled layout."""
 
 _layouts: dict[str, struct.Struct] = {}
 _small_arrays: dict[tuple[str, str], tuple[Any, ...]] = {}
@@ -44,7 +44,7 @@ def define(source: str, filename: str, names: dict[str, Any]) -> None:
 
 
 class Writer:
-    """The source being written, the names it uses, and the run of fixed-size items not yet written."""
+    """The source being written, its names, and the pending run of fixed-size items."""
 
     def __init__(self, cls: type[Message], version: int) -> None:
         self.cls = cls

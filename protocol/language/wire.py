@@ -1,7 +1,8 @@
-"""What compiled decoders and encoders call where a thing is rare: long varints, tagged fields, refusals.
+"""Functions called by compiled decoders and encoders in rare cases: long varints, tags, errors.
 
-Answers to org.apache.kafka.common.protocol.ByteBufferAccessor and RawTaggedFieldWriter. Stricter than Kafka in two
-places: tags must ascend when read, and a known tagged field must fill its size exactly.
+Answers to org.apache.kafka.common.protocol.ByteBufferAccessor and RawTaggedFieldWriter. Stricter
+than Kafka in two places: tags must ascend when read, and a known tagged field must fill its size
+exactly.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ MAX_STRING_BYTES = 0x7FFF
 
 
 MAX_HEADER_TAGS = 1000
-"""Tagged fields that a header may have; none is in use."""
+"""Limit of tagged fields in a header; none is in use."""
 
 
 def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
-    """(value, position after it) of an unsigned varint of at most 31 bits; IndexError past the end."""
+    """(value, position after it) of an unsigned 31-bit varint; IndexError past the end."""
     return continue_uvarint(data, position + 1, data[position])
 
 
@@ -71,7 +72,7 @@ def string_length(length_plus_1: int) -> bytes:
 
 
 def read_tag(data: Buffer, position: int, last: int) -> tuple[int, int, int]:
-    """(tag, position of its field, position after its field); `last` is the tag before it, or -1."""
+    """(tag, position of its field, position after it); `last`: the previous tag, or -1."""
     tag, position = read_uvarint(data, position)
     size, position = read_uvarint(data, position)
     if tag <= last:
@@ -84,7 +85,7 @@ def read_tag(data: Buffer, position: int, last: int) -> tuple[int, int, int]:
 def continue_tags(
     data: Buffer, position: int, first: int, most: int = MAX_HEADER_TAGS
 ) -> tuple[list[tuple[int, bytes]] | None, int]:
-    """A section of tagged fields none of which is known; the first byte of its count has been read already."""
+    """Read a section of unknown tagged fields, whose count's first byte has been read already."""
     count, position = continue_uvarint(data, position, first)
     if count > most:
         raise MalformedMessage(f"{count} tagged fields")
@@ -97,7 +98,7 @@ def continue_tags(
 
 
 def read_tags(data: Buffer, position: int) -> tuple[list[tuple[int, bytes]] | None, int]:
-    """A section of tagged fields none of which is known. Raises MalformedMessage."""
+    """Read a section of unknown tagged fields. Raises MalformedMessage."""
     try:
         return continue_tags(data, position + 1, data[position])
     except IndexError:
@@ -120,14 +121,14 @@ def write_tags(
 
 
 def malformed(what: str, data: Buffer, position: int, error: Exception) -> MalformedMessage:
-    """The one error of decoders, with what was being read and about where."""
+    """The error of decoders, with the message's name and the approximate position."""
     if isinstance(error, MalformedMessage) and not error.args[0].startswith(what):
         return MalformedMessage(f"{what}: {error}, near byte {position} of {len(data)}")
     return MalformedMessage(f"{what}: ends early or is garbled near byte {position} of {len(data)}")
 
 
 def unsupported(what: str, name: str, version: int) -> KafkaError:
-    """A value is set that the version cannot carry (Kafka's UnsupportedVersionException)."""
+    """The error for a set field that the version lacks (Kafka's UnsupportedVersionException)."""
     return KafkaError(
         ErrorCode.UNSUPPORTED_VERSION,
         f"{what}: version {version} cannot carry a non-default {name}",
@@ -135,7 +136,7 @@ def unsupported(what: str, name: str, version: int) -> KafkaError:
 
 
 def refused(message: Struct, version: int, error: Exception) -> Exception:
-    """Why a message could not be written, as KafkaError naming the field; `error` itself if it is a bug of ours."""
+    """The KafkaError, naming the field, for a failed encoding; `error` itself if that is a bug."""
     reason = _find_reason(message, type(message).__name__, version)
     return error if reason is None else KafkaError(ErrorCode.INVALID_REQUEST, reason)
 

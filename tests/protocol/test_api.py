@@ -24,7 +24,7 @@ def frame_of(parts: list[bytes | bytearray | memoryview]) -> bytes:
 
 @pytest.mark.parametrize("client_id", ["kwire", "", None, "é中😀"])
 @pytest.mark.parametrize("version", [0, 8, 9, 12])
-def test_a_request_goes_there_and_back(version: int, client_id: str | None) -> None:
+def test_a_request_is_encoded_and_decoded(version: int, client_id: str | None) -> None:
     request = MetadataRequest(topics=[])
     frame = frame_of(api.encode_request(ApiKey.METADATA, version, 77, client_id, request))
     for data in (frame, bytearray(frame), memoryview(frame)):

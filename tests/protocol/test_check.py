@@ -50,7 +50,7 @@ def test_good_lines_pass(capsys: pytest.CaptureFixture[str], tmp_path: Path, nam
         ({"json": {"topicData": 7}}, "cannot be checked"),
     ],
 )
-def test_a_wrong_line_is_told_and_fails(
+def test_a_wrong_line_is_reported_and_fails(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, change: dict[str, object], problem: str
 ) -> None:
     status, lines = run(capsys, tmp_path / "x.jsonl", LINE, {**LINE, **change})

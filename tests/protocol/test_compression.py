@@ -134,7 +134,7 @@ def test_the_length_in_a_snappy_block_is_not_believed() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_ends_early_is_refused(codec: str) -> None:
+def test_truncated_data_is_refused(codec: str) -> None:
     data = compress(codec, TEXT)
     for length in (0, 1, 5, 17, len(data) // 2, len(data) - 1):
         if codec == "snappy" and length == 16:

@@ -63,7 +63,7 @@ def test_frames_come_out_of_pieces_of_any_size() -> None:
         assert got == bodies, f"seed {seed}"
 
 
-def test_frames_that_nobody_takes_are_kept() -> None:
+def test_frames_that_are_not_taken_are_kept() -> None:
     reader = FrameReader()
     bodies = [b"x" * 1000] * 500
     reader.feed(framed(*bodies))
@@ -96,7 +96,7 @@ def test_the_largest_frame_is_allowed() -> None:
     assert all_frames(reader) == [b"x" * 100]
 
 
-def test_a_length_alone_takes_no_memory() -> None:
+def test_a_length_prefix_alone_allocates_no_memory() -> None:
     reader = FrameReader()
     reader.feed((90 * 1024 * 1024).to_bytes(4, "big"))
     assert reader.next_frame() is None

@@ -124,7 +124,7 @@ def test_a_megabyte_of_one_byte_is_nothing_to_any_decoder(byte: int) -> None:
             timed(cls, version, data)
 
 
-def test_what_a_message_can_become_is_bounded() -> None:
+def test_the_size_of_a_decoded_message_is_bounded() -> None:
     """Two or three bytes can stand for an object; there is an end to how many."""
     elements = (4 << 20).to_bytes(4, "big")
     topics = bytes(12) + elements  # Fetch version 0: topics of 6 bytes each
@@ -156,7 +156,7 @@ def test_random_bytes_reach_the_fuzz_target_unharmed() -> None:
         (b"\x02" + bytes(16) + b"\x02\xff\x00\x00\x00\x00", "garbled"),
     ],
 )
-def test_what_is_wrong_is_said(data: bytes, what: str) -> None:
+def test_errors_name_the_problem(data: bytes, what: str) -> None:
     with pytest.raises(MalformedMessage, match=what) as caught:
         MetadataRequest.decode(data, 12)
     assert str(caught.value).startswith("MetadataRequest v12")

@@ -148,7 +148,7 @@ def test_lz4_in_magic_0_has_the_checksum_old_clients_expect() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
-def test_a_message_set_goes_up_into_one_batch_from_offset_0(codec: str, magic: int) -> None:
+def test_a_message_set_is_converted_to_one_batch_from_offset_0(codec: str, magic: int) -> None:
     data = golden_case(f"v{magic}-{codec}-base-offset")
     batch = upconvert(data)
     header = parse_header(batch)
@@ -219,7 +219,7 @@ def test_relative_offsets_count_back_from_the_wrappers() -> None:
         (wrapper(b"\0" * 12), ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_a_wrapper_that_is_not_what_it_should_be_is_refused(data: bytes, code: ErrorCode) -> None:
+def test_an_invalid_wrapper_is_refused(data: bytes, code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as refused:
         upconvert(data)
     assert refused.value.code is code
@@ -268,7 +268,7 @@ def test_going_down_drops_headers_and_control_batches_and_a_torn_end() -> None:
     ]
 
 
-def test_going_down_begins_at_the_offset_asked_for_when_nothing_is_compressed() -> None:
+def test_down_conversion_of_uncompressed_batches_starts_at_the_requested_offset() -> None:
     assert [r.offset for r in all_records(downconvert(golden_case("v2-none-basic"), 1, 2))] == [2]
     assert len(all_records(downconvert(golden_case("v2-gzip-basic"), 1, 2))) == 3
     assert downconvert(golden_case("v2-none-basic"), 1, 3) == b""

@@ -143,7 +143,7 @@ def test_an_uncompressed_golden_batch_is_rebuilt_byte_for_byte(name: str) -> Non
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("case", ["basic", "nulls", "headers", "varints", "large", "transactional"])
-def test_what_is_written_compressed_is_read_back(codec: str, case: str) -> None:
+def test_compressed_batches_are_read_back(codec: str, case: str) -> None:
     plain = golden_case(f"v2-none-{case}")
     header = parse_header(plain)
     compressed = rebuilt(plain, header, codec)
@@ -256,7 +256,7 @@ some_records = st.lists(
 
 
 @given(some_records, st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]), st.data())
-def test_what_is_built_is_read_back(
+def test_built_batches_are_read_back(
     drawn: list[tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
     codec: str,
     data: st.DataObject,
@@ -436,7 +436,7 @@ def validated(data: bytes, **options: Any) -> record_validation.RecordsSummary:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("case", ["basic", "nulls", "headers", "large", "idempotent"])
-def test_what_kafka_wrote_is_valid(codec: str, case: str) -> None:
+def test_batches_of_kafka_are_valid(codec: str, case: str) -> None:
     data = golden_case(f"v2-{codec}-{case}")
     header = parse_header(data)
     # Validation is of what clients send: their batches begin at 0.

@@ -87,7 +87,7 @@ def test_a_version_that_does_not_exist_is_refused_both_ways() -> None:
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_what_the_wire_has_no_room_for_is_refused_by_name(version: int) -> None:
+def test_values_that_do_not_fit_the_wire_are_refused_by_name(version: int) -> None:
     def produce(**values: Any) -> ProduceRequest:
         return ProduceRequest(topic_data=[TopicProduceData(**values)])
 
@@ -161,7 +161,7 @@ def golden_samples() -> Iterator[tuple[str, type[Message], int, bytes]]:
         yield name, cls, version, bytes.fromhex(line["hex"])
 
 
-def test_compiled_code_does_what_the_interpreted_definition_says() -> None:
+def test_compiled_code_equals_the_interpreted_definition() -> None:
     seen = set()
     for name, cls, version, data in golden_samples():
         message = cls.decode(data, version)

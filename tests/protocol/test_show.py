@@ -25,7 +25,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
 
 
 @pytest.mark.parametrize(("name", "version"), [("ProduceRequest", "9"), ("FetchResponse", "12")])
-def test_generated_code_is_what_it_was(
+def test_generated_code_is_unchanged(
     capsys: pytest.CaptureFixture[str], name: str, version: str
 ) -> None:
     """After a wanted change: `python -m kwire.protocol.show NAME VERSION > tests/data/generated-…`."""
@@ -33,7 +33,7 @@ def test_generated_code_is_what_it_was(
     assert printed(capsys, name, version) == (0, golden, "")
 
 
-def test_the_example_in_the_compilers_docstring_is_what_is_generated(
+def test_the_example_in_the_compilers_docstring_is_generated_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     _, text, _ = printed(capsys, "HeartbeatResponse", "4")
@@ -89,7 +89,7 @@ def test_no_two_messages_share_a_name() -> None:
         (("ProduceRequest", "²"), "'²' is not a version"),
     ],
 )
-def test_what_cannot_be_shown_is_one_line_and_status_2(
+def test_an_unknown_message_is_one_line_and_status_2(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], complaint: str
 ) -> None:
     status, out, err = printed(capsys, *arguments)
