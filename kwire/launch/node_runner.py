@@ -57,7 +57,7 @@ VALID_PREVIOUS_STAGES: dict[Stage, tuple[Stage, ...]] = {
     LOADING: (BINDING,),
     JOINING: (LOADING,),
     RUNNING: (JOINING,),
-    ENDED: (BINDING, LOADING, JOINING, RUNNING),
+    ENDED: (BINDING, LOADING, JOINING, RUNNING, ENDED),  # itself: killed while it stops
 }
 
 

@@ -69,7 +69,7 @@ VALID_PREVIOUS_STATES: dict[State, tuple[State, ...]] = {
     STARTING: (),
     SERVING: (STARTING, PAUSED),
     PAUSED: (SERVING,),
-    STOPPING: (STARTING, SERVING, PAUSED),
+    STOPPING: (STARTING, SERVING, PAUSED, STOPPING),  # itself: killed while it stops
     STOPPED: (STARTING, SERVING, PAUSED, STOPPING, STOPPED),  # itself: killed while it stops
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from kwire.control.routes import ask_nodes
 from kwire.launch.node_runner import NodeRunner, Stage
 from kwire.launch.spec import CONTROLLER, NodeSpec
 from kwire.server.errors import NodeError, SettingsError
+from kwire.server.node import State
 
 pytestmark = pytest.mark.asyncio
 LISTENERS = {"listeners": "PLAINTEXT://127.0.0.1:0"}
@@ -107,6 +108,45 @@ async def test_stop_and_kill_after_the_end_do_nothing(spec: NodeSpec) -> None:
     await runner.stop()
     await runner.stop()
     runner.kill()
+    assert runner.stage is Stage.ENDED
+
+
+async def test_a_node_killed_while_clients_take_their_last_replies_has_ended(
+    spec: NodeSpec,
+) -> None:
+    runner = NodeRunner(spec)
+    await runner.start()
+    _, writer = await asyncio.open_connection(*runner.address)
+    while not runner.node.connections:
+        await asyncio.sleep(0)
+    stopping = asyncio.create_task(runner.stop())
+    while runner.node.state is not State.STOPPING:
+        await asyncio.sleep(0)
+    runner.kill()
+    assert runner.stage is Stage.ENDED
+    await asyncio.wait_for(stopping, 5)
+    assert runner.stage is Stage.ENDED
+    writer.close()
+
+
+async def test_a_broker_that_halts_while_its_leaderships_are_moved_away_has_ended(
+    spec: NodeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = NodeRunner(spec)
+    await runner.start()
+    core = runner.core
+
+    ready: list[Callable[[], None]] = []
+    monkeypatch.setattr(core, "prepare_stop", ready.append)
+    stopping = asyncio.create_task(runner.stop())
+    while not ready:
+        await asyncio.sleep(0)
+    manager = core.services.log_manager  # type: ignore[union-attr]  # a broker
+    runner.node.perform(lambda: manager.directories[0].report_failure("the disk is gone"))
+    while runner.stage is not Stage.ENDED:
+        await asyncio.sleep(0)
+    ready[0]()
+    await asyncio.wait_for(stopping, 5)
     assert runner.stage is Stage.ENDED
 
 
