@@ -126,7 +126,10 @@ def _parse_request(request: h11.Request, body: bytes) -> tuple[str, str, dict[st
     """Method, path, and the JSON object of the body. ControlError."""
     if any(name == b"origin" for name, _ in request.headers):
         raise ControlError(403, "web pages cannot use the control API")
-    path = urlsplit(request.target.decode("latin-1")).path
+    try:
+        path = urlsplit(request.target.decode("latin-1")).path
+    except ValueError as error:  # http://[x
+        raise ControlError(400, f"no HTTP: {error}") from None
     return request.method.decode(), path, _parse_body(body)
 
 

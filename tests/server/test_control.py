@@ -192,6 +192,8 @@ def test_a_page_of_another_site_gets_nothing_done(api: Api) -> None:
     [
         (b"\x00\x00\x00\x0a\x00\x12\x00\x00", 400),
         (b"GET / HTTP/2\r\n\r\n", 400),
+        (b"GET //[x HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET http://[x/healthz HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         (b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: x\r\n" + TOO_LARGE, 413),
         (b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000 + b"\r\n\r\n", 431),
@@ -342,7 +344,7 @@ class FakeNode:
     def list_requests(self, _sessions: Any) -> list[Any]:
         return self.kept
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         self.kept = []
 
     def set_link_rules(self, rules: list[LinkRule]) -> None:
