@@ -406,6 +406,8 @@ def _run(command: str, action: object) -> None:
     from kwire.server.errors import NodeError, SettingsError
 
     assert callable(action)
+    if sys.stdout is None:  # closed before Python started
+        _fail(1, f"kwire {command}: stdout is closed")
     try:
         status = action()
         sys.stdout.flush()

@@ -246,6 +246,17 @@ def test_a_nodes_ready_line_that_nobody_can_read_is_status_1_and_one_line(tmp_pa
         assert_one_line(done, 1, "ready line", said)
 
 
+@pytest.mark.parametrize("command", ["config", "dump-log none", "ctl status"])
+def test_a_closed_stdout_is_status_1_and_one_line(command: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m kwire {command} >&-"],
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert_one_line(done, 1, "stdout is closed")
+
+
 def test_a_missing_properties_file_is_status_1_and_a_broken_one_2(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     assert_one_line(kwire("up", "--config", str(path)), 1, str(path), "No such file")
