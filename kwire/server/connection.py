@@ -1,11 +1,12 @@
-"""One client connection: a socket's bytes into frames for the broker, the broker's replies into the socket.
+"""One client connection: splits a socket's bytes into frames, and writes the broker's responses.
 
-Answers to org.apache.kafka.common.network.KafkaChannel and NetworkReceive. An asyncio.BufferedProtocol: the kernel
-writes straight into the FrameReader's buffer and a request's records stay a view of it.
+Corresponds to org.apache.kafka.common.network.KafkaChannel and NetworkReceive. An
+asyncio.BufferedProtocol: the kernel writes straight into the FrameReader's buffer, and a request's
+records stay a view of it.
 
-Bounded memory: a connection holds at most one request being read, READ_AHEAD bytes of what follows it, one response
-and the transport's high-water mark. It stops reading while a request is unanswered and READ_AHEAD is full, and takes
-no further request while the client does not read its answers.
+Bounded memory: a connection holds at most one partial request, READ_AHEAD bytes after it, one
+response and the transport's high-water mark. It stops reading while a request is unanswered and
+READ_AHEAD is full, and runs no further request while the client does not read its responses.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ READ_AHEAD = 64 * 1024
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Made by a listener's server for each accepted socket; `Node` drives it."""
+    """The protocol of one accepted socket; `Node` drives it."""
 
     __slots__ = (
         "close_reason",
@@ -79,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self.node.step(self)
 
     def eof_received(self) -> bool:
-        """Requests that came before have been run or will not be: the transport closes after what is written."""
+        """Let the transport close after it has written its buffer: no further request will run."""
         return False
 
     def pause_writing(self) -> None:
@@ -91,14 +92,14 @@ class Connection(asyncio.BufferedProtocol):
         self.node.loop.call_soon(self.node.step, self)
 
     def flush(self) -> None:
-        """Gives the replies of this step to the transport: one write."""
+        """Write the replies of this step to the transport, in one write."""
         parts, self.parts = self.parts, []
         self.parts_bytes = 0
         if not self.transport.is_closing():
             self.transport.writelines(parts)
 
     def throttle_reading(self) -> None:
-        """Reads on or stops, after a step."""
+        """Pause or resume reading, after a step."""
         ahead = self.session.in_flight is not None or self.writing_paused
         pause = ahead and self.reader.buffered_bytes >= READ_AHEAD
         if pause != self.reading_paused and not self.transport.is_closing():
@@ -109,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.transport.resume_reading()
 
     def close(self, reason: str, *, abort: bool = False) -> None:
-        """Ends the connection: after what was written, or with `abort` at once."""
+        """Close the connection after its buffer is written, or with `abort` immediately."""
         if self.close_reason is None:
             self.close_reason = reason
         if abort:

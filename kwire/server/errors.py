@@ -1,4 +1,4 @@
-"""Why a node does not start: one line for the user, and the exit status that goes with it."""
+"""Errors of a node's start and run: a one-line text for the user, and an exit status."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ class NodeError(Exception):
 
 
 class SettingsError(Exception):
-    """An option or a configuration value is refused (exit status 2); the text is one line for the user."""
+    """A refused option or configuration value (exit status 2); the text is one line for the user."""

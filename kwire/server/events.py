@@ -1,7 +1,7 @@
-"""What the processes around the core report: connections, nodes that start and end, SIGUSR1.
+"""Log events of the drivers around the core: connections, start and end of nodes, SIGUSR1.
 
-As in kwire/replication/core/events.py, which says what the definitions mean; as text, the fields that a sentence does
-not have stand behind it as key=value.
+kwire/replication/core/events.py explains the notation. In the text format, fields that the sentence
+does not contain follow it as key=value.
 """
 
 from __future__ import annotations

@@ -1,23 +1,24 @@
 """A log directory on a real disk: the LogStore whose bytes are files.
 
-Answers to Kafka's use of FileChannel, Utils.atomicMoveWithFallback and FileLock. At most `max_open_files` descriptors
-are open at a time: a LogFile opens when it is first used and may be closed behind its user's back (second-chance
-order), so that thousands of partitions do not meet the process's limit. `fsync=False` makes every flush a no-op: for
-temporary directories.
+Corresponds to Kafka's use of FileChannel, Utils.atomicMoveWithFallback and FileLock. At most
+`max_open_files` descriptors are open at a time: a LogFile opens on first use and may be closed at any
+time (second-chance order), so that thousands of partitions stay below the process's limit.
+`fsync=False`, for temporary directories, makes every flush a no-op.
 
-Making files and directories is the dearest thing a file system does, and many topics are created and never written
-to. So a new directory and the files in it are not made before one of them is written to, listed or asked about; what
-is to stand in them waits in memory (`_newborn`). They are made at a clean stop, unless the store is a temporary one: a
-process that is killed leaves nothing of them, which says as much as they would. The directories of a topic are made
-together: one flush of the root makes all their names durable. Of several log directories each makes its directories at
-once (`lazy_dirs`): where that fails another one gets the log.
+Creating files and directories is the most expensive operation of a file system, and many topics are
+created but never written to. So a new directory and its files are kept in memory (`_newborn`) until
+one of them is written to, listed or queried. A clean stop creates them, except in a temporary store;
+a killed process leaves none of them, which is equivalent to empty ones. The directories of a topic
+are created together, so that one flush of the root makes all their names durable. With several log
+directories each is created immediately (`lazy_dirs`): if that fails, another directory gets the log.
 
-A new name is not on the disk before its directory is flushed, whatever was flushed of the file's content: the first
-flush of a file with a new name, or in a directory with one, does both (`new_names.py`), as LocalLog.flush does for new
-segments. A file whose name has been flushed costs no more of it, however many are made beside it.
+A new name is durable only after its directory is flushed, even if the file's content has been. The
+first flush of a file with a new name, or in a directory with one, flushes both (`new_names.py`), as
+LocalLog.flush does for new segments. Later flushes of the file do not flush the directory, however
+many files are created beside it.
 
-Invariants: all paths stay below the root; a failed or short append leaves the file as it was; write_file is seen whole
-or not at all; one process at a time holds `.lock`, or several share it.
+Invariants: all paths stay below the root; a failed or short append leaves the file unchanged;
+write_file is atomic for readers; one process at a time holds `.lock`, or several share it.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
 _IOV_MAX = 1024
-"""More parts than this in one writev are refused by Linux."""
+"""The maximal number of parts in one writev on Linux."""
 
 
 class FileLogFile:
-    """A file of a FileLogStore. The descriptor comes and goes; the object stays."""
+    """A file of a FileLogStore. Its descriptor may be closed and reopened; the object stays."""
 
     __slots__ = (
         "_cuts",
@@ -60,9 +61,7 @@ class FileLogFile:
         self._store = store
         self.path = path
         self.size = size
-        self.flushed_size = (
-            0  # what is on the disk when a process starts is not known to have been flushed
-        )
+        self.flushed_size = 0  # the content at process start may never have been flushed
         self.used = True
         self.is_made = True
         self._fd = fd
@@ -99,7 +98,7 @@ class FileLogFile:
         while len(data) < length and (
             more := os.pread(fd, length - len(data), position + len(data))
         ):
-            data += more  # one read gives at most 2 GiB, and fewer when a signal comes
+            data += more  # one read returns at most 2 GiB, less after a signal
         return data
 
     def truncate(self, size: int) -> None:
@@ -117,14 +116,15 @@ class FileLogFile:
             self.flushed_size = self.size
 
     def start_flush(self) -> None:
-        """fsync on a thread of its own descriptor: the loop never waits for the disk (Kafka's "flush-log" task)."""
+        """Start an fsync on a thread, with its own descriptor, so that the loop never waits for the
+        disk (Kafka's "flush-log" task)."""
         if not self._store.fsync:
             self.flushed_size = self.size
         elif self.flushed_size < self.size and (
             self._flush_running is None or self._flush_running.done()
         ):
             if self._flush_running is not None:
-                self._flush_running.result()  # raises what the last one has met
+                self._flush_running.result()  # raises the error of the previous flush
             self._flush_running = self._store.background().submit(
                 self._flush_in_background, os.dup(self._descriptor()), self.size, self._cuts
             )
@@ -133,7 +133,7 @@ class FileLogFile:
         try:
             os.fsync(fd)
             self._store.flush_names(self.path)
-            if cuts == self._cuts:  # after a truncation other bytes may stand there
+            if cuts == self._cuts:  # a truncation invalidates the flushed size
                 self.flushed_size = max(self.flushed_size, size)
         finally:
             os.close(fd)
@@ -144,7 +144,7 @@ class FileLogFile:
             self.release()
 
     def release(self) -> None:
-        """Closes the descriptor; the next use opens it again."""
+        """Close the descriptor; the next use reopens it."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -162,7 +162,7 @@ class FileLogFile:
 
 
 class FileLogStore:
-    """One log directory. OSError naming the directory when another process holds it; `close` lets it go."""
+    """One log directory, locked until `close`. OSError, with its path, when the lock is held."""
 
     def __init__(
         self,
@@ -173,8 +173,7 @@ class FileLogStore:
         shared: bool = False,
         lazy_dirs: bool = True,
     ) -> None:
-        """`shared`: other processes may use the directory, if they say so, too; they see to it that nothing is torn.
-        `is_alone`: none of them does at this moment."""
+        """`shared`: other processes may open it too, if also as shared. `is_alone`: none has."""
         self.root = os.path.abspath(root)
         self.fsync = fsync
         self._max_open_files = max_open_files or default_max_open_files()
@@ -182,9 +181,7 @@ class FileLogStore:
         self._files: dict[str, dict[str, FileLogFile]] = {}  # directory → name → file
         self._newborn: dict[str, dict[str, bytes]] = {}  # directory → name → whole file
         self._lazy_dirs = lazy_dirs
-        self._unmade: dict[
-            str, set[str]
-        ] = {}  # topic → newborn directories that are not made either
+        self._unmade: dict[str, set[str]] = {}  # topic → newborn directories not created yet
         self._background: ThreadPoolExecutor | None = None
         make_directories(self.root, flush=fsync)
         self._lock_fd, self.is_alone = lock_directory(self.root, shared=shared)
@@ -194,7 +191,7 @@ class FileLogStore:
             self._names = NewNames(self.root, after_clean_stop=clean)
 
     def close(self) -> None:
-        """Ends the flushes under way, closes every file and gives up the lock."""
+        """Finish pending flushes, close every file and release the lock."""
         if self._background is not None:
             self._background.shutdown()
             self._background = None
@@ -204,7 +201,7 @@ class FileLogStore:
                     self.make_files(directory)
         finally:
             for file in self._open:
-                with suppress(OSError):  # of a disk that failed
+                with suppress(OSError):  # the disk may have failed
                     file.release()
             self._open.clear()
             self._files.clear()
@@ -216,7 +213,7 @@ class FileLogStore:
         return f"{self.root}/{path}"
 
     def make_files(self, directory: str) -> None:
-        """Makes a new directory, or files of one, that only stand in memory so far."""
+        """Create a directory, or files of one, that exist only in memory so far."""
         waiting = self._newborn.get(directory)
         if waiting is None:
             return
@@ -229,14 +226,14 @@ class FileLogStore:
                 flags = os.O_RDWR | os.O_CLOEXEC | os.O_CREAT
                 os.close(os.open(self.full_path(file.path), flags, 0o644))
                 file.is_made = True
-                self._note_name(file.path)
+                self._add_name(file.path)
         del self._newborn[directory]
 
     def _make_dirs_of(self, topic: str) -> None:
         for directory in sorted(self._unmade[topic]):
             with suppress(FileExistsError):
                 os.mkdir(self.full_path(directory))
-            self._note_name(directory)
+            self._add_name(directory)
             self._forget_unmade(directory)
 
     def _forget_unmade(self, path: str) -> None:
@@ -250,13 +247,13 @@ class FileLogStore:
         return path in self._unmade.get(_topic(path), ())
 
     def flush_names(self, path: str) -> None:
-        """Makes a file's name durable, and those of the directories above it, where they are new."""
+        """Make the name of a file durable, and those of the directories above it, where new."""
         if self._names is not None:
             self._names.flush(path)
 
-    def _note_name(self, path: str) -> None:
+    def _add_name(self, path: str) -> None:
         if self._names is not None:
-            self._names.note(path)
+            self._names.add(path)
 
     def list_dir(self, path: str = "") -> list[str]:
         self.make_files(path)
@@ -285,7 +282,7 @@ class FileLogStore:
         except FileExistsError:
             return
         self._newborn[path] = {}
-        self._note_name(path)
+        self._add_name(path)
 
     def open(self, path: str, *, create: bool = False) -> FileLogFile:
         directory, _, name = path.rpartition("/")
@@ -301,7 +298,7 @@ class FileLogStore:
             fd = os.open(self._checked(path), flags, 0o644)
             file = FileLogFile(self, path, fd, os.fstat(fd).st_size)
             if not file.size:
-                self._note_name(path)  # perhaps new
+                self._add_name(path)  # possibly new
             in_directory[name] = file
             self.remember(file)
         return file
@@ -313,7 +310,7 @@ class FileLogStore:
             os.close(os.open(self._checked(path), flags, 0o644))
         except FileExistsError:
             return False
-        self._note_name(path)
+        self._add_name(path)
         return True
 
     def exists(self, path: str) -> bool:
@@ -371,7 +368,7 @@ class FileLogStore:
         os.close(fd)
         os.rename(temporary, full)
         self._drop(path)
-        self._note_name(path)
+        self._add_name(path)
         if flush and self.fsync:
             self.flush_names(path)
 
@@ -403,7 +400,7 @@ class FileLogStore:
                 self.make_files(path)
             os.rename(source, target)
             if self._names is not None:
-                self._names.note_renamed(old, new)
+                self._names.add_renamed(old, new)
         self._drop(new)
         directory, _, name = old.rpartition("/")
         file = self._files.get(directory, {}).pop(name, None)
@@ -440,7 +437,7 @@ class FileLogStore:
     # Called by FileLogFile.
 
     def remember(self, file: FileLogFile) -> None:
-        """Counts an open descriptor and closes the one that was longest unused when there are too many."""
+        """Track an open descriptor; close the least recently used one if there are too many."""
         opened = self._open
         opened[file] = None
         while len(opened) > self._max_open_files:
@@ -476,7 +473,7 @@ class FileLogStore:
 
 
 def _topic(directory: str) -> str:
-    """The topic in "orders-0"; something of its own for any other name."""
+    """The topic in "orders-0"; a unique value for any other name."""
     return directory.rpartition("-")[0]
 
 
@@ -489,7 +486,9 @@ def _write_all(fd: int, data: bytes, position: int) -> None:
 
 
 def lock_directory(root: str, *, shared: bool = False) -> tuple[int, bool]:
-    """The lock's descriptor, and whether nobody else has a share in it. OSError (EAGAIN) when another holds it."""
+    """Lock a directory; return the lock's descriptor, and whether no other process shares it.
+
+    OSError (EAGAIN) when another process holds it."""
     import fcntl
 
     fd = os.open(f"{root}/.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -509,7 +508,7 @@ def lock_directory(root: str, *, shared: bool = False) -> tuple[int, bool]:
 
 
 def default_max_open_files() -> int:
-    """Half of what the process may open: the other half is for connections."""
+    """Half of the process's limit of descriptors; the other half is for connections."""
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

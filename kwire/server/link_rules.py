@@ -1,8 +1,8 @@
-"""What holds for the link from one node to another, for tests: a cut, or a delay.
+"""LinkRule: a cut or a delay of the link from one node to another, for tests.
 
-The one value for that, from `Cluster.network` down to a node's connections (`peers.py`); all bounds
-are checked here. As JSON it is `{"to": 2, "delay_ms": 50}` (null: a cut), as text, for a command
-line, "delay 2 50" or "cut 2". Links between clients and brokers have no rules.
+Used everywhere from `Cluster.network` down to a node's connections (`peers.py`); all bounds are
+checked here. As JSON a rule is `{"to": 2, "delay_ms": 50}` (null: a cut), as text, for command lines,
+"delay 2 50" or "cut 2". Links between clients and brokers have no rules.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LinkRule:
         self.delay_ms = None if delay_ms is None else checked_delay_ms(delay_ms)
 
     def with_to(self, to: int) -> LinkRule:
-        """The same for another node."""
+        """A copy for another receiver."""
         return LinkRule(to, self.delay_ms)
 
     def to_json(self) -> dict[str, int | None]:
@@ -36,7 +36,7 @@ class LinkRule:
 
     @classmethod
     def from_json(cls, value: object) -> Self:
-        """A rule as `to_json` gives it, or its text. ValueError."""
+        """Parse a rule from the value of `to_json`, or from its text. ValueError."""
         if isinstance(value, str):
             return cls.parse(value)
         if not isinstance(value, dict) or value.keys() != {"to", "delay_ms"}:
@@ -45,7 +45,7 @@ class LinkRule:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """A rule from its text, "cut NODE" or "delay NODE MILLISECONDS". ValueError."""
+        """Parse a rule from its text, "cut NODE" or "delay NODE MILLISECONDS". ValueError."""
         word, *numbers = text.split() or [""]
         if {"cut": 1, "delay": 2}.get(word) != len(numbers) or not all(
             number.isascii() and number.isdigit() and len(number) < 11 for number in numbers
@@ -69,21 +69,21 @@ class LinkRule:
 
 
 def checked_delay_ms(value: Any) -> int:
-    """Milliseconds from 0 up to a day, rounded. ValueError for anything else."""
+    """Check and round a delay: 0 ms to one day. ValueError."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < _DAY_MS:
         raise ValueError(f"milliseconds: expected a number from 0 to a day's, not {value!r}")
     return min(round(value), _DAY_MS - 1)
 
 
 def checked_node_id(value: Any) -> int:
-    """A node's id. ValueError for what is none."""
+    """Check a node id. ValueError."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT32_MAX:
         raise ValueError(f"expected ids of nodes, not {value!r}")
     return value
 
 
 def rules_from_json(values: object) -> list[LinkRule]:
-    """Rules from a JSON list; of several for the same node the last one holds. ValueError."""
+    """Parse rules from a JSON list; of several for the same node the last one wins. ValueError."""
     given = values if isinstance(values, list) else [values]
     rules = map(LinkRule.from_json, given)
     return list({rule.to: rule for rule in rules}.values())

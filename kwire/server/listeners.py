@@ -1,12 +1,13 @@
-"""Listeners: where a node accepts connections and what it tells clients to connect to.
+"""Listeners: the addresses at which a node accepts connections, and those that it advertises.
 
-Answers to KafkaConfig's listener keys and SocketServer.parse: `listeners`, `advertised.listeners`,
+Corresponds to KafkaConfig's listener keys and SocketServer.parse: `listeners`, `advertised.listeners`,
 `listener.security.protocol.map`, `inter.broker.listener.name`, `security.inter.broker.protocol`,
 `controller.listener.names` (those listeners are left out: kwire's controller needs no port).
-Plaintext only; another security protocol is refused with one line, and `Listener.security_protocol` is its place.
+Plaintext only: any other security protocol is refused with one line; `Listener.security_protocol` is
+the place to add one.
 
-One deviation: a listener on every interface (no host, 0.0.0.0, ::) is advertised as `localhost`, where Kafka asks
-the machine for its name or refuses. What a test broker is reached by is more often that.
+One deviation: a listener on every interface (no host, 0.0.0.0, ::) is advertised as `localhost`, where
+Kafka uses the machine's name or refuses. Clients of a test broker are usually on the same machine.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
 
 class Listener:
-    """`host` and `port` to bind (port 0: the kernel chooses, and `port` is its choice after bind); what is advertised.
+    """The address to bind and the address to advertise. Port 0: an ephemeral port, known after `bind`.
 
-    `advertised_port` 0 means: the port that was bound.
+    `advertised_port` 0 means: the bound port.
     """
 
     __slots__ = ("advertised_host", "advertised_port", "host", "name", "port", "security_protocol")
@@ -45,12 +46,12 @@ class Listener:
 
 
 def format_address(host: str, port: int) -> str:
-    """host:port, with brackets round an IPv6 address."""
+    """Format host:port, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_address(key: str, value: str, text: str) -> tuple[str, int]:
-    """Host and port of "host:port", "[v6]:port", ":port". ConfigError for anything else."""
+    """Parse "host:port", "[v6]:port" or ":port". ConfigError."""
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -64,7 +65,7 @@ def parse_address(key: str, value: str, text: str) -> tuple[str, int]:
 
 
 def _parse_list(key: str, value: str) -> dict[str, tuple[str, int]]:
-    """NAME://host:port,… in order. ConfigError for a bad form, a name or a port that comes twice."""
+    """Parse NAME://host:port,… in order. ConfigError for a malformed item or a duplicate name."""
     found: dict[str, tuple[str, int]] = {}
     for item in value.split(","):
         name, separator, address = item.strip().partition("://")
@@ -92,7 +93,9 @@ def _protocol_map(config: BrokerConfig) -> dict[str, str]:
 
 
 def parse_listeners(config: BrokerConfig) -> list[Listener]:
-    """The client listeners of a configuration, in order. ConfigError names the key, the value, what is allowed."""
+    """The client listeners of a configuration, in order.
+
+    ConfigError names the key, the value and the allowed values."""
     value = config.listeners
     bound = _parse_list("listeners", value)
     for name in (config.controller_listener_names or "").upper().split(","):
@@ -122,7 +125,7 @@ def parse_listeners(config: BrokerConfig) -> list[Listener]:
 def _advertised(
     config: BrokerConfig, bound: dict[str, tuple[str, int]]
 ) -> dict[str, tuple[str, int]]:
-    """What to advertise for each listener; port 0 where the bound port is meant."""
+    """The advertised address of each listener; port 0 means the bound port."""
     advertised = {
         name: ("localhost" if host in _EVERY_INTERFACE else host, 0)
         for name, (host, _) in bound.items()
@@ -152,7 +155,8 @@ def _check_inter_broker(config: BrokerConfig, listeners: list[Listener]) -> None
 
 
 def inter_broker_listener(config: BrokerConfig, listeners: list[Listener]) -> Listener:
-    """The listener over which other brokers come: by name, else by security.inter.broker.protocol, else the first."""
+    """The listener for other brokers: by name, else by security.inter.broker.protocol, else the
+    first."""
     wanted = config.inter_broker_listener_name
     for listener in listeners:
         if wanted is not None and listener.name == wanted.upper():
@@ -164,9 +168,9 @@ def inter_broker_listener(config: BrokerConfig, listeners: list[Listener]) -> Li
 
 
 def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
-    """A listening socket. Clients that come before the node is ready wait in the backlog.
+    """Bind a listening socket. Clients that connect before the node is ready wait in the backlog.
 
-    Buffers have the sizes that are configured; by default the kernel's, which grow as needed, and not Kafka's 100 KiB.
+    Buffers have the configured sizes; by default the kernel's (growing), not Kafka's 100 KiB.
     """
     backlog = config.socket_listen_backlog_size
     address = format_address(listener.host, listener.port)
@@ -181,7 +185,7 @@ def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
         else:
             host = listener.host or "0.0.0.0"
             found = socket.getaddrinfo(
-                # bytes: for a text the tables of international names would be loaded
+                # bytes: a str would import the IDNA tables
                 host.encode() if host.isascii() else host,
                 listener.port,
                 type=socket.SOCK_STREAM,
@@ -202,7 +206,7 @@ def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
         if error.errno == EADDRINUSE:
             reason = "the port is taken by another process"
         else:
-            # getaddrinfo's numbers are negative and its texts its own.
+            # getaddrinfo has its own negative error numbers and texts.
             number = error.errno or 0
             reason = (os.strerror(number) if number > 0 else error.strerror or str(error)).lower()
         raise NodeError(

@@ -1,7 +1,8 @@
 """The log directories of a node: `log.dirs` as text, and their stores.
 
-Answers to createAndValidateLogDirs and lockLogDirs of kafka.log.LogManager (3.9): a directory that cannot be made or
-opened is offline, and the others are served; one that another process holds is an error, and so is none that works.
+Corresponds to createAndValidateLogDirs and lockLogDirs of kafka.log.LogManager (3.9): a directory that
+cannot be created or opened is offline, and the others are served. It is an error if another process
+holds one of them, or if none works.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def split_dirs(text: str) -> list[str]:
-    """The absolute paths in a text like "/a,/b" (log.dirs). SettingsError for none, or one that is there twice."""
+    """Split a text like "/a,/b" (log.dirs) into absolute paths.
+
+    SettingsError when it is empty or has duplicates."""
     paths = [os.path.abspath(item.strip()) for item in text.split(",") if item.strip()]
     if not paths:
         raise SettingsError(
@@ -33,20 +36,20 @@ def split_dirs(text: str) -> list[str]:
 
 
 def join_dirs(paths: list[str]) -> str:
-    """The other way round."""
+    """Join paths to a text that `split_dirs` takes."""
     return ",".join(paths)
 
 
 def below(dirs: str, name: str) -> str:
-    """A folder of that name in each of the directories, in the same form."""
+    """The subdirectory `name` of each of the directories, in the same format."""
     return join_dirs([os.path.join(path, name) for path in split_dirs(dirs)])
 
 
 class LogDirs:
-    """The stores of one node. `opened` is what a Broker takes; `close` when it is done with."""
+    """The log stores of one node; `opened` is for `Broker`. Call `close` after the node has ended."""
 
     def __init__(self, dirs: str, *, fsync: bool = True) -> None:
-        """OSError when another process holds one, or none can be opened."""
+        """Open the directories. OSError when another process holds one, or none can be opened."""
         from kwire.replication.log_dirs.directory import LogDirStore
         from kwire.server.file_log_store import FileLogStore, default_max_open_files
 
@@ -66,7 +69,7 @@ class LogDirs:
                     )
                     self._stores.append(store)
                     if len(self.paths) > 1:
-                        store.list_dir()  # one that cannot be listed is of no use
+                        store.list_dir()  # an unreadable directory is offline
                 except OSError as error:
                     if error.errno == EAGAIN:
                         raise
@@ -81,12 +84,12 @@ class LogDirs:
             raise
 
     def close(self) -> None:
-        """Closes all files and gives up the locks."""
+        """Close all files and release the locks."""
         for store in self._stores:
             try:
                 store.close()
             except OSError:
-                continue  # of a disk that failed: what could not be written was told before
+                continue  # a failed disk: its write errors were reported already
 
 
 def disk_space(path: str) -> tuple[int, int]:
@@ -96,7 +99,7 @@ def disk_space(path: str) -> tuple[int, int]:
 
 
 def load_error(dirs: str, error: OSError | Exception) -> NodeError:
-    """One line for what went wrong with the directories at the start."""
+    """Translate an error of opening or loading the directories to a one-line NodeError."""
     reason = getattr(error, "strerror", None) or str(error)
     if getattr(error, "errno", None) == EEXIST:
         reason = "is not a directory" if "," in dirs else f"{dirs} is not a directory"

@@ -1,9 +1,9 @@
-"""Structured logs on stderr: one line an event, as text or as JSON.
+"""Structured logs on stderr: one line per event, as text or as JSON.
 
-The standard library's logging underneath (asyncio imports it anyway). Loggers are named like modules; the core's is
-kwire.events. As text an event is its sentence, and for drivers' events key=value for each field that the sentence does
-not have; as JSON its name, its sentence, and each field by its own key. A traceback is part of its line's record, not a
-line apart.
+Built on the standard library's logging (asyncio imports it anyway). Loggers are named like modules;
+the core's is kwire.events. The text format is the event's sentence, for drivers' events followed by
+key=value for each field that the sentence does not contain; the JSON format has its name, its
+sentence, and a key for each field. A traceback belongs to the record of its line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def event(
     /,
     **fields: object,
 ) -> None:
-    """Logs an event of a driver, if its level is logged; with the traceback of `error`."""
+    """Log an event of a driver if its level is enabled, with the traceback of `error`."""
     if logger.isEnabledFor(kind.level):
         more = kind.more_fields
         shown = {name: fields[name] for name in more if fields.get(name) is not None}
@@ -38,7 +38,7 @@ def event(
 
 
 def write(effect: Log, node_id: int) -> None:
-    """Logs an event of a node's core: its sentence; as JSON also its name, its fields and its own time."""
+    """Log an event of a node's core: its sentence; in JSON also its name, its fields and its time."""
     kind = effect.event
     if kind.level < logging.ERROR and not _core_log.hasHandlers():
         return  # a script without logging: it has asked for the faults that Python would print to stderr
@@ -94,7 +94,9 @@ class JsonFormatter(logging.Formatter):
             "time_ms": int(record.created * 1000),
         }
         fields: dict[str, object] = getattr(record, "fields", {})
-        values: dict[str, object] = getattr(record, "values", {})  # what the text has in words
+        values: dict[str, object] = getattr(
+            record, "values", {}
+        )  # the fields that the text contains
         line |= {k: v for k, v in (fields | values).items() if k == "time_ms" or k not in line}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
@@ -102,7 +104,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _json_value(value: object) -> object:
-    """Uuids as Kafka writes them; anything else as text."""
+    """Convert a value for JSON: Uuids as Kafka writes them; anything else as text."""
     if isinstance(value, bytes) and len(value) == 16:
         from kwire.replication.log.checkpoints import encode_uuid
 
@@ -111,7 +113,9 @@ def _json_value(value: object) -> object:
 
 
 def configure(level: str = "info", as_json: bool = False, stream: TextIO | None = None) -> None:
-    """Sends what kwire and asyncio log at `level` or above to `stream` (stderr). Replaces an earlier call's handler."""
+    """Send the logs of kwire and asyncio at `level` or above to `stream` (default: stderr).
+
+    Replaces the handler of an earlier call."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
     for name in ("kwire", "asyncio"):

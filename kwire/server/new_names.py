@@ -1,14 +1,14 @@
-"""Which names in a log directory may not be on the disk yet: those of files and directories that this process has made
-or renamed since their directory was last flushed.
+"""Tracks names in a log directory that may not be durable: files and directories created or renamed
+since their directory was last flushed.
 
-Answers to Utils.flushDir and its callers in Kafka 3.9. A name becomes durable when the directory that it stands in is
-flushed (fsync), and with it all the other new ones there. What stood in a directory before may be of a process that
-was killed: the first flush of a file flushes its directory too, once in a process's life; not after a clean stop, which
-has flushed everything.
+Corresponds to Utils.flushDir and its callers in Kafka 3.9. Flushing (fsync) a directory makes all new
+names in it durable. Older entries may have been left by a killed process, so the first flush of a
+file in each directory also flushes the directory, once per process; not after a clean stop, which has
+flushed everything.
 
-Invariant: after `flush(path)` the path's own name and those of the directories above it, up to the root, survive a
-power cut. Flushes may run in another thread than everything else. A directory that holds files holds no directories,
-but for the root.
+Invariant: after `flush(path)` the path's own name and those of the directories above it, up to the
+root, survive a power failure. Only flushes may run in another thread. Apart from the root, a
+directory that holds files holds no directories.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class NewNames:
         self._after_clean_stop = after_clean_stop
         self._lock = allocate_lock()
         self._new: dict[str, dict[str, object]] = {}
-        """Directory → name → an object that tells this making of it from a later one."""
+        """Directory → name → an object that distinguishes this creation from a later one."""
         self._known: set[str] = set()
-        """The directories of which this process knows every name that is not in `_new` to be durable."""
+        """Directories in which every name that is not in `_new` is known to be durable."""
 
-    def note(self, path: str) -> None:
-        """A file or directory has this name now."""
+    def add(self, path: str) -> None:
+        """Record a new name of a file or directory."""
         directory, _, name = path.rpartition("/")
         with self._lock:
             self._new.setdefault(directory, {})[name] = object()
 
-    def note_renamed(self, old: str, new: str) -> None:
-        """A file, or a directory with what is in it, has another name."""
+    def add_renamed(self, old: str, new: str) -> None:
+        """Record that a file, or a directory with its content, was renamed."""
         with self._lock:
             inside = self._new.get(old)
             known = old in self._known
@@ -47,10 +47,10 @@ class NewNames:
                 self._new[new] = inside
             if known:
                 self._known.add(new)
-        self.note(new)
+        self.add(new)
 
     def forget(self, path: str) -> None:
-        """A file, or a directory with what is in it, is gone."""
+        """Record that a file, or a directory with its content, was deleted."""
         with self._lock:
             self._forget(path)
 
@@ -63,7 +63,7 @@ class NewNames:
         self._known.discard(path)
 
     def flush(self, path: str) -> None:
-        """Makes the name and those of the directories above it durable. OSError: they count as new still."""
+        """Make the name and those of the directories above it durable. OSError: they remain new."""
         while path:
             directory, _, name = path.rpartition("/")
             is_known = self._after_clean_stop or directory in self._known
@@ -72,7 +72,7 @@ class NewNames:
             path = directory
 
     def _flush_directory(self, directory: str) -> None:
-        with self._lock:  # what is made from here on counts for the next flush
+        with self._lock:  # later names belong to the next flush
             flushed = dict(self._new.get(directory, ()))
         try:
             flush_directory(f"{self._root}/{directory}")
@@ -88,7 +88,7 @@ class NewNames:
 
 
 def flush_directory(path: str) -> None:
-    """fsync of a directory: the names in it survive a power cut."""
+    """Fsync a directory: the names in it survive a power failure."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -97,7 +97,7 @@ def flush_directory(path: str) -> None:
 
 
 def make_directories(path: str, *, flush: bool) -> None:
-    """os.makedirs without an error when it is there; `flush`: the names of those that are made survive a power cut."""
+    """Create missing directories of a path; `flush`: make the new names durable."""
     parents = []
     parent = path
     while flush and not os.path.isdir(parent):

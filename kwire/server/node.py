@@ -1,12 +1,13 @@
-"""A node: one broker (or the controller), its sockets, its clock and its deadline timer, on one event loop.
+"""A node on an event loop: one broker or controller, its sockets, its clock and its timer.
 
-Answers to kafka.network.SocketServer (acceptors, connection quotas, idle expiry) and kafka.server.BrokerServer's start
-and stop. Left out: TLS and SASL, rate limits on new connections; where Kafka stops accepting at `max.connections`,
-kwire closes the newcomer.
+Corresponds to kafka.network.SocketServer (acceptors, connection quotas, idle expiry) and to start and
+stop of kafka.server.BrokerServer. Left out: TLS and SASL, rate limits on new connections. At
+`max.connections` Kafka stops accepting, kwire closes the new connection.
 
-A step: the clock is set, one event goes into the core, its outbox is drained, every connection that has replies is
-written to once. Steps do not nest: a reply that lets another connection's next frame run puts it into `_work`.
-Requests to other nodes go out, and their answers come in, by `peers.py`, which is loaded with the first of them.
+A step: set the clock, pass one event to the core, drain its outbox, write once to every connection
+that has replies. Steps do not nest: a reply that unblocks another connection's next frame puts that
+connection into `_work`. Requests to other nodes and their responses pass through `peers.py`, imported
+with the first of them.
 """
 
 from __future__ import annotations
@@ -44,24 +45,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 REPLY_BATCH_BYTES = 256 * 1024
-"""Pipelined requests run until their replies are this large; then they are written first."""
+"""Pipelined requests run until their replies reach this size; then the replies are written first."""
 BUFFER_KEPT_MS = 10_000
 FLUSH_TIMEOUT_SECONDS = 2.0
 """How long a stopping node waits for clients to take their last replies."""
 
 
 class State(Enum):
-    """Where a node is in its life."""
+    """The life cycle of a node."""
 
     STARTING = "starting"
-    """It may have its ports, and accepts nothing yet."""
+    """Possibly bound; accepts no connections yet."""
     SERVING = "serving"
     PAUSED = "paused"
-    """It stands still, as a stopped process does: sockets stay open, nothing is read, no timer fires."""
+    """Suspended, as a process after SIGSTOP: sockets stay open, nothing is read, no timer fires."""
     STOPPING = "stopping"
-    """It accepts nothing more; clients take their last replies."""
+    """Accepts no more connections; clients receive their last responses."""
     STOPPED = "stopped"
-    """Stopped or killed: no step follows."""
+    """Stopped or killed: no further step runs."""
 
 
 STARTING, SERVING, PAUSED, STOPPING, STOPPED = State
@@ -103,7 +104,7 @@ class Node:
     # --- start and stop
 
     def bind(self) -> None:
-        """Takes the ports, so that a port in use is found before anything is touched. NodeError when one is."""
+        """Bind the ports, so that a port in use fails the start before anything is changed. NodeError."""
         for listener in self.listeners:
             bound = bind(listener, self.config)
             self._sockets.append(bound)
@@ -112,7 +113,7 @@ class Node:
                 listener.advertised_port = listener.port
 
     async def serve(self, broker: Core) -> None:
-        """Accepts connections for `broker`, whose clock and outbox are this node's."""
+        """Accept connections for `broker`, which uses this node's clock and outbox."""
         self.broker = broker
         self.loop = asyncio.get_running_loop()
         for listener, bound in zip(self.listeners, self._sockets, strict=True):
@@ -140,19 +141,20 @@ class Node:
 
     @property
     def accepts_connections(self) -> bool:
-        """A paused node does: its ports are open, as a stopped process's are."""
+        """Whether the ports are open; those of a paused node are, as after SIGSTOP."""
         return self.state is SERVING or self.state is PAUSED
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client is given: the advertised address of the first listener."""
+        """The advertised address of the first listener."""
         first = self.listeners[0]
         return format_address(first.advertised_host, first.advertised_port)
 
     async def stop(self, *, controlled: bool = True) -> None:
-        """Stops accepting, lets clients have their last replies, closes the broker (checkpoints, clean marker).
+        """Stop accepting, let clients receive their last responses, close the broker (checkpoints,
+        clean-shutdown marker).
 
-        `controlled`: a broker of several first has its leaderships moved away (controlled.shutdown.enable)."""
+        `controlled`: a broker of a cluster first has its leaderships moved (controlled.shutdown.enable)."""
         if controlled:
             await self._prepare_stop()
         self._stop_accepting()
@@ -193,7 +195,7 @@ class Node:
                     await ready.wait()
 
     def _stop_accepting(self) -> None:
-        if self.state is not STOPPED:  # killed while its leaderships were moved away
+        if self.state is not STOPPED:  # killed during its controlled shutdown
             self._move(STOPPING)
         for server in self._servers:
             server.close()
@@ -202,7 +204,7 @@ class Node:
                 timer.cancel()
 
     def kill(self) -> None:
-        """Ends as a process ends that is killed: connections reset, nothing said, nothing flushed, no further step."""
+        """End as a killed process does: reset connections, flush nothing, run no further step."""
         self._stop_accepting()
         self._move(STOPPED)
         if self.peers is not None:
@@ -214,7 +216,7 @@ class Node:
         self.outbox.drain()
 
     def pause(self) -> None:
-        """Stands still as a process does that gets SIGSTOP, if it serves."""
+        """Suspend a serving node, as SIGSTOP does."""
         if self.state is not SERVING:
             return
         self._move(PAUSED)
@@ -228,7 +230,7 @@ class Node:
             self.peers.pause()
 
     def resume(self) -> None:
-        """Goes on where `pause` stopped, and finds that time has passed."""
+        """Undo `pause`: timers that expired meanwhile fire."""
         if self.state is not PAUSED:
             return
         self._move(SERVING)
@@ -241,7 +243,7 @@ class Node:
         self.tick()
 
     def close_sockets(self) -> None:
-        """For a start that failed between `bind` and `serve`."""
+        """Close the bound sockets after a start that failed between `bind` and `serve`."""
         for bound in self._sockets:
             bound.close()
 
@@ -286,7 +288,7 @@ class Node:
         else:
             del self._connections_by_host[connection.peer_host]
         reason = connection.close_reason
-        # What the client asked for by going away is not news; what the broker did to it is.
+        # A disconnect by the client is logged at DEBUG, one by the node as a warning.
         kind = NodeEvent.CONNECTION_ABORTED
         if reason in (None, "the node stops") or reason.startswith("idle "):
             kind = NodeEvent.CONNECTION_CLOSED
@@ -321,7 +323,7 @@ class Node:
         clock.wall_ms = time.time_ns() // 1_000_000
 
     def perform(self, action: Callable[[], Any]) -> Any:
-        """Something that neither a socket nor a timer asked for, as a step of its own; what it raises is passed on."""
+        """Run an action that no socket or timer triggered as a step of its own; its errors propagate."""
         self._set_clock()
         try:
             return action()
@@ -329,7 +331,7 @@ class Node:
             self._settle()
 
     def step(self, connection: Connection) -> None:
-        """Runs what a connection has received, as far as its answers and back-pressure allow."""
+        """Run the frames that a connection has received, as far as back-pressure allows."""
         clock = self.clock
         clock.now_ms = connection.last_active_ms = time.monotonic_ns() // 1_000_000
         clock.wall_ms = time.time_ns() // 1_000_000
@@ -339,13 +341,13 @@ class Node:
             connection.throttle_reading()
 
     def tick(self) -> None:
-        """Runs the core's timers that are due, and arms the next one."""
+        """Run the core's due timers, and arm the next one."""
         self._set_clock()
         self._guard(None, self.broker.tick)
         self._settle()
 
     def _pump(self, connection: Connection) -> None:
-        """Frames into the core while the connection's session is free and its replies are small."""
+        """Pass frames to the core while the connection's session is free and its replies are small."""
         session, reader, broker = connection.session, connection.reader, self.broker
         try:
             while (
@@ -361,7 +363,7 @@ class Node:
                 if self.outbox.effects:
                     self._collect(connection)
         except MalformedMessage as error:
-            # Of the frame itself; the broker deals with what is in it.
+            # Errors of framing only; the broker handles errors in the content.
             broker.close_connection(connection.id, f"malformed request: {error}")
         except Exception as error:
             self._failed(connection, error)
@@ -370,7 +372,7 @@ class Node:
                 self._work.append(connection)
 
     def _settle(self) -> None:
-        """The end of a step: replies are written, who became free goes on, the timer is armed."""
+        """End a step: write replies, run connections that became free, arm the timer."""
         outbox, work, dirty = self.outbox, self._work, self._dirty
         while True:
             if outbox.effects:
@@ -390,7 +392,7 @@ class Node:
             self._arm_timer(due)
 
     def _collect(self, current: Connection | None) -> None:
-        """Drains the outbox into the connections' lists of parts. `current` looks for its next frame by itself."""
+        """Drain the outbox into the connections' parts. `current` continues with its next frame itself."""
         for effect in self.outbox.drain():
             if isinstance(effect, Reply):
                 connection = self.connections.get(effect.connection)
@@ -407,7 +409,7 @@ class Node:
                 self._carry_out(effect)
 
     def write_events(self) -> None:
-        """Logs what the core has reported outside of steps: in its start or its end. Other effects stay."""
+        """Log the core's events from outside of steps (start and stop). Other effects stay queued."""
         for effect in self.outbox.drain():
             if isinstance(effect, Log):
                 write(effect, self.config.node_id)
@@ -439,11 +441,13 @@ class Node:
         return self.peers
 
     def address_of(self, node: int) -> tuple[str, int] | None:
-        """Where another node is reached now; None when that is not known."""
+        """The current address of another node; None if unknown."""
         return self.broker.address_of(node)
 
     def peer_answered(self, correlation: int, frame: Buffer | None) -> str | None:
-        """What came of a request to another node: one step. Returns why the frame made no sense, if so."""
+        """Pass the response to a request to another node (None: lost) to the core, as one step.
+
+        Returns the reason if the frame is malformed."""
         if self.state is STOPPED:
             return "the node stops"
         self._set_clock()
@@ -456,7 +460,7 @@ class Node:
         return reason
 
     def channel_lost(self, node: int, channel: str) -> None:
-        """A connection to another node has ended that owed nothing."""
+        """Report to the core that an idle connection to another node has ended."""
         if self.state is not STOPPED:
             self._set_clock()
             self._guard(None, self.broker.channel_lost, node, channel)
@@ -465,7 +469,7 @@ class Node:
     def _guard(
         self, connection: Connection | None, call: Callable[..., object], *arguments: object
     ) -> None:
-        """Calls into the core; what it raises is a bug, kept and logged, and ends the connection at most."""
+        """Call into the core; an exception is a bug: keep it, log it, close the connection, if any."""
         try:
             call(*arguments)
         except Exception as error:
@@ -499,7 +503,7 @@ class Node:
         self._idle_timer = self.loop.call_later(delay_ms / 1000, self._check_idle)
 
     def _check_idle(self) -> None:
-        """Closes who was silent for too long; who was for a while gives back the buffer of its last large request."""
+        """Close connections idle for too long; shrink the read buffers of those idle for a while."""
         idle_ms = self.config.connections_max_idle_ms
         now_ms = time.monotonic_ns() // 1_000_000
         for connection in list(self.connections.values()):
@@ -512,7 +516,7 @@ class Node:
 
 
 def _per_host_overrides(config: BrokerConfig) -> dict[str, int]:
-    """max.connections.per.ip.overrides: "host:100,127.0.0.1:200"."""
+    """Parse max.connections.per.ip.overrides: "host:100,127.0.0.1:200"."""
     overrides = {}
     for item in filter(None, config.max_connections_per_ip_overrides.split(",")):
         host, _, limit = item.strip().rpartition(":")
@@ -522,7 +526,7 @@ def _per_host_overrides(config: BrokerConfig) -> dict[str, int]:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed, else asyncio's."""
+    """Make an event loop: uvloop's if installed, else asyncio's."""
     try:
         import uvloop
     except ImportError:
@@ -536,7 +540,9 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def settle_garbage_collector() -> None:
-    """After a start without collections: what lives now lives on, and requests make few cycles."""
+    """Freeze the objects of the start, made with collection disabled, and enable collection.
+
+    They live as long as the process, and requests make few cycles."""
     gc.freeze()
     gc.enable()
     gc.set_threshold(50_000, 20, 50)

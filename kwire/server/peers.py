@@ -1,13 +1,14 @@
-"""Connections to other nodes: what the core wants sent, and what comes back.
+"""Connections to other nodes: sends the core's requests, and passes the responses to the core.
 
-Answers to org.apache.kafka.clients.NetworkClient as Kafka's brokers use it among themselves. One TCP connection a
-(node, channel), opened when something is to be sent, at the address the core knows at that moment; answers come in the
-order of the requests. Large answers stay views of the FrameReader's buffer, as requests do in `connection.py`.
+Corresponds to org.apache.kafka.clients.NetworkClient as Kafka's brokers use it among themselves. One
+TCP connection per (node, channel), opened on demand at the address that the core knows at that time;
+responses come in the order of the requests. Large responses stay views of the FrameReader's buffer,
+as requests do in `connection.py`.
 
-Invariants: each request is answered to the core once, in a step of its own, with a frame or with None ("lost"): when
-no connection can be made, when it ends, when its answer does not come in time, when its bytes make no sense.
+Invariant: each request completes in the core exactly once, in a step of its own, with a frame or with
+None ("lost"): on a failed or ended connection, a time-out, or a malformed response.
 
-For tests: `set_rules` stands for the network between this node and others.
+For tests, `set_rules` cuts or delays links to other nodes.
 """
 
 from __future__ import annotations
@@ -32,18 +33,19 @@ if TYPE_CHECKING:
     from kwire.server.link_rules import LinkRule
 
     class PeerHost(Protocol):
-        """Whose connections these are: a Node."""
+        """The owner of the connections: a Node."""
 
         loop: asyncio.AbstractEventLoop
 
         def address_of(self, node: int) -> tuple[str, int] | None: ...
 
         def peer_answered(self, correlation: int, frame: Buffer | None) -> str | None:
-            """One step of the core. A reason when the frame made no sense: the connection is then dropped."""
+            """Run one step of the core. Returns a reason if the frame is malformed: the connection is
+            then dropped."""
             ...
 
         def channel_lost(self, node: int, channel: str) -> None:
-            """A connection that owed nothing has ended."""
+            """Called when a connection without pending requests has ended."""
             ...
 
 
@@ -54,7 +56,7 @@ MAX_RESPONSE_BYTES = 1 << 30
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """The connection of one channel to one node. Made once; when it ends another takes its place."""
+    """The connection of one channel to one node; after its end a new object replaces it."""
 
     def __init__(self, peers: PeerConnections, node: int, channel: str) -> None:
         self._peers = peers
@@ -64,7 +66,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []
         self._owed: deque[int] = deque()
-        self._oldest_at = 0.0  # when the first of the owed answers became the next to come
+        self._oldest_at = 0.0  # when the oldest pending request became the oldest
         self._timer: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task[None] | None = None
         self.closed = False
@@ -83,7 +85,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
                 await self._peers.host.loop.create_connection(lambda: self, host, port)
         except Exception as error:
-            # Also what no resolver takes for a name, no socket for a port: whoever waits must hear of it.
+            # Also invalid names and ports: pending requests must complete in any case.
             self.close(str(error) or "no connection in time")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -137,7 +139,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         return self._peers.host.peer_answered(correlation, frame)
 
     def pause_reading(self, pause: bool) -> None:
-        """Stops or goes on."""
+        """Pause or resume reading."""
         if self._transport is not None and not self._transport.is_closing():
             if pause:
                 self._transport.pause_reading()
@@ -145,14 +147,14 @@ class PeerConnection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
 
     def eof_received(self) -> None:
-        """Not left to `connection_lost`, a turn of the loop later: what clients ask meanwhile is answered with it known
-        (leader_doubts.py)."""
+        """Close now, not in `connection_lost` a turn of the loop later: responses to clients in between
+        must take the lost leader into account (leader_doubts.py)."""
         self.close("closed by the other side")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.close(str(exc) if exc else "closed by the other side")
 
-    # --- time and the end
+    # --- time-outs and close
 
     def _watch(self) -> None:
         if self._timer is None and self.channel not in HELD_CHANNELS:
@@ -176,7 +178,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         *,
         silently: bool = False,
     ) -> None:
-        """Ends the connection; whatever it owes is answered with "lost", or with `silently` not at all."""
+        """Close the connection; pending requests complete as "lost", or with `silently` not at all."""
         if self.closed:
             return
         self.closed = True
@@ -201,7 +203,7 @@ class PeerConnections:
     """All connections from one node to others."""
 
     def __init__(self, host: PeerHost, timeout_seconds: float = 30.0) -> None:
-        """`timeout_seconds`: how long an answer may take (replica.socket.timeout.ms)."""
+        """`timeout_seconds`: the limit for a response (replica.socket.timeout.ms)."""
         self.host = host
         self.timeout_seconds = timeout_seconds
         self._open: dict[tuple[int, str], PeerConnection] = {}
@@ -210,7 +212,7 @@ class PeerConnections:
         self._closed = False
 
     def send(self, effect: Send) -> None:
-        """Sends a request, over a new connection if need be."""
+        """Send a request, over a new connection if needed."""
         delay = self._delays.get(effect.node)
         if delay:
             parts: list[Buffer] = [b"".join(effect.parts)]
@@ -231,7 +233,7 @@ class PeerConnections:
         connection.send(correlation, parts)
 
     def hang_up(self, node: int, channel: str) -> None:
-        """Ends a channel's connection, if there is one; nobody waits for its answers any more."""
+        """Close a channel's connection, if any, without completing its pending requests."""
         connection = self._open.get((node, channel))
         if connection is not None:
             connection.close("hung up", silently=True)
@@ -242,17 +244,17 @@ class PeerConnections:
             del self._open[key]
 
     def pause(self) -> None:
-        """Reads no answers until `resume`."""
+        """Read no responses until `resume`."""
         for connection in self._open.values():
             connection.pause_reading(True)
 
     def resume(self) -> None:
-        """Undoes `pause`."""
+        """Undo `pause`."""
         for connection in list(self._open.values()):
             connection.pause_reading(False)
 
     def close(self) -> None:
-        """Ends everything; the core hears nothing more."""
+        """Close all connections without reports to the core."""
         self._closed = True
         for connection in list(self._open.values()):
             connection.close("the node stops", silently=True)
@@ -260,10 +262,10 @@ class PeerConnections:
     # --- the network, for tests
 
     def set_rules(self, rules: Iterable[LinkRule]) -> None:
-        """Replace all rules for what this node sends.
+        """Replace all link rules of this node, the sender.
 
-        With a cut connections end, and new ones fail at once. With a delay each request and each
-        answer takes that much longer."""
+        A cut closes connections and makes new ones fail immediately. A delay applies to each request
+        and to each response."""
         was_cut, self._cut, self._delays = self._cut, set(), {}
         for rule in rules:
             if rule.delay_ms is None:

@@ -1,12 +1,13 @@
-"""Temporary data directories: made, removed, and swept up where a process was killed before it could.
+"""Temporary data directories: creates and removes them, and sweeps up those of killed processes.
 
-A directory is `kwire-<pid>-<random>` below TMPDIR. Its owner holds a lock (flock) on a file in it for as long as it
-lives; the kernel lets go of it however the process ends, so neither a pid that somebody else has by now nor one of
-another container counts for anything. The first directory of a process that is removed takes those along whose lock
-nobody holds: at a start it would cost the start, and a start is what users wait for.
+A directory is `kwire-<pid>-<random>` below TMPDIR. Its owner holds a lock (flock) on a file in it as
+long as it lives. The kernel releases the lock however the process ends, so reused pids and pids of
+other containers do not matter. The first removal in a process also deletes the directories whose lock
+is free; at the start a sweep would delay what users wait for.
 
-Invariants: the lock is held before its file has its name, so a sweep never finds a living owner's without; a directory
-in which a node still runs (it outlives its supervisor for a moment) is let be; other users' are not touched.
+Invariants: the lock is held before its file gets its name, so a sweep never sees a living owner's
+directory unlocked; a directory in which a node still runs (it may outlive its supervisor briefly) is
+kept; directories of other users are not touched.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ _has_swept = False
 
 
 def new_temporary_path() -> str:
-    """A name for `TemporaryDirectory`; nothing is made yet."""
+    """Choose a path for `TemporaryDirectory`; nothing is created yet."""
     return os.path.join(_root(), f"{_PREFIX}{os.getpid()}-{os.urandom(4).hex()}")
 
 
 class TemporaryDirectory:
-    """A directory that goes with its process, at the latest with a later one's."""
+    """A directory that is removed by its process, or, if that was killed, by a later one."""
 
     def __init__(self, path: str | None = None) -> None:
-        """Makes it. OSError."""
+        """Create and lock the directory. OSError."""
         self.path = new_temporary_path() if path is None else path
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
         os.mkdir(self.path, 0o700)
@@ -46,7 +47,7 @@ class TemporaryDirectory:
         os.rename(name + ".new", name)
 
     def remove(self) -> None:
-        """Deletes it with all that is in it. The first time in a process those of dead ones go, too."""
+        """Delete the directory and its content. The first call in a process also sweeps."""
         import shutil
 
         global _has_swept
@@ -61,7 +62,7 @@ class TemporaryDirectory:
 
 
 def is_held(path: str) -> bool:
-    """Whether the owner of a temporary directory lives."""
+    """Whether the owner of a temporary directory is alive."""
     try:
         fd = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -73,7 +74,7 @@ def is_held(path: str) -> bool:
 
 
 def sweep(root: str) -> list[str]:
-    """Deletes the directories of processes that are dead; returns their paths."""
+    """Delete the directories of dead processes; return their paths."""
     import shutil
 
     swept: list[str] = []
@@ -81,7 +82,7 @@ def sweep(root: str) -> list[str]:
         try:
             fd = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
-            continue  # not one of these, or another sweep was faster
+            continue  # not a kwire directory, or deleted by another sweep
         try:
             if _try_lock(fd) and not _a_node_runs(path):
                 shutil.rmtree(path, ignore_errors=True)
@@ -98,7 +99,7 @@ def _root() -> str:
 
 
 def _candidates(root: str) -> Iterator[str]:
-    """Directories of this user's that are named like ours."""
+    """This user's directories with a matching name."""
     with suppress(OSError), os.scandir(root) as entries:
         for entry in entries:
             if not entry.name.startswith(_PREFIX):
@@ -118,7 +119,7 @@ def _a_node_runs(path: str) -> bool:
     try:
         names = os.listdir(path)
     except OSError:
-        return True  # whatever it is
+        return True  # in doubt keep the directory
     for name in names:
         lock = os.path.join(path, name, _NODE_LOCK)
         try:
