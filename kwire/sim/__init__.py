@@ -1,4 +1,5 @@
-"""The deterministic simulator: a whole cluster of real cores in one process, under virtual time, with faults by seed.
+"""The deterministic simulator: a cluster of real cores in one process, virtual time, seeded faults.
 
-`docs/simulation.md` is the manual; `kwire sim` runs it. Pure like the core: no sockets, no clock, no files.
+`docs/simulation.md` is the manual; `kwire sim` runs it. Pure like the core: no sockets, clock or
+files.
 """

@@ -1,8 +1,9 @@
-"""Simulated clients: a producer, a consumer and an administrator, as cores of their own.
+"""Simulated clients: producers, consumers and an administrator, each a core of its own.
 
-They have the steps that a broker has, ask through the same `Peers`, and know nothing but what brokers answer. What they
-are told is checked where the broker says it (`histories.py`); here they only go on as a real client would: one request
-in flight a partition, retries with the same sequence numbers, new metadata after an error.
+They have the same steps as a broker, send through the same `Peers`, and know only what brokers
+respond. `histories.py` checks the responses when a broker sends them; the clients just behave like
+real ones: one request in flight per partition, retries with the same sequence numbers, a metadata
+refresh after an error.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _FATAL = (
 
 
 class Client(Core):
-    """What all clients have. `sent`: what was asked and not answered, by correlation."""
+    """The base of all clients. `sent`: requests without a response yet, by correlation id."""
 
     def __init__(
         self, name: str, clock: Clock, outbox: Outbox, random: Random, brokers: list[int]
@@ -87,7 +88,7 @@ class Client(Core):
         return reason
 
     def channel_lost(self, node: int, channel: str) -> None:
-        """Made again when it is needed."""
+        """Ignored: the next request opens a new connection."""
 
     def address_of(self, node: int) -> tuple[str, int] | None:
         return f"broker-{node}", 9092
@@ -114,14 +115,14 @@ class Client(Core):
         self.timers.schedule(key, self.clock.now_ms + delay_ms, call)
 
     def refresh(self) -> None:
-        """Asks some broker who leads what; keeps the newest it ever heard (KIP-320)."""
+        """Refresh metadata from a random broker; never go back to an older leader epoch (KIP-320)."""
         if self._asking_metadata:
             return
         self._asking_metadata = True
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        self.ask(self.random.choice(self.brokers), "metadata", METADATA, request, self._refreshed)
+        self.ask(self.random.choice(self.brokers), "metadata", METADATA, request, self._on_metadata)
 
-    def _refreshed(self, response: Any) -> None:
+    def _on_metadata(self, response: Any) -> None:
         self._asking_metadata = False
         if response is None:
             return
@@ -129,7 +130,7 @@ class Client(Core):
         for topic in response.topics:
             if topic.error_code or topic.is_internal:
                 continue
-            self.heard_of(topic.name, topic.topic_id)
+            self.on_topic(topic.name, topic.topic_id)
             for partition in topic.partitions:
                 key = topic.name, partition.partition_index
                 epoch = partition.leader_epoch
@@ -144,17 +145,17 @@ class Client(Core):
                 )
         self.leaders = known
 
-    def heard_of(self, topic: str, topic_id: bytes) -> None:
-        """A topic exists; under another id, it is another topic."""
+    def on_topic(self, topic: str, topic_id: bytes) -> None:
+        """Handle a topic in a metadata response; a new id means that it was created again."""
 
     @property
     def idle(self) -> bool:
-        """Stopped, and nothing is outstanding."""
+        """Whether the client is stopping and has no request in flight."""
         return self.stopping and not self.sent
 
 
 class _Lane:
-    """What a producer does with one partition."""
+    """A producer's state for one partition."""
 
     __slots__ = ("batch", "batch_sequence", "count", "next_sequence", "producer", "tries")
 
@@ -170,7 +171,7 @@ class _Lane:
 
 
 class Producer(Client):
-    """Writes numbered values. `acks` -1 or 1; idempotent ones never write a value twice."""
+    """Writes numbered values. `acks` -1 or 1; an idempotent producer writes no value twice."""
 
     def __init__(
         self,
@@ -199,7 +200,7 @@ class Producer(Client):
     def idle(self) -> bool:
         return super().idle and all(lane.batch is None for lane in self._lanes.values())
 
-    def heard_of(self, topic: str, topic_id: bytes) -> None:
+    def on_topic(self, topic: str, topic_id: bytes) -> None:
         if self._ids.get(topic) != topic_id:
             self._ids[topic] = topic_id
             for key in [key for key in self._lanes if key[0] == topic]:
@@ -272,7 +273,7 @@ class Producer(Client):
     def _send(self, key: TopicPartition, lane: _Lane) -> None:
         leader = self.leaders.get(key, (-1, -1))[0]
         if leader < 0:
-            self._again(key, lane)
+            self._retry(key, lane)
             return
         request = ProduceRequest(
             acks=self.acks,
@@ -285,10 +286,14 @@ class Producer(Client):
             ],
         )
         self.ask(
-            leader, f"p{key[0]}-{key[1]}", PRODUCE, request, lambda r: self._answered(key, lane, r)
+            leader,
+            f"p{key[0]}-{key[1]}",
+            PRODUCE,
+            request,
+            lambda r: self._on_produced(key, lane, r),
         )
 
-    def _answered(self, key: TopicPartition, lane: _Lane, response: Any) -> None:
+    def _on_produced(self, key: TopicPartition, lane: _Lane, response: Any) -> None:
         error = -1
         if response is not None:
             error = response.responses[0].partition_responses[0].error_code
@@ -299,9 +304,9 @@ class Producer(Client):
             lane.batch = None
             lane.producer = None
         else:
-            self._again(key, lane)
+            self._retry(key, lane)
 
-    def _again(self, key: TopicPartition, lane: _Lane) -> None:
+    def _retry(self, key: TopicPartition, lane: _Lane) -> None:
         lane.tries += 1
         if (
             lane.tries > _MAX_TRIES
@@ -309,14 +314,14 @@ class Producer(Client):
             or (key not in self.leaders and lane.tries > 10)
         ):
             lane.batch = None
-            lane.producer = None  # what became of it is not known: sequences start anew
+            lane.producer = None  # the batch's fate is unknown: restart sequences
             return
         self.refresh()
         self.later(key, 10 + int(40 * self.random.random()), lambda: self._send(key, lane))
 
 
 class Consumer(Client):
-    """Reads all partitions from the start, and from the start of what is left when it falls behind."""
+    """Reads all partitions from the start; resets to the log start on OFFSET_OUT_OF_RANGE."""
 
     def __init__(
         self,
@@ -331,7 +336,7 @@ class Consumer(Client):
         on_delivered: Callable[[bytes, TopicPartition, int, bytes], None],
         on_reset: Callable[[bytes, TopicPartition], None],
     ) -> None:
-        """`on_delivered(topic id, partition, position, records)`: records that an application would now see."""
+        """`on_delivered(topic id, partition, position, records)`: for records the application sees."""
         super().__init__(name, clock, outbox, random, brokers)
         self._isolation_level = isolation_level
         self._pause_ms = pause_ms
@@ -343,7 +348,7 @@ class Consumer(Client):
         self._busy: set[TopicPartition] = set()
         self.later("work", 2, self._work)
 
-    def heard_of(self, topic: str, topic_id: bytes) -> None:
+    def on_topic(self, topic: str, topic_id: bytes) -> None:
         if self._ids.get(topic) != topic_id:
             self._ids[topic] = topic_id
             for key in [key for key in self._positions if key[0] == topic]:
@@ -389,10 +394,12 @@ class Consumer(Client):
             f"f{key[0]}-{key[1]}",
             FETCH,
             request,
-            lambda r: self._fetched(key, topic_id, position, r),
+            lambda r: self._on_fetched(key, topic_id, position, r),
         )
 
-    def _fetched(self, key: TopicPartition, topic_id: bytes, position: int, response: Any) -> None:
+    def _on_fetched(
+        self, key: TopicPartition, topic_id: bytes, position: int, response: Any
+    ) -> None:
         self._busy.discard(key)
         if response is None or self._ids.get(key[0]) != topic_id:
             self.refresh()
@@ -449,7 +456,7 @@ class Consumer(Client):
 
 
 class Administrator(Client):
-    """Asks what it is told to ask, of some broker, once; an unanswered request is forgotten."""
+    """Sends single admin requests to a given or random broker, without retries."""
 
     def request(
         self,

@@ -1,6 +1,6 @@
-"""`kwire sim`: runs seeds, prints a line for each that fails and how to replay it, and a summary.
+"""Run seeds for `kwire sim`: a line for each failure with its replay command, and a summary.
 
-Seeds run one after the other. The exit status is 1 when one failed.
+Seeds run one after the other. The exit status is 1 if one failed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def failure_of(simulation: Simulation) -> str | None:
-    """Runs it; what went wrong in one line, None when all was well."""
+    """Run a simulation; return its failure in one line, or None."""
     try:
         simulation.run()
     except InvariantViolation as violation:
@@ -45,7 +45,7 @@ def run_seeds(
     write: Callable[[str], None],
     now_seconds: Callable[[], float],
 ) -> int:
-    """The number of seeds that failed. `config`: of every node. `now_seconds` tells how long it took."""
+    """Run seeds and return how many failed. `config`: of every node. `now_seconds`: a clock."""
     options = "".join(f" -c {key}={value}" for key, value in (config or {}).items())
     began = now_seconds()
     failed = runs = total_steps = acked = 0

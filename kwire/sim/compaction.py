@@ -1,11 +1,12 @@
-"""Compacted topics: what must be left of them, for the batches themselves do not stay as they were written.
+"""Check compacted topics by the last committed value of each key, as batches change there.
 
-For partitions whose topic's name begins with "compacted", in place of the batch by batch mirror of `ghost.py`: what the
-high watermark of a leader passes is noted as the value of its key. The last value of each key must be in the log of
-every leader elected later (I19), and at the end all replicas have the same last values: those noted.
+Replaces the batch by batch mirror of `ghost.py` for topics whose name begins with "compacted": when
+a leader's high watermark passes a record, it becomes the committed value of its key. The last value
+of each key must be in the log of every leader elected later (I19), and in the end all replicas must
+have exactly the last committed values.
 
-After an election that may lose data (`GhostPartition.reset_epoch`) only what is committed from then on counts: a
-replica may have removed a value for the sake of a later one that is cut off now, in Kafka as here.
+After an election that may lose data (`GhostPartition.reset_epoch`) only later commits count: a
+replica may have removed a value in favour of a later one that is truncated now, in Kafka as here.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _is_broken(log: Log) -> bool:
 
 
 def _end_on_disk(log: Log) -> int:
-    """Where a restart finds the end of a log that was cut: below the cut, if compaction has emptied what is there."""
+    """The log end after a restart of a truncated log; lower if compaction has emptied its tail."""
     if _is_broken(log):
         return 0
     active = log.active
@@ -58,7 +59,7 @@ def _end_on_disk(log: Log) -> int:
 
 
 class Compacted:
-    """What is known of one compacted partition."""
+    """The committed values of one compacted partition."""
 
     def __init__(self) -> None:
         self.values: Values = {}
@@ -73,7 +74,7 @@ class Compacted:
     def changed(
         self, checker: Invariants, node_id: int, ghost: GhostPartition, old: Seen | None, new: Seen
     ) -> None:
-        """After a step that has changed a replica."""
+        """Check and record a replica's change after a step."""
         before = self.ends.get(node_id, (0, 0))[0]
         end = new.log_end_offset
         if end != before:
@@ -99,7 +100,7 @@ class Compacted:
             checker.counts["compacted commits"] += 1
 
     def check(self, checker: Invariants, where: str, log: Log) -> None:
-        """I19: the last value of each key is there, and nothing is below the high watermark that was not committed."""
+        """I19: the log below the committed end has exactly the last committed values."""
         start = max(self.since, log.log_start_offset)
         found = values_in(log, start, self.committed_end)
         wanted = {key: last for key, last in self.values.items() if last[0] >= start}
@@ -112,7 +113,7 @@ class Compacted:
             checker.violated("I19", f"{where}: of keys (committed, found) {wrong}")
 
     def restarted(self, node_id: int, end: int) -> bool:
-        """A broker has started; whether it has lost its tail."""
+        """Record the log end of a restarted broker; return whether it has lost its tail."""
         lost = end < self.ends.get(node_id, (0, 0))[1]
         self.ends[node_id] = end, end
         return lost
@@ -121,7 +122,7 @@ class Compacted:
 def verify_compacted(
     simulation: Simulation, topic: str, index: int, ghost: GhostPartition, truth: PartitionState
 ) -> None:
-    """How it must end: every replica has the last values, each that was committed."""
+    """Check at the end of a run that every replica has the last committed values."""
     compacted = ghost.compacted
     assert compacted is not None
     if compacted.unknown:

@@ -1,4 +1,4 @@
-"""How every run must end: I7 and I30 once faults have ceased, and nothing acknowledged is missing (I24)."""
+"""Convergence at the end of a run: I7, I30, and no acknowledged batch is missing (I24)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def unconverged(simulation: Simulation) -> str | None:
-    """What is not as it should be when all is well; None when everything is."""
+    """The first reason why the cluster has not converged yet, or None."""
     controller = simulation.controller
     if controller is None:
         return "there is no controller"
@@ -54,11 +54,11 @@ def unconverged(simulation: Simulation) -> str | None:
     return None
 
 
-def not_without_broken_disks(simulation: Simulation) -> str | None:
-    """What is not as it should be while disks are broken: nobody leads without one, nothing else is affected."""
+def unconverged_with_broken_disks(simulation: Simulation) -> str | None:
+    """As `unconverged`, with broken disks: no leader on one, all other partitions unaffected."""
     controller = simulation.controller
     if controller is None:
-        return None  # it is alone and has resigned
+        return None  # the only controller has resigned
     state = controller.controller.state
     for broker_id in simulation.broker_ids:
         if not simulation.nodes[broker_id].up or broker_id not in controller.controller.brokers:
@@ -72,7 +72,7 @@ def not_without_broken_disks(simulation: Simulation) -> str | None:
             for index, partition in enumerate(topic.partitions):
                 key = topic.name, index
                 broken = key in manager.offline or f"{topic.name}-{index}" in store.failed
-                # A fault of one partition that only its cleaner has met: nobody who reads or writes has.
+                # A partition's fault that so far only its cleaner has hit, no reader or writer.
                 noticed = key in manager.offline or not topic.name.startswith(PREFIX)
                 if broken and noticed and partition.leader == broker_id:
                     return f"broker {broker_id} leads {topic.name}-{index}, its disk is broken"
@@ -116,7 +116,7 @@ def _unconverged_partition(
 
 
 def verify_end(simulation: Simulation) -> None:
-    """The logs themselves, read from their disks, and what was acknowledged."""
+    """Check all logs as read from their disks, and all acknowledged batches."""
     controller = simulation.controller
     assert controller is not None
     for topic in controller.controller.state.topics.values():
@@ -164,7 +164,7 @@ def _verify_logs(
 
 
 def _verify_acked(simulation: Simulation, ghost: GhostPartition, truth: PartitionState) -> None:
-    """I24: there, or deleted by request, or lost as it may be."""
+    """I24: each acknowledged batch is in the log, deleted by request, or excused by a loss."""
     log = ghost.logs[truth.leader]
     for acked in ghost.acked:
         entry = acked.entry

@@ -1,7 +1,8 @@
-"""The controller's decisions, checked record by record: I12, I13, I14, I20 and I28 of design §6.
+"""Check the controller's decisions record by record: I12, I13, I14, I20 and I28 of design §6.
 
-Who is elected, and what that may cost, is decided here: `GhostPartition.reset_epoch` is the last election after which
-committed data may be missing, because the leader came from outside the ISR or because all of the ISR had lost its tail.
+Also finds elections that may lose data: `GhostPartition.reset_epoch` is the last one after which
+committed data may be missing, because the leader came from outside the ISR or because every ISR
+member had lost its tail.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Decisions:
-    """The checker of one run's controllers, one in office after the other.
+    """The checker of one run's successive controllers.
 
-    One that is deposed may live on, think what it likes and talk; it must not decide anything."""
+    A deposed controller may run on and send requests; it must not commit a decision."""
 
     def __init__(self, checker: Invariants, *, unclean_allowed: bool) -> None:
-        """`unclean_allowed`: some topic may have leaders from outside its ISR."""
+        """`unclean_allowed`: some topic allows unclean elections."""
         self._checker = checker
         self._unclean_allowed = unclean_allowed
         self._current: Controller | None = None
@@ -32,12 +33,12 @@ class Decisions:
         self._truths: dict[TopicPartition, PartitionState] = {}
         self._ids: dict[str, bytes] = {}
 
-    def in_office(self, controller: Controller) -> bool:
-        """Whether it is the last that has decided anything, and still thinks so."""
+    def is_active_controller(self, controller: Controller) -> bool:
+        """Whether the controller committed the last decision and is still active."""
         return controller is self._current and controller.active
 
-    def lacks(self, controller: Controller) -> str | None:
-        """What a new controller does not know of all that was decided before it, asked before its first commit."""
+    def missing_decisions(self, controller: Controller) -> str | None:
+        """The first earlier decision that a new controller lacks before its first commit, or None."""
         if controller is self._current:
             return None
         state = controller.state
@@ -51,8 +52,8 @@ class Decisions:
                 return f"it has {name}-{index} as {_truth(found)}, it was {_truth(truth)}"
         return None
 
-    def took_over(self, controller: Controller, lacks: str | None, *, deposes: bool) -> None:
-        """After the first commit of a new controller: I13, I25. `deposes`: who was in office lives on."""
+    def check_takeover(self, controller: Controller, lacks: str | None, *, deposes: bool) -> None:
+        """I13, I25, after the first commit of a new controller. `deposes`: the old one still runs."""
         epoch = controller.state.controller_epoch
         if epoch <= self._controller_epoch:
             self._checker.violated(
@@ -66,8 +67,8 @@ class Decisions:
             self._checker.counts["deposed controllers"] += deposes
         self._current = controller
 
-    def controller_stepped(self, controller: Controller) -> None:
-        """I12, I13, I14, I28, on partitions whose state is another than after the last step."""
+    def check_controller(self, controller: Controller) -> None:
+        """I12, I13, I14, I28, after a step of a controller."""
         if controller is not self._current:
             return
         state = controller.state
@@ -90,13 +91,13 @@ class Decisions:
                 count += 1
                 if (name, index) not in truths:
                     truths[name, index] = partition
-                    self._decided(name, topic.topic_id, index, None, partition)
+                    self._check_decision(name, topic.topic_id, index, None, partition)
         if count != len(truths):
             for name in [name for name in self._ids if name not in state.topics]:
                 self._forget_topic(name)
 
-    def records_committed(self, controller: Controller, records: list[Record]) -> None:
-        """Every state that a partition has been given, not only the last of several."""
+    def check_commit(self, controller: Controller, records: list[Record]) -> None:
+        """Check every committed partition state, not only the last of several in one step."""
         for key, value in records:
             kind, _, rest = key.partition("/")
             if kind != "partition" or value is None:
@@ -106,8 +107,8 @@ class Decisions:
             if old is not None and self._ids.get(name, b"").hex() == value["id"]:
                 state = PartitionState(*value["state"])
                 self._truths[name, int(index)] = state
-                self._decided(name, self._ids[name], int(index), old, state)
-        self.controller_stepped(controller)
+                self._check_decision(name, self._ids[name], int(index), old, state)
+        self.check_controller(controller)
 
     def _forget_topic(self, name: str) -> None:
         topic_id = self._ids.pop(name, None)
@@ -118,7 +119,7 @@ class Decisions:
             if topic_id is not None:
                 self._checker.partitions.pop((topic_id, key[1]), None)
 
-    def _decided(
+    def _check_decision(
         self,
         name: str,
         topic_id: bytes,
@@ -147,7 +148,7 @@ class Decisions:
             self._check_change(ghost, old, new, what)
         for node_id in sorted(ghost.lossy):
             if node_id in isr and old is not None and node_id not in old.isr:
-                self._let_in(ghost, node_id)
+                self._clear_lossy(ghost, node_id)
         ghost.truth = new
         if new.leader >= 0:
             named = ghost.named.setdefault(new.leader_epoch, new.leader)
@@ -163,11 +164,11 @@ class Decisions:
             ):
                 self._checker.check_isr(new.leader, ghost, new, seen)
 
-    def _let_in(self, ghost: GhostPartition, node_id: int) -> None:
-        """Now it has all again; unless it has started since and is not registered: it is let in for what it was before.
+    def _clear_lossy(self, ghost: GhostPartition, node_id: int) -> None:
+        """The ISR has readmitted a broker: it has all data again, unless it has restarted since.
 
-        The leader's proposal may have waited for a controller. It is out when the controller hears of its start, as in
-        Kafka (KIP-903)."""
+        The leader's proposal may have waited for a controller and mean the broker's previous
+        incarnation. The broker leaves the ISR when it registers, as in Kafka (KIP-903)."""
         broker = self._checker.brokers.get(node_id)
         if broker is None or broker.services.replica_manager.broker_epoch >= 0:
             ghost.lossy.discard(node_id)
@@ -211,31 +212,33 @@ class Decisions:
                 if new.leader in ghost.lossy:
                     self._checker.violated("I20", f"lost its tail and is still eligible, {what}")
             elif not old.isr and old.last_known_elr and not old.elr:
-                self._last_known_leads(ghost, old, new, what)
+                self._check_last_known_leader(ghost, old, new, what)
             elif (old.isr or old.last_known_elr) and new.leader not in old.isr:
                 if not self._unclean_allowed:
                     self._checker.violated(
                         "I20", f"elected outside the ISR, which nobody allowed, {what}"
                     )
-                self._may_lose(ghost, new, "unclean", f"elected outside the ISR, {what}")
+                self._allow_loss(ghost, new, "unclean", f"elected outside the ISR, {what}")
                 if not new.recovering:
                     self._checker.violated(
                         "I12", f"an unclean election that is not recovering, {what}"
                     )
             elif new.leader in ghost.lossy and ghost.lossy.issuperset(old.isr):
-                self._may_lose(ghost, new, "survivor", f"the last of the ISR lost its tail, {what}")
+                self._allow_loss(
+                    ghost, new, "survivor", f"the last of the ISR lost its tail, {what}"
+                )
 
-    def _last_known_leads(
+    def _check_last_known_leader(
         self, ghost: GhostPartition, old: PartitionState, new: PartitionState, what: str
     ) -> None:
-        """KIP-966: everybody who was eligible has stopped uncleanly, and the last leader is as good as any."""
+        """KIP-966: all eligible replicas had unclean shutdowns, so the last known leader leads."""
         if new.leader not in old.last_known_elr and not self._unclean_allowed:
             self._checker.violated("I20", f"neither eligible nor the last leader, {what}")
         if not new.recovering:
             self._checker.violated("I12", f"the last known leader does not recover, {what}")
-        self._may_lose(ghost, new, "last known leader", f"nobody is eligible, {what}")
+        self._allow_loss(ghost, new, "last known leader", f"nobody is eligible, {what}")
 
-    def _may_lose(self, ghost: GhostPartition, new: PartitionState, kind: str, text: str) -> None:
+    def _allow_loss(self, ghost: GhostPartition, new: PartitionState, kind: str, text: str) -> None:
         ghost.reset_epoch = new.leader_epoch
         self._checker.counts[kind] += 1
         log = ghost.logs.get(new.leader)

@@ -1,4 +1,4 @@
-"""Messages in a line, for traces: the fields that a reader of replication wants to see."""
+"""One-line descriptions of requests and responses, for traces."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kwire.protocol.api import ApiKey
 
 _EPOCHS = ("controller_epoch", "broker_epoch")
 
-# API key: what is said of the message `m`, the names of its lists of topics `t` and of their partitions `p`, and what
-# is said of each of these. `id` is the beginning of the topic's id.
+# By API key: a format for the message `m`, the names of its lists of topics `t` and of their
+# partitions `p`, and a format for each partition. `id` is the beginning of the topic id.
 _Form = tuple[str, str, str, str]
 _EPOCH = "epoch {p.leader_epoch}/{p.partition_epoch}"
 _REQUESTS: dict[int, _Form] = {
@@ -71,7 +71,7 @@ _RESPONSES: dict[int, _Form] = {
 
 
 def request_line(frame: bytes) -> str:
-    """Name, correlation and what matters of a request."""
+    """The name, correlation id and main fields of a request."""
     header = api.parse_request_header(frame)
     key = header.api_key
     request: Any
@@ -86,7 +86,7 @@ def request_line(frame: bytes) -> str:
 
 
 def response_line(request_frame_key: int, version: int, frame: bytes) -> str:
-    """Errors and what matters of a response."""
+    """The correlation id, errors and main fields of a response."""
     correlation, response = api.parse_response(request_frame_key, version, frame)
     line = f"#{correlation}"
     error = getattr(response, "error_code", 0)
@@ -109,7 +109,7 @@ def _in_form(message: Any, form: _Form | None) -> str:
 
 
 def _of_fetched(partition: Any) -> str:
-    """What only some partitions of a Fetch response have."""
+    """The diverging epoch and record size of a partition in a Fetch response."""
     line = ""
     diverging = getattr(partition, "diverging_epoch", None)
     if diverging is not None:

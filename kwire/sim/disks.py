@@ -1,4 +1,4 @@
-"""The disks of one simulated machine: a MemoryLogStore for each log directory, and what becomes of all of them."""
+"""The disks of one simulated machine: a MemoryLogStore per log directory, with their faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Disks:
-    """`stores`: by log directory; the first is the one a node without several has."""
+    """All disks of a machine. `stores`: one per log directory."""
 
     def __init__(self, count: int, wall_ms: Callable[[], int]) -> None:
         self.stores = [MemoryLogStore(wall_ms) for _ in range(count)]
@@ -22,23 +22,23 @@ class Disks:
         return self.stores[0]
 
     def as_directories(self) -> MemoryLogStore | list[LogDirStore]:
-        """What a Broker is given."""
+        """The `store` argument of a Broker."""
         if len(self.stores) == 1:
             return self.first
         return [LogDirStore(f"/disk-{n}", store) for n, store in enumerate(self.stores)]
 
     def crash(self, keep: Callable[[int], int] | None = None) -> None:
-        """A power cut takes the unflushed tails on all of them."""
+        """Lose the unflushed tails on all disks, as in a power cut."""
         for store in self.stores:
             store.crash(keep)
 
     def mend(self) -> None:
-        """What has failed is replaced; what was on it is there."""
+        """Repair failed disks; their content stays."""
         for store in self.stores:
             store.mend()
 
     def cancel_faults(self) -> None:
-        """Faults that nobody has met yet do not happen."""
+        """Cancel faults that have not happened yet."""
         for store in self.stores:
             store.cancel_faults()
 
@@ -52,15 +52,15 @@ class Disks:
 
     @property
     def failed(self) -> set[str]:
-        """Partitions' directories that somebody has tried to use and that are broken."""
+        """The broken partition directories that an operation has hit."""
         return {name for store in self.stores for name in store.failed}
 
     def break_dir(self, directory: str, code: int, text: str) -> None:
-        """From now on its files fail, until `mend`."""
+        """Fail all operations in a directory until `mend`."""
         for store in self.stores:
             if store.exists(directory):
                 store.break_dir(directory, code, text)
 
     def fail_next(self, operation: str, error: OSError, random: Random) -> None:
-        """On one of them the next operation fails."""
+        """Fail the next `operation` on a random disk."""
         random.choice(self.stores).fail_next(operation, error)

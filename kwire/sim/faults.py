@@ -1,7 +1,7 @@
-"""The nemesis: what goes wrong, and what an administrator does meanwhile, at times and places of the seed's choice.
+"""The nemesis: faults and administration at times and places drawn from the seed.
 
-Every disturbance ends by itself after the plan's `outage_ms` or so; `end` ends them all at once. "replay" hands a
-broker an old order of its controller's again, which must change nothing (I15).
+Every fault ends by itself after about the plan's `outage_ms`; `end` ends them all. "replay" sends a
+broker an old request of its controller again, which must change nothing (I15).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Nemesis:
-    """`begin` starts it. Chances come from `random`, which nobody else may use."""
+    """Injects faults from `begin` on. All draws come from `random`, which nothing else may use."""
 
     def __init__(self, simulation: Simulation, random: Random) -> None:
         self._simulation = simulation
@@ -41,12 +41,12 @@ class Nemesis:
         self._weights = [weights[kind] for kind in self._kinds]
 
     def begin(self) -> None:
-        """From now on things go wrong."""
+        """Start to inject faults."""
         self._active = True
         self._later()
 
     def end(self) -> None:
-        """Nothing goes wrong any more; what is broken is repaired, but for disks, which `replace_disks` does."""
+        """Stop injecting faults and repair everything but disks (see `replace_disks`)."""
         self._active = False
         simulation = self._simulation
         for store in simulation.stores.values():
@@ -60,7 +60,7 @@ class Nemesis:
                 self._start(node)
 
     def replace_disks(self) -> None:
-        """Nodes whose disks have failed start again with good ones."""
+        """Restart the nodes with failed disks on good ones."""
         simulation = self._simulation
         for node in self.damaged():
             simulation.trace(f"{node} starts again with a new disk")
@@ -68,7 +68,7 @@ class Nemesis:
             self._start(node)
 
     def damaged(self) -> list[Node]:
-        """Brokers whose disks have failed since they started, and a controller without another that has resigned."""
+        """Nodes with failed disks: brokers, and an only controller, which has resigned then."""
         simulation = self._simulation
         nodes = [simulation.nodes[b] for b in simulation.broker_ids]
         if len(simulation.controller_ids) == 1:
@@ -91,7 +91,7 @@ class Nemesis:
         return int(self._simulation.plan.outage_ms * MS * 2 * self._random.random()) + MS
 
     def _pick(self) -> Node | None:
-        """A broker that is up."""
+        """A random broker that is up."""
         nodes = self._simulation.nodes
         up = [nodes[b] for b in self._simulation.broker_ids if nodes[b].up]
         return self._random.choice(up) if up else None
@@ -137,11 +137,11 @@ class Nemesis:
         self._simulation.trace(f"{node} is asked to stop")
 
         def ready() -> None:
-            self._simulation.schedule.after(0, self._stopped, node, core, incarnation)
+            self._simulation.schedule.after(0, self._finish_stop, node, core, incarnation)
 
         node.step(core.prepare_stop, ready)
 
-    def _stopped(self, node: Node, core: Any, incarnation: int) -> None:
+    def _finish_stop(self, node: Node, core: Any, incarnation: int) -> None:
         if node.up and node.incarnation == incarnation:
             try:
                 core.close()
@@ -158,7 +158,7 @@ class Nemesis:
     # --- controllers
 
     def _some_controller(self) -> Node | None:
-        """A controller that is up, oftener than not the one in office."""
+        """A controller that is up, in most cases the active one."""
         simulation = self._simulation
         core = simulation.controller
         if core is not None and self._random.random() < 0.7:
@@ -180,7 +180,7 @@ class Nemesis:
             self._down(node, "is killed")
 
     def _controller_pause(self) -> None:
-        """The one in office stands still for so long that another takes over: then it goes on."""
+        """Pause the active controller so long that another may take over."""
         simulation = self._simulation
         core = simulation.controller
         if core is not None and len(simulation.controller_ids) > 1:
@@ -191,11 +191,11 @@ class Nemesis:
             node.pause(simulation.schedule.now_us + pause_us)
 
     def _controller_power_cut(self) -> None:
-        """Of the machine that all of them are on."""
+        """Cut the power of the machine that all controllers share."""
         simulation = self._simulation
         nodes = [simulation.nodes[c] for c in simulation.controller_ids]
         if simulation.controller is None:
-            return  # perhaps because it could not flush: then nobody knows what is on the disk
+            return  # its last flush may have failed, which leaves the disk's state unknown
         for node in nodes:
             if node.up:
                 self._down(node, "loses power")
@@ -204,8 +204,8 @@ class Nemesis:
     # --- disks
 
     def _disk(self) -> None:
-        """One operation of a broker's fails, for one partition or for the whole log directory, or everything in a
-        partition's directory until the broker starts again."""
+        """Fail one operation of a broker, for a partition or its whole log directory, or break a
+        partition's directory until the broker restarts."""
         node = self._pick()
         if node is None:
             return
@@ -228,17 +228,17 @@ class Nemesis:
         error = kind(EIO, "Input/output error")
         self._simulation.stores[node.node_id].fail_next(operation, error, self._random)
 
-    def halts(self, node: Node) -> None:
-        """A broker without a disk that works ends after the step in which it has found out."""
+    def halt(self, node: Node) -> None:
+        """Stop a broker after the step in which its last log directory has failed."""
         self._simulation.invariants.counts["halts"] += 1
-        self._simulation.schedule.after(0, self._halted, node, node.incarnation)
+        self._simulation.schedule.after(0, self._finish_halt, node, node.incarnation)
 
-    def _halted(self, node: Node, incarnation: int) -> None:
+    def _finish_halt(self, node: Node, incarnation: int) -> None:
         if node.up and node.incarnation == incarnation:
             self._down(node, "has halted")
 
     def _controller_disk(self) -> None:
-        """A controller that cannot journal resigns; one alone is started again by somebody."""
+        """Fail a disk operation of a controller, which then resigns; mostly restart it later."""
         node = self._some_controller()
         if node is not None:
             self._fail_next(node)
@@ -303,10 +303,10 @@ class Nemesis:
             self._simulation.trace(f"reset {connections[number]}")
             self._simulation.network.reset(connections[number])
 
-    # --- old orders
+    # --- old control requests
 
     def _replay(self) -> None:
-        """A broker hears an old order again, by another connection."""
+        """Send a broker an old control request again, over another connection."""
         simulation, node = self._simulation, self._pick()
         if node is None or node.paused_until_us > simulation.schedule.now_us:
             return
@@ -333,7 +333,7 @@ class Nemesis:
     # --- administration
 
     def _some_topic(self) -> tuple[str, int, list[int]] | None:
-        """A topic, one of its partitions and that one's replicas, as the controller has it."""
+        """A random topic, one of its partitions, and that partition's replicas."""
         controller = self._simulation.controller
         if controller is None or not controller.controller.state.topics:
             return None
@@ -355,7 +355,7 @@ class Nemesis:
         name, index, replicas = found
         target: list[int] | None = self._random.sample(self._simulation.broker_ids, len(replicas))
         if self._random.random() < 0.2:
-            target = None  # cancels what is under way
+            target = None  # cancels an ongoing reassignment
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=2000,
             topics=[
@@ -401,9 +401,9 @@ class Nemesis:
         offset = self._random.randint(0, partition.log.high_watermark)
         plan = self._simulation.plan
         if plan.unclean or any(plan.weights[kind] for kind in LEADER_CHANGES):
-            # A log start within a batch, and a follower whose log has left its leader's: it may be cut within a batch,
-            # too, and never get in step again, because the leader's batch begins below the follower's end (§3.5, S34),
-            # in Kafka as here (compat_tests/divergence.py). Batches are left whole then.
+            # With a log start within a batch, a diverged follower may be truncated within a batch,
+            # too, and never catch up again, because the leader's batch begins below the follower's
+            # end (§3.5, S34), in Kafka as here (compat_tests/divergence.py). So round to a batch.
             offset = self._boundary(name, index, offset)
         request = DeleteRecordsRequest(
             topics=[
@@ -440,7 +440,7 @@ class Nemesis:
             return
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=found[0])], timeout_ms=2000)
         if self._deletions.random() < 0.4:
-            # Nobody waits for a broker that is away: it comes back with a replica of what is no more.
+            # The broker comes back with a replica of a topic that was deleted meanwhile.
             node = self._simulation.nodes[self._deletions.choice(found[2])]
             if node.up:
                 self._down(node, "is killed")
@@ -479,7 +479,7 @@ class Nemesis:
 
 
 def _is_harmless(broker: Broker, frame: bytes) -> bool:
-    """Whether an order is stale or repeats what was done: then it must change nothing."""
+    """Whether a control request is stale or a repetition, and must change nothing."""
     manager = broker.services.replica_manager
     header = api.parse_request_header(frame)
     request: Any
@@ -552,4 +552,4 @@ KINDS: dict[str, Callable[[Nemesis], None]] = {
     "delete_topic": Nemesis._delete_topic,
     "configure": Nemesis._configure,
 }
-"""What each kind of fault in `plan.py` does; a test holds both lists equal."""
+"""The function of each kind of fault in `plan.py`; a test compares both lists."""

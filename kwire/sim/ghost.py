@@ -1,8 +1,8 @@
-"""What the checker remembers that no broker could: every batch ever written, who wrote it, what was committed.
+"""The checker's ghost state: every batch ever written, its author, and what was committed.
 
-The ghost state of design §6. A partition's ghost is kept by topic id, so that a topic made anew under an old name has
-another one. A `GhostLog` mirrors one replica's log batch by batch, read from the real log as it grows and shrinks; it
-outlives the broker's process, as the disk does.
+See design §6. Ghosts are keyed by topic id, so a topic created again under an old name has another
+one. A `GhostLog` mirrors one replica's log batch by batch, read from the real log as it grows and
+shrinks; it outlives the broker's process, as the disk does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GhostKey = tuple[bytes, int]
 
 
 class Entry:
-    """One batch. `body` is its bytes from the attributes on: what a producer sent, unchanged by brokers."""
+    """One batch. `body`: its bytes from the attributes on, as the producer sent them."""
 
     __slots__ = ("base", "body", "epoch", "first_sequence", "last_sequence", "next", "producer")
 
@@ -47,7 +47,7 @@ class Entry:
         return f"[{self.base}..{self.next - 1}]@{self.epoch}"
 
     def same(self, other: Entry) -> bool:
-        """The same batch: written once, by one leader."""
+        """Whether both are the same batch, written once by one leader."""
         return self is other or (
             self.base == other.base and self.epoch == other.epoch and self.body == other.body
         )
@@ -116,8 +116,8 @@ class GhostLog:
         if entry.producer[0] >= 0:
             self.producers.setdefault(entry.producer[0], []).append(entry)
 
-    def cut(self, end: int) -> list[Entry]:
-        """Removes what does not end before `end`, whole batches as logs do; returns it."""
+    def truncate(self, end: int) -> list[Entry]:
+        """Remove and return all batches that end after `end`."""
         removed = []
         while self.entries and self.entries[-1].next > end:
             entry = self.entries.pop()
@@ -130,7 +130,7 @@ class GhostLog:
         return removed
 
     def advance_start(self, start: int) -> None:
-        """What ends at or before `start` is deleted."""
+        """Delete the batches that end at or before `start`."""
         gone = 0
         for entry in self.entries:
             if entry.next > start:
@@ -149,7 +149,7 @@ def _base(entry: Entry) -> int:
 
 
 class Acked:
-    """A batch that a producer was told is safe (acks=all), under this many required replicas."""
+    """A batch acknowledged to an acks=all producer, and the effective min.insync.replicas then."""
 
     __slots__ = ("entry", "min_isr", "time_us")
 
@@ -160,7 +160,7 @@ class Acked:
 
 
 class Loss:
-    """Data that is gone for a reason that no broker can help: a disk's unflushed tail, an unclean election."""
+    """An excusable loss of data: a disk's unflushed tail, an unclean election."""
 
     __slots__ = ("end", "kind", "node_id", "start", "text")
 
@@ -173,7 +173,7 @@ class Loss:
 
 
 class GhostPartition:
-    """All that ever was in one partition."""
+    """The whole history of one partition."""
 
     def __init__(self, name: str, key: GhostKey) -> None:
         self.name = name

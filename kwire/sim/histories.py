@@ -1,4 +1,4 @@
-"""What clients are told, checked where it is said: at the broker, in the step that answers.
+"""Check responses to clients at the broker, in the step that sends them.
 
 I17 (nothing above the high watermark), I18 (what is read is committed), I23 (in time, acks=all only when committed),
 I24's set of acknowledged batches, I31 (reads without gaps, of what was written).
@@ -27,7 +27,7 @@ _GRACE_US = 2 * MS
 
 
 class Histories:
-    """The checker of what clients hear."""
+    """The checker of responses to clients."""
 
     def __init__(self, invariants: Invariants) -> None:
         self._invariants = invariants
@@ -35,12 +35,12 @@ class Histories:
         self.delivered = 0
         self.acked = 0
 
-    def asked(self, connection: int, frame: bytes) -> None:
-        """A client's request has arrived at a broker."""
+    def on_request(self, connection: int, frame: bytes) -> None:
+        """Record the arrival of a client's request at a broker."""
         correlation = int.from_bytes(frame[4:8], "big")
         self._arrived[connection, correlation] = self._invariants.schedule.now_us
 
-    def answering(
+    def on_response(
         self,
         node_id: int,
         broker: Broker,
@@ -49,7 +49,7 @@ class Histories:
         frame: bytes,
         paused_us: int,
     ) -> None:
-        """A broker is about to answer a client."""
+        """Check a response that a broker is about to send to a client."""
         correlation = int.from_bytes(frame[:4], "big")
         arrived_us = self._arrived.pop((connection, correlation), None)
         if arrived_us is None:
@@ -67,10 +67,10 @@ class Histories:
         since_us = max(arrived_us, paused_us)
         if key == PRODUCE:
             limit_ms = request.timeout_ms  # type: ignore[attr-defined]
-            self._produced(node_id, broker, request, response)  # type: ignore[arg-type]
+            self._check_produced(node_id, broker, request, response)  # type: ignore[arg-type]
         else:
             limit_ms = request.max_wait_ms  # type: ignore[attr-defined]
-            self._fetched(node_id, broker, request, response)  # type: ignore[arg-type]
+            self._check_fetched(node_id, broker, request, response)  # type: ignore[arg-type]
         if now_us - since_us > limit_ms * MS + _GRACE_US:
             self._invariants.violated(
                 "I23",
@@ -78,7 +78,7 @@ class Histories:
                 f"{(now_us - since_us) // MS} ms, its time-out is {limit_ms} ms",
             )
 
-    def _produced(
+    def _check_produced(
         self, node_id: int, broker: Broker, request: ProduceRequest, response: ProduceResponse
     ) -> None:
         topic, answer = request.topic_data[0], response.responses[0].partition_responses[0]
@@ -128,7 +128,7 @@ class Histories:
                 Acked(entry, partition.effective_min_isr(), invariants.schedule.now_us)
             )
 
-    def _fetched(
+    def _check_fetched(
         self, node_id: int, broker: Broker, request: FetchRequest, response: FetchResponse
     ) -> None:
         if not response.responses:
@@ -171,12 +171,12 @@ class Histories:
             ):
                 invariants.violated("I18", f"{ghost.name}: {node_id} serves {entry}, not committed")
 
-    # --- what applications see
+    # --- records delivered to applications
 
-    def delivered_to(
+    def check_delivered(
         self, topic_id: bytes, key: TopicPartition, position: int, records: bytes
     ) -> None:
-        """I31: a read begins at the position, or at the log start beyond it, and has no gaps."""
+        """I31: records begin at the position, or at a later log start, and have no gaps."""
         ghost = self._invariants.partitions.get((topic_id, key[1]))
         if ghost is None:
             return
@@ -188,8 +188,8 @@ class Histories:
             position = header.next_offset
             self.delivered += 1
 
-    def reader_reset(self, topic_id: bytes, key: TopicPartition) -> None:
-        """I18: a reader is told to go back only where data may have been lost, or a prefix deleted."""
+    def check_reset(self, topic_id: bytes, key: TopicPartition) -> None:
+        """I18: a consumer's position is reset only after a possible loss or a deletion."""
         ghost = self._invariants.partitions.get((topic_id, key[1]))
         if ghost is None or ghost.leaving or ghost.compacted or ghost.reset_epoch >= 0:
             return

@@ -1,14 +1,15 @@
-"""The invariants of design §6, checked after every step on what the step changed.
+"""The invariants of design §6, checked after every step on the state that it changed.
 
-Of brokers and their disks here: I1-I6, I8-I11, I14, I18-I22, I25-I27, on the ghost of `ghost.py`. The controller's
-decisions (I12, I13, I28) are in `decisions.py`, what clients are told (I17, I18, I23, I31) in `histories.py`, how all
-must end (I7, I24, I30) in `convergence.py`, replayed orders (I15) in `faults.py`. I16 shows as I3; I29 follows from I1:
-a ghost is kept by topic id, so old data under a new id has no author.
+This module checks brokers and their disks against the ghost of `ghost.py`: I1-I6, I8-I11, I14,
+I18-I22, I25-I27. `decisions.py` checks the controller (I12, I13, I28), `histories.py` responses to
+clients (I17, I18, I23, I31), `convergence.py` the end of a run (I7, I24, I30), `faults.py` replayed
+control requests (I15). I16 shows as I3; I29 follows from I1: ghosts are keyed by topic id, so old
+data under a new id has no author.
 
-Where data may be lost (I24): an unflushed tail on one broker is not a violation; that broker counts as `lossy` until it
-is let into the ISR anew. Elected while all of the ISR is lossy, or from outside the ISR, a leader may lack what was
-committed: the ghost's committed log is cut to that leader's, and what was acknowledged in it is excused. Everything
-else of §6 holds on.
+Permitted losses (I24): an unflushed tail lost by one broker is no violation; that broker counts as
+`lossy` until it rejoins the ISR. A leader elected while the whole ISR is lossy, or from outside the
+ISR, may lack committed data: the ghost's committed log is truncated to that leader's, and
+acknowledged batches beyond it are excused. Everything else in §6 still holds.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class InvariantViolation(Exception):
-    """A rule of replication was broken. `rule`: its number in design §6."""
+    """A violated invariant. `rule`: its number in design §6."""
 
     def __init__(self, rule: str, text: str) -> None:
         super().__init__(f"{rule}: {text}")
@@ -41,7 +42,7 @@ class InvariantViolation(Exception):
 
 
 class Seen:
-    """A broker's partition as it stood after the last step that changed it."""
+    """The state of a broker's partition after the last step that changed it."""
 
     __slots__ = (
         "epochs",
@@ -88,14 +89,14 @@ class Invariants:
         ghost = self.partitions.get(key)
         if ghost is None:
             ghost = self.partitions[key] = GhostPartition(f"{name}-{index}", key)
-            # A broker may not have heard yet that the topic is no more.
+            # A broker may not know yet that the topic is deleted.
             ghost.leaving = topic_id in self.gone
         return ghost
 
     # --- a broker's step
 
-    def broker_stepped(self, node_id: int, broker: Broker) -> None:
-        """Compares each partition with what it was; checks what changed."""
+    def check_broker(self, node_id: int, broker: Broker) -> None:
+        """Compare each partition with its last seen state and check the changes."""
         hosted = broker.services.replica_manager.by_key
         seen = self.seen[node_id]
         for key, partition in hosted.items():
@@ -116,7 +117,7 @@ class Invariants:
                 if old.partition is not partition:
                     old = None
             new = seen[key] = Seen(partition)
-            self._changed(node_id, broker, partition, old, new)
+            self._check_changes(node_id, broker, partition, old, new)
         if len(seen) != len(hosted):
             for key in [key for key in seen if key not in hosted]:
                 gone = seen.pop(key).partition
@@ -126,25 +127,25 @@ class Invariants:
                     if not offline and broker.services.log_manager.get(*key) is None:
                         ghost.compacted.ends.pop(node_id, None)
                 elif offline:
-                    self._went_offline(node_id, ghost, gone)
+                    self._check_offline(node_id, ghost, gone)
                 elif broker.services.log_manager.get(*key) is None:
                     ghost.logs.pop(node_id, None)
 
-    def _went_offline(self, node_id: int, ghost: GhostPartition, gone: Partition) -> None:
-        """Its disk has failed: what was written before it did, in that very step, is there after a restart."""
+    def _check_offline(self, node_id: int, ghost: GhostPartition, gone: Partition) -> None:
+        """A partition's disk has failed: earlier writes of the same step survive a restart."""
         self.counts["offline"] += 1
         log = ghost.logs.get(node_id)
         if log is None or ghost.leaving:
             return
         new = Seen(gone)
         if log.entries and not gone.log.size_bytes and new.log_end_offset > log.end:
-            # Emptied, to begin anew further on (§3.5), when writing down the rest of it failed.
-            self._check_cut(node_id, ghost, log.cut(log.start), new)
+            # The disk failed while the log restarted, empty, at a later offset (§3.5).
+            self._check_truncation(node_id, ghost, log.truncate(log.start), new)
             log.start = log.end = new.log_end_offset
             return
         self._follow_log(node_id, ghost, log, gone, new)
 
-    def _changed(
+    def _check_changes(
         self, node_id: int, broker: Broker, partition: Partition, old: Seen | None, new: Seen
     ) -> None:
         ghost = self.ghost(partition.topic, partition.topic_id, partition.index)
@@ -172,12 +173,12 @@ class Invariants:
     def _follow_log(
         self, node_id: int, ghost: GhostPartition, log: GhostLog, partition: Partition, new: Seen
     ) -> None:
-        """Mirrors the log: I1, I2, I3, I6, I22, I26, and that no truncation removes what was committed."""
+        """Mirror the log: I1, I2, I3, I6, I22, I26; truncation removes no committed data (I19)."""
         where = f"{ghost.name} on {node_id}"
         if new.log_end_offset < log.end:
-            removed = log.cut(new.log_end_offset)
+            removed = log.truncate(new.log_end_offset)
             self.counts["truncations"] += bool(removed)
-            self._check_cut(node_id, ghost, removed, new)
+            self._check_truncation(node_id, ghost, removed, new)
         if new.log_start_offset > log.start:
             log.advance_start(new.log_start_offset)
             ghost.deleted_until = max(ghost.deleted_until, new.log_start_offset)
@@ -187,7 +188,7 @@ class Invariants:
         if new.log_end_offset > log.end:
             real = partition.log
             for entry in read_entries(real, log.end, new.log_end_offset):
-                self._appended(node_id, ghost, log, partition, entry)
+                self._check_append(node_id, ghost, log, partition, entry)
             if log.end != new.log_end_offset:
                 self.violated(
                     "I26", f"{where} ends at {new.log_end_offset}, its last batch at {log.end}"
@@ -200,7 +201,7 @@ class Invariants:
                     "I6", f"{where}: {last} is in epoch {epoch} by the cache {new.epochs}"
                 )
 
-    def _appended(
+    def _check_append(
         self, node_id: int, ghost: GhostPartition, log: GhostLog, partition: Partition, entry: Entry
     ) -> None:
         where = f"{ghost.name} on {node_id}"
@@ -248,10 +249,10 @@ class Invariants:
                 break
         log.append(entry)
 
-    def _check_cut(
+    def _check_truncation(
         self, node_id: int, ghost: GhostPartition, removed: list[Entry], new: Seen
     ) -> None:
-        """A follower gives up what its leader does not have; that is never what was committed."""
+        """I19: a follower's truncation removes no committed batch."""
         if not removed or node_id in ghost.lossy:
             return
         if new.leader_epoch < ghost.reset_epoch:
@@ -262,7 +263,7 @@ class Invariants:
                 self.violated("I19", f"{ghost.name} on {node_id}: committed {entry} was cut away")
 
     def _leader_start(self, ghost: GhostPartition) -> int:
-        """The largest log start of any replica: what lies below it may go everywhere."""
+        """The largest log start of any replica: all replicas may delete data below it."""
         return max((log.start for log in ghost.logs.values()), default=0)
 
     def _check_offsets(
@@ -300,7 +301,7 @@ class Invariants:
             self.violated("I13", f"{where}: epochs fell from {_epochs(old)} to {_epochs(new)}")
 
     def _check_epochs(self, node_id: int, ghost: GhostPartition, log: GhostLog, new: Seen) -> None:
-        """I6: the shape of the cache, and that only its last entry may be without a record."""
+        """I6: the cache is ordered, and only its last entry may be without a record."""
         where = f"{ghost.name} on {node_id}"
         entries = new.epochs
         for (epoch, start), (later_epoch, later_start) in pairwise(entries):
@@ -353,7 +354,7 @@ class Invariants:
                     )
 
     def _forget_lost(self, ghost: GhostPartition, log: GhostLog) -> None:
-        """A leader who may lack committed data has begun: what it has is what was committed."""
+        """Truncate the committed log to that of a new leader that may lack committed data."""
         committed = ghost.committed
         keep = committed.start
         for entry in committed.entries:
@@ -361,7 +362,7 @@ class Invariants:
                 break
             keep = entry.next
         if keep < committed.end:
-            ghost.given_up.update((entry.epoch, entry.base) for entry in committed.cut(keep))
+            ghost.given_up.update((entry.epoch, entry.base) for entry in committed.truncate(keep))
 
     def _check_leader(
         self,
@@ -384,7 +385,7 @@ class Invariants:
                     f"{new.high_watermark}, epoch begun at {partition.leader_epoch_start_offset}",
                 )
         if new.leader_epoch < ghost.reset_epoch:
-            return  # of a history that was given up
+            return  # a leader from before a permitted loss
         if (
             old is None
             or new.high_watermark > old.high_watermark
@@ -457,8 +458,8 @@ class Invariants:
 
     # --- disks
 
-    def broker_started(self, node_id: int, broker: Broker, *, power_cut: bool) -> None:
-        """What a restart found on its disk, held against what was there. A process that was killed loses nothing."""
+    def check_restart(self, node_id: int, broker: Broker, *, power_cut: bool) -> None:
+        """I25: compare a restarted broker's logs with their mirrors; a kill loses nothing."""
         self.brokers[node_id] = broker
         self.seen[node_id] = {}
         self._watch_strays(node_id, broker)
@@ -508,11 +509,11 @@ class Invariants:
                 ghost.logs[node_id] = fresh
 
     def _watch_strays(self, node_id: int, broker: Broker) -> None:
-        """A log that is set aside is no replica any more; it may never have been hosted since the start."""
+        """Drop the mirror of a stray log when its broker renames it."""
         log_manager = broker.services.log_manager
         set_aside = log_manager.set_aside
 
-        def observed(topic: str, partition: int) -> None:
+        def set_aside_and_forget(topic: str, partition: int) -> None:
             log = log_manager.get(topic, partition)
             for ghost in self.partitions.values():
                 mirror = ghost.logs.get(node_id)
@@ -520,7 +521,7 @@ class Invariants:
                     del ghost.logs[node_id]
             set_aside(topic, partition)
 
-        log_manager.set_aside = observed  # type: ignore[method-assign]
+        log_manager.set_aside = set_aside_and_forget  # type: ignore[method-assign]
 
 
 def _epochs(seen: Seen) -> str:

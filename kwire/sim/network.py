@@ -1,13 +1,14 @@
-"""The simulated network: connections between nodes whose bytes take random times, stall, or are lost with the link.
+"""The simulated network: connections whose frames take random times, stall, or get lost.
 
-Stands for TCP as kwire/server/peers.py and connection.py use it. What one side sends arrives in order or not at all;
-between connections nothing is in order. A connection that ends does so for each side at a time of its own: a request
-may have been carried out though its asker was told "lost", and a side that is cut off may think a connection open that
-the other has given up long ago. Directions are cut one by one; what is sent over a cut link waits until it is healed,
-as TCP's retransmissions do, unless the connection is reset.
+Models TCP as kwire/server/peers.py and connection.py use it. Frames of one direction arrive in
+order or not at all; there is no order between connections. Each side sees the end of a connection
+at its own time: a request may have been executed although the asker got "lost", and a side behind a
+cut link may think a connection open that the other side closed long ago. Each direction of a link
+is cut separately; frames sent over a cut link wait until it is healed, like TCP's retransmissions,
+unless the connection is reset.
 
-Invariants: frames of one direction are delivered in order, each at most once; nothing is delivered to a side that has
-closed, nor to another incarnation of a node than the one that made the connection.
+Invariants: frames of one direction are delivered in order, each at most once; no frame is delivered
+to a side that has closed, nor to a later incarnation of a node.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
         up: bool
         paused_until_us: int
 
-        def accepted(self, connection: Connection) -> None: ...
-        def request_arrived(self, connection: Connection, frame: bytes) -> None: ...
-        def answer_arrived(self, connection: Connection, frame: bytes) -> None: ...
-        def client_gone(self, connection: Connection) -> None: ...
-        def server_gone(self, connection: Connection) -> None: ...
+        def accept(self, connection: Connection) -> None: ...
+        def receive_request(self, connection: Connection, frame: bytes) -> None: ...
+        def receive_response(self, connection: Connection, frame: bytes) -> None: ...
+        def on_client_closed(self, connection: Connection) -> None: ...
+        def on_server_closed(self, connection: Connection) -> None: ...
 
 
 _OPEN: Final = 0
@@ -43,7 +44,7 @@ _END: Final = 2
 
 
 class Weather:
-    """How the network behaves; a run draws its own. Times in microseconds, `reset_chance` per frame."""
+    """The network's delays and failures. Times in microseconds, `reset_chance` per frame."""
 
     __slots__ = (
         "connect_timeout_us",
@@ -89,7 +90,7 @@ class Pipe:
 
 
 class Connection:
-    """`id` is what both cores know it by. `owed`: correlations that the asker waits for, in order."""
+    """A connection; both cores know its `id`. `owed`: correlation ids of pending requests."""
 
     __slots__ = (
         "answers",
@@ -116,29 +117,29 @@ class Connection:
         self.server_open = False
         self.owed: deque[int] = deque()
         self.oldest_us = 0
-        self.watched = False  # somebody looks after its time-out
+        self.watched = False  # a check of its timeout is scheduled
 
     def __repr__(self) -> str:
         return f"#{self.id} {self.asker.node_id}→{self.server.node_id} {self.channel}"
 
 
 class Network:
-    """All connections. Chances come from `random`, which nobody else may use, and from `weather`."""
+    """All connections. All draws come from `random`, which nothing else may use."""
 
     def __init__(self, schedule: Schedule, random: Random, weather: Weather) -> None:
         self.schedule = schedule
         self.weather = weather
         self._random = random
         self._connections = 0
-        self.open: dict[int, Connection] = {}  # those of which either side thinks that it is open
+        self.open: dict[int, Connection] = {}  # those that at least one side considers open
         self._cut: set[tuple[int, int]] = set()
         self._slow: dict[tuple[int, int], int] = {}
         self._stalled: dict[Pipe, None] = {}
 
-    # --- what nodes do
+    # --- operations of nodes
 
     def connect(self, asker: Endpoint, server: Endpoint | None, channel: str) -> Connection | None:
-        """Begins a connection; None when none can be made: the asker learns that later (`refusal_us`)."""
+        """Open a connection; None if that fails, which the asker learns after `refusal_us`."""
         if server is None or not server.up or self._is_cut_off(asker, server):
             return None
         self._connections += 1
@@ -148,7 +149,7 @@ class Network:
         return connection
 
     def refusal_us(self, asker: Endpoint, server: Endpoint | None) -> int:
-        """How long it takes to learn that no connection can be made: at once where a port is closed, else longer."""
+        """The time until a connect fails: short for a closed port, longer for a cut link."""
         if server is not None and self._is_cut_off(asker, server):
             return int(self.weather.connect_timeout_us * self._random.random())
         return int(self.weather.refused_us * (1 + self._random.random()))
@@ -158,29 +159,29 @@ class Network:
         return bool(self._cut) and (ways[0] in self._cut or ways[1] in self._cut)
 
     def ask(self, connection: Connection, frame: bytes) -> None:
-        """From the asker to the server."""
+        """Send a frame from the asker to the server."""
         self._push(connection.requests, _FRAME, frame)
         self._maybe_reset(connection)
 
     def answer(self, connection: Connection, frame: bytes) -> None:
-        """From the server to the asker."""
+        """Send a frame from the server to the asker."""
         self._push(connection.answers, _FRAME, frame)
         self._maybe_reset(connection)
 
-    def asker_closes(self, connection: Connection) -> None:
-        """The asker is done with it; what it sent may or may not arrive before the end does."""
+    def close_from_asker(self, connection: Connection) -> None:
+        """Close the asker's side; frames in flight may or may not arrive before the end."""
         if connection.asker_open:
             connection.asker_open = False
             self._end(connection.requests)
 
-    def server_closes(self, connection: Connection) -> None:
-        """The server is done with it; what it answered before arrives."""
+    def close_from_server(self, connection: Connection) -> None:
+        """Close the server's side; earlier responses still arrive."""
         if connection.server_open:
             connection.server_open = False
             self._push(connection.answers, _END, b"")
 
-    def node_died(self, node: Endpoint, notice_us: int) -> None:
-        """Its connections end: the others notice after `notice_us` and the usual delay."""
+    def close_node(self, node: Endpoint, notice_us: int) -> None:
+        """End a dead node's connections; peers notice after `notice_us` and the usual delay."""
         for connection in [c for c in self.open.values() if c.asker is node or c.server is node]:
             if connection.asker is node:
                 connection.asker_open = False
@@ -193,20 +194,20 @@ class Network:
     # --- faults
 
     def reset(self, connection: Connection) -> None:
-        """The connection breaks: both sides learn it in their own time."""
+        """Break a connection; each side notices at its own time."""
         self._end(connection.requests)
         self._end(connection.answers)
 
     def cut(self, source: int, target: int) -> None:
-        """From now on nothing gets from one node to the other."""
+        """Cut one direction of a link."""
         self._cut.add((source, target))
 
     def slow_down(self, source: int, target: int, delay_us: int) -> None:
-        """Everything takes so much longer in this direction."""
+        """Delay one direction of a link."""
         self._slow[source, target] = delay_us
 
     def heal(self, source: int, target: int) -> None:
-        """Undoes `cut` and `slow_down` of one direction."""
+        """Undo `cut` and `slow_down` of one direction."""
         self._cut.discard((source, target))
         self._slow.pop((source, target), None)
         for pipe in [
@@ -219,7 +220,7 @@ class Network:
                 self.schedule.at(time_us, self._deliver, pipe)
 
     def heal_all(self) -> None:
-        """Every link is as it should be."""
+        """Heal all links."""
         for source, target in sorted(self._cut | set(self._slow)):
             self.heal(source, target)
 
@@ -243,7 +244,7 @@ class Network:
         self.schedule.at(time_us, self._deliver, pipe)
 
     def _end(self, pipe: Pipe, extra_us: int = 0) -> None:
-        """The end of a direction: behind what was sent, or in the place of it."""
+        """End a direction: after the frames in flight, or instead of them."""
         if pipe.items and self._random.random() < 0.5:
             kept = [item for item in pipe.items if item[0] == _OPEN]
             lost = len(pipe.items) - len(kept)
@@ -269,25 +270,25 @@ class Network:
             self._at_server(connection, kind, frame)
         elif connection.asker_open:
             if kind == _FRAME:
-                receiver.answer_arrived(connection, frame)
+                receiver.receive_response(connection, frame)
             else:
                 connection.asker_open = False
                 self._forget(connection)
-                receiver.server_gone(connection)
+                receiver.on_server_closed(connection)
 
     def _at_server(self, connection: Connection, kind: int, frame: bytes) -> None:
         server = connection.server
         if kind == _OPEN:
             if connection.asker_open:  # else the handshake was never finished
                 connection.server_open = True
-                server.accepted(connection)
+                server.accept(connection)
         elif connection.server_open:
             if kind == _FRAME:
-                server.request_arrived(connection, frame)
+                server.receive_request(connection, frame)
             else:
                 connection.server_open = False
                 self._forget(connection)
-                server.client_gone(connection)
+                server.on_client_closed(connection)
 
     def _forget(self, connection: Connection) -> None:
         if not connection.asker_open and not connection.server_open:

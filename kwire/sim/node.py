@@ -1,10 +1,11 @@
-"""One simulated node: a core, its clock, its disk, and the driver's part: deliver, step, drain the outbox.
+"""One simulated node: a core with its clock and the driver's part: deliver, step, drain the outbox.
 
-Does with a simulated network what kwire/server/{node,peers,connection}.py do with a real one: one connection a
-(node, channel), made on demand, answers in order, "lost" for all that a connection owes when it ends, a time-out for
-answers that never come. Crash and restart: a new core over the same disk; connections and timers die with the old one.
+Does on a simulated network what kwire/server/{node,peers,connection}.py do on a real one: one
+connection per (node, channel), opened on demand, responses in order, "lost" for all pending
+requests when a connection ends, and a timeout. A restart is a new core over the same disk;
+connections and timers end with the old one.
 
-Invariant: a core is stepped by one event at a time, its clock standing still; what it emits is on its way before
+Invariant: a core is stepped by one event at a time, with a fixed clock; its effects are sent before
 anything else runs.
 """
 
@@ -28,22 +29,22 @@ if TYPE_CHECKING:
     from kwire.sim.schedule import Schedule
 
     class World(Protocol):
-        """What a node needs of the simulation it is in."""
+        """The part of the simulation that a node needs."""
 
         schedule: Schedule
         network: Network
 
         def node_at(self, host: str, port: int) -> Node | None: ...
-        def stepped(self, node: Node) -> None:
-            """After every step, before its effects are on their way."""
+        def after_step(self, node: Node) -> None:
+            """Called after every step, before its effects are sent."""
             ...
 
-        def answering(self, node: Node, connection: Connection, frame: bytes) -> None:
-            """A reply is about to leave."""
+        def on_response(self, node: Node, connection: Connection, frame: bytes) -> None:
+            """Called before a response is sent."""
             ...
 
-        def asked(self, node: Node, connection: Connection, frame: bytes) -> None:
-            """A request is about to be handled."""
+        def on_request(self, node: Node, connection: Connection, frame: bytes) -> None:
+            """Called before a request is handled."""
             ...
 
         def trace(self, line: str) -> None: ...
@@ -56,7 +57,7 @@ EPOCH_WALL_MS: Final = 1_700_000_000_000
 
 
 class Node:
-    """See the module. `make_core(clock, outbox)` gives a started core; `None` while the node is down."""
+    """A node. `make_core(clock, outbox)` returns a started core; `core` is None while down."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Node:
         skew_ms: int = 0,
         answer_timeout_us: int = 30_000 * MS,
     ) -> None:
-        """`skew_ms`: how far its two clocks are from the simulation's."""
+        """`skew_ms`: the offset of the node's two clocks from the simulation's."""
         self.world = world
         self.node_id = node_id
         self.name = name
@@ -91,7 +92,7 @@ class Node:
     # --- life
 
     def start(self) -> None:
-        """A new incarnation over whatever its disk holds."""
+        """Start a new incarnation over the node's disk."""
         assert not self.up
         self.incarnation += 1
         self.up = True
@@ -104,20 +105,20 @@ class Node:
         self._after()
 
     def stop(self, notice_us: int = 0) -> None:
-        """The process is gone; what its peers notice of it they notice after `notice_us`."""
+        """End the process; its peers notice after `notice_us`."""
         assert self.up
         self.up = False
         self.core = None
         self._served.clear()
         self._links.clear()
-        self.world.network.node_died(self, notice_us)
+        self.world.network.close_node(self, notice_us)
 
     def pause(self, until_us: int) -> None:
-        """Nothing runs here until then: a long garbage collection, a stopped process."""
+        """Stop running until then, like a long garbage collection or a stopped process."""
         self.paused_until_us = max(self.paused_until_us, until_us)
 
     def step(self, action: Callable[..., Any], *args: Any) -> Any:
-        """Runs one step of the core."""
+        """Run one step of the core and send its effects."""
         self._set_clock()
         result = action(*args)
         self._after()
@@ -130,30 +131,30 @@ class Node:
 
     def _after(self) -> None:
         world = self.world
-        world.stepped(self)
+        world.after_step(self)
         for effect in self.outbox.drain():
             kind = type(effect)
             if kind is Reply:
                 connection = self._served.get(effect.connection)  # type: ignore[union-attr]
                 if connection is not None:
                     frame = b"".join(effect.parts)[4:]  # type: ignore[union-attr]
-                    world.answering(self, connection, frame)
+                    world.on_response(self, connection, frame)
                     world.network.answer(connection, frame)
             elif kind is Send:
                 self._send(effect)  # type: ignore[arg-type]
             elif kind is Log:
-                self._logged(effect)  # type: ignore[arg-type]
+                self._check_event(effect)  # type: ignore[arg-type]
             elif kind is CloseEffect:
                 connection = self._served.pop(effect.connection, None)  # type: ignore[union-attr]
                 if connection is not None:
                     if world.tracing:
                         world.trace(f"{self} closes {connection}: {effect.reason}")  # type: ignore[union-attr]
-                    world.network.server_closes(connection)
+                    world.network.close_from_server(connection)
             else:
-                self._hang_up((effect.node, effect.channel))  # type: ignore[union-attr]
+                self._close_link((effect.node, effect.channel))  # type: ignore[union-attr]
         self._schedule_tick()
 
-    def _logged(self, effect: Log) -> None:
+    def _check_event(self, effect: Log) -> None:
         assert set(effect.fields) == set(effect.event.fields), effect
         if self.world.tracing:
             self.world.trace(f"    {self}: {effect.event} {effect.text}")
@@ -187,7 +188,7 @@ class Node:
 
     # --- as a server
 
-    def accepted(self, connection: Connection) -> None:
+    def accept(self, connection: Connection) -> None:
         assert self.core is not None
         self._served[connection.id] = connection
         self.step(
@@ -197,12 +198,12 @@ class Node:
             f"10.0.0.{connection.asker.node_id % 250}",
         )
 
-    def request_arrived(self, connection: Connection, frame: bytes) -> None:
+    def receive_request(self, connection: Connection, frame: bytes) -> None:
         assert self.core is not None
-        self.world.asked(self, connection, frame)
+        self.world.on_request(self, connection, frame)
         self.step(self.core.receive_frame, connection.id, frame)
 
-    def client_gone(self, connection: Connection) -> None:
+    def on_client_closed(self, connection: Connection) -> None:
         assert self.core is not None
         if self._served.pop(connection.id, None) is not None:
             self.step(self.core.connection_closed, connection.id)
@@ -239,7 +240,7 @@ class Node:
             assert self.core is not None
             self.step(self.core.respond, correlation, None)
 
-    def answer_arrived(self, connection: Connection, frame: bytes) -> None:
+    def receive_response(self, connection: Connection, frame: bytes) -> None:
         if self._links.get((connection.server.node_id, connection.channel)) is not connection:
             return
         assert connection.owed and int.from_bytes(frame[:4], "big") == connection.owed[0], (
@@ -251,13 +252,13 @@ class Node:
         reason = self.step(self.core.respond, correlation, frame)
         assert reason is None, f"{self} cannot read the answer of {connection}: {reason}"
 
-    def server_gone(self, connection: Connection) -> None:
+    def on_server_closed(self, connection: Connection) -> None:
         key = connection.server.node_id, connection.channel
         if self._links.get(key) is connection:
             del self._links[key]
-            self._tell_lost(connection)
+            self._fail_owed(connection)
 
-    def _tell_lost(self, connection: Connection) -> None:
+    def _fail_owed(self, connection: Connection) -> None:
         assert self.core is not None
         if not connection.owed:
             self.step(self.core.channel_lost, connection.server.node_id, connection.channel)
@@ -265,19 +266,19 @@ class Node:
         while connection.owed and self.up:
             self.step(self.core.respond, connection.owed.popleft(), None)
 
-    def _hang_up(self, key: tuple[int, str]) -> None:
+    def _close_link(self, key: tuple[int, str]) -> None:
         connection = self._links.pop(key, None)
         if connection is not None:
             connection.owed.clear()
-            self.world.network.asker_closes(connection)
+            self.world.network.close_from_asker(connection)
 
     def _watch(self, connection: Connection) -> None:
         if not connection.watched and connection.channel not in HELD_CHANNELS:
             connection.watched = True
             due_us = connection.oldest_us + self._answer_timeout_us
-            self.world.schedule.at(due_us, self._check_time, connection, self.incarnation)
+            self.world.schedule.at(due_us, self._check_timeout, connection, self.incarnation)
 
-    def _check_time(self, connection: Connection, incarnation: int) -> None:
+    def _check_timeout(self, connection: Connection, incarnation: int) -> None:
         connection.watched = False
         key = connection.server.node_id, connection.channel
         if incarnation != self.incarnation or self._links.get(key) is not connection:
@@ -287,10 +288,12 @@ class Node:
         now_us = self.world.schedule.now_us
         if self.paused_until_us > now_us:
             connection.watched = True
-            self.world.schedule.at(self.paused_until_us, self._check_time, connection, incarnation)
+            self.world.schedule.at(
+                self.paused_until_us, self._check_timeout, connection, incarnation
+            )
         elif now_us >= connection.oldest_us + self._answer_timeout_us:
             del self._links[key]
-            self.world.network.asker_closes(connection)
-            self._tell_lost(connection)
+            self.world.network.close_from_asker(connection)
+            self._fail_owed(connection)
         else:
             self._watch(connection)

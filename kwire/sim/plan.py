@@ -1,7 +1,7 @@
-"""What one seed means: the cluster's shape, its configuration, its weather and its faults.
+"""The meaning of a seed: the cluster's shape, configuration, network behaviour and faults.
 
-Swarm testing: a seed draws not only when faults happen but which kinds happen at all and how often, so that a thousand
-seeds are a thousand different kinds of bad days.
+Swarm testing: a seed draws not only when faults happen but also which kinds and how often, so that
+a thousand seeds are a thousand different kinds of bad days.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ FAULTS = (
     "delete_topic",
     "configure",
 )
-"""Closed: their order decides what a seed draws. A new kind goes to the end of `LATER_FAULTS`."""
+"""Closed: a seed's draws depend on the order. Append a new kind to `LATER_FAULTS`."""
 LATER_FAULTS: tuple[str, ...] = ()
-"""Each draws from a source of its own, so that older seeds mean what they meant."""
+"""Each kind draws from its own source, so that older seeds keep their meaning."""
 LEADER_CHANGES = ("kill", "power_cut", "clean_stop", "pause", "isolate", "disk", "reassign")
 
 
 class TopicPlan:
-    """A topic to be."""
+    """A topic to create."""
 
     __slots__ = ("configs", "name", "partitions", "replication_factor")
 
@@ -60,7 +60,7 @@ class TopicPlan:
 
 
 class Plan:
-    """Drawn from a seed alone. `weights`: how likely each kind of fault is, relative to the others; 0: never."""
+    """A run's parameters, drawn from its seed. `weights`: relative frequency per fault; 0: never."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Plan:
         without: frozenset[str] = frozenset(),
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """`without`: kinds of faults that do not happen, `config`: keys that every node has, whatever the seed says."""
+        """`without`: kinds of faults to leave out. `config`: keys of every node, over the seed's."""
         random = Random(f"{seed}/plan")
         self.seed = seed
         self.brokers = random.choice((2, 3, 3, 4, 4))
@@ -79,7 +79,7 @@ class Plan:
         self.topics = [
             self.topic(random, f"topic-{number}") for number in range(random.choice((1, 1, 2)))
         ]
-        cleaner = Random(f"{seed}/cleaner")  # its own, so that older seeds mean what they meant
+        cleaner = Random(f"{seed}/cleaner")  # its own, so that older seeds keep their meaning
         if cleaner.random() < 0.3:
             self.topics[-1] = self._compacted(cleaner)
         self.weather = _weather(random)
@@ -103,7 +103,7 @@ class Plan:
         self.config = {**_config(random), **(config or {})}
 
     def topic(self, random: Random, name: str) -> TopicPlan:
-        """Draws a topic that this cluster can have."""
+        """Draw a topic that fits this cluster."""
         factor = min(random.choice((2, 2, 3)), self.brokers)
         configs = {"min.insync.replicas": str(random.randint(1, min(2, factor)))}
         if self.unclean:
@@ -120,7 +120,7 @@ class Plan:
         return plan
 
     def bound_ms(self) -> int:
-        """Within this time after the last fault everything must be well again (I30)."""
+        """The time after the last fault within which the cluster must converge (I30)."""
         config = self.config
         return (
             3 * int(config["replica.lag.time.max.ms"]) // 2

@@ -1,7 +1,7 @@
-"""Virtual time: one heap of events in microseconds, run in order of time and, at equal times, of scheduling.
+"""Virtual time: a heap of events in microseconds, in order of time, then of scheduling.
 
-Nothing here draws chances; who schedules does. Invariant: time never goes back, and two runs that schedule the same
-run the same.
+Draws nothing at random; callers do. Invariant: time never goes back, and two runs that schedule the
+same events run the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MS = 1000
 
 
 class Schedule:
-    """`now_us`: the time of the event that runs. `events`: how many have run."""
+    """The event queue. `now_us`: the current event's time. `events`: how many have run."""
 
     __slots__ = ("_heap", "_sequence", "events", "now_us")
 
@@ -29,22 +29,22 @@ class Schedule:
         self._sequence = 0
 
     def at(self, time_us: int, action: Callable[..., None], *args: Any) -> None:
-        """Runs `action` at `time_us`, or now if that is past."""
+        """Schedule `action` at `time_us`, or now if that is past."""
         self._sequence = sequence = self._sequence + 1
         if time_us < self.now_us:
             time_us = self.now_us
         heapq.heappush(self._heap, (time_us, sequence, action, args))
 
     def after(self, delay_us: int, action: Callable[..., None], *args: Any) -> None:
-        """Runs `action` in `delay_us` from now."""
+        """Schedule `action` in `delay_us` from now."""
         self.at(self.now_us + delay_us, action, *args)
 
     def next_us(self) -> int | None:
-        """When the next event is due; None when there is none."""
+        """The time of the next event, or None."""
         return self._heap[0][0] if self._heap else None
 
     def run_next(self) -> bool:
-        """Runs one event; False when there is none."""
+        """Run one event; False without any."""
         if not self._heap:
             return False
         self.now_us, _, action, args = heapq.heappop(self._heap)

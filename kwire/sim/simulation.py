@@ -1,8 +1,8 @@
-"""One run: a cluster out of a plan, its clients, its faults, its checker, turned by one heap of events.
+"""One simulation run: a cluster built from a plan, its clients, faults and checkers.
 
-A run has three parts: the cluster starts and its topics are made; clients work while faults happen, for a number of
-steps; then faults cease, all that is down is started, and the cluster must converge. What is wrong ends the run with an
-InvariantViolation, or with the exception that a core raised.
+A run has three parts: the cluster starts and creates its topics; clients work while faults happen,
+for a number of steps; then faults cease, all nodes are started, and the cluster must converge. A
+run fails with an InvariantViolation or with the exception that a core raised.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kwire.replication.core.metadata import Endpoint
 from kwire.replication.core.types import CONTROLLER_ID
 from kwire.replication.member.cluster_member import ClusterSettings
 from kwire.sim.clients import Administrator, Client, Consumer, Producer
-from kwire.sim.convergence import not_without_broken_disks, unconverged, verify_end
+from kwire.sim.convergence import unconverged, unconverged_with_broken_disks, verify_end
 from kwire.sim.decisions import Decisions
 from kwire.sim.disks import Disks
 from kwire.sim.faults import Nemesis
@@ -57,7 +57,7 @@ _START_BOUND_MS: Final = 20_000
 
 
 class Simulation:
-    """See the module. `run` once. `nodes`: by id; `plan`: what the seed means."""
+    """A simulation; `run` it once. `nodes`: by id; `plan`: the meaning of the seed."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Simulation:
         plan: Plan | None = None,
         trace: Callable[[str], None] | None = None,
     ) -> None:
-        """`steps`: how many steps of cores the faulty part has. `trace` is given readable lines."""
+        """`steps`: how many core steps the part with faults has. `trace` gets readable lines."""
         self.seed = seed
         self.plan = plan = plan or Plan(seed)
         self.steps_wanted = steps
@@ -82,7 +82,7 @@ class Simulation:
         if trace is not None:
             self.invariants.trace_lines = []
         self.histories = Histories(self.invariants)
-        self.where = "the start"  # whose step it was, when something is raised
+        self.where = "the start"  # the current step, for error messages
         self.nodes: dict[int, Node] = {}
         self.stores: dict[int, Disks] = {}
         self.broker_ids = list(range(1, plan.brokers + 1))
@@ -140,7 +140,7 @@ class Simulation:
             ),
         )
         broker.start([Endpoint(LISTENER, f"broker-{node_id}", _PORT)])
-        self.invariants.broker_started(node_id, broker, power_cut=node_id in self.power_cut)
+        self.invariants.check_restart(node_id, broker, power_cut=node_id in self.power_cut)
         self.power_cut.discard(node_id)
         return broker
 
@@ -162,15 +162,15 @@ class Simulation:
         return node
 
     def _observe(self, controller: Controller) -> None:
-        """Every commit is looked at: of several changes in one step the last alone would not tell."""
+        """Check every commit, as the last one of a step would not show all its changes."""
         checker, commit = self.decisions, controller.changelog.commit
 
         def observed_commit(records: list[Record]) -> None:
-            lacks, before = checker.lacks(controller), self.controller
+            lacks, before = checker.missing_decisions(controller), self.controller
             commit(records)
-            if not checker.in_office(controller):
-                checker.took_over(controller, lacks, deposes=before is not None)
-            checker.records_committed(controller, records)
+            if not checker.is_active_controller(controller):
+                checker.check_takeover(controller, lacks, deposes=before is not None)
+            checker.check_commit(controller, records)
 
         controller.changelog.commit = observed_commit  # type: ignore[method-assign]
 
@@ -182,16 +182,16 @@ class Simulation:
 
     @property
     def controller(self) -> ControllerNode | None:
-        """The one in office; None while there is none."""
+        """The active controller, or None."""
         for node_id in self.controller_ids:
             core = self.nodes[node_id].core
             assert core is None or isinstance(core, ControllerNode)
-            if core is not None and self.decisions.in_office(core.controller):
+            if core is not None and self.decisions.is_active_controller(core.controller):
                 return core
         return None
 
     def add_client(self, name: str, make: Callable[[Clock, Outbox, Random], Client]) -> Node:
-        """A client of the cluster, started at once."""
+        """Add and start a client of the cluster."""
         node_id = _FIRST_CLIENT + len(self.clients)
         random = Random(f"{self.seed}/{name}")
         node = Node(self, node_id, name, lambda clock, outbox: make(clock, outbox, random))
@@ -200,35 +200,35 @@ class Simulation:
         node.start()
         return node
 
-    # --- what nodes tell their world
+    # --- callbacks of nodes
 
     def node_at(self, host: str, port: int) -> Node | None:
-        """By the names that nodes advertise."""
+        """The node with an advertised host name, or None."""
         return self.nodes.get(int(host.rpartition("-")[2]))
 
-    def stepped(self, node: Node) -> None:
-        """After every step of every core."""
+    def after_step(self, node: Node) -> None:
+        """Count, digest and check a step of a core."""
         node_id = node.node_id
         self.steps += 1
         self.digest = (self.digest * 1000003 ^ self.schedule.now_us ^ node_id) & 0xFFFFFFFFFFFFFFFF
         if node_id < CONTROLLER_ID:
             broker = node.core
             assert isinstance(broker, Broker)
-            self.invariants.broker_stepped(node_id, broker)
+            self.invariants.check_broker(node_id, broker)
             if broker.halted is not None:
-                self.nemesis.halts(node)
+                self.nemesis.halt(node)
         elif node_id < _FIRST_CLIENT:
-            self.decisions.controller_stepped(node.core.controller)  # type: ignore[union-attr]
+            self.decisions.check_controller(node.core.controller)  # type: ignore[union-attr]
         if self.tracing and self.invariants.trace_lines:
             lines, self.invariants.trace_lines = self.invariants.trace_lines, []
             for line in lines:
                 self.trace(f"    {line}")
 
-    def asked(self, node: Node, connection: Connection, frame: bytes) -> None:
+    def on_request(self, node: Node, connection: Connection, frame: bytes) -> None:
         self.where = f"{node} at {connection}"
         self.digest = (self.digest * 31 + hash_of(frame)) & 0xFFFFFFFFFFFFFFFF
         if connection.asker.node_id >= _FIRST_CLIENT:
-            self.histories.asked(connection.id, frame)
+            self.histories.on_request(connection.id, frame)
         elif node.node_id < CONTROLLER_ID and frame[1] in _CONTROL:
             frames = self.control_frames.setdefault(node.node_id, [])
             frames.append(frame)
@@ -240,7 +240,7 @@ class Simulation:
             self._requests[connection.id, int.from_bytes(frame[4:8], "big")] = frame[0:4]
             self.trace(f"{connection.asker} -> {node} {request_line(frame)} ({connection.channel})")
 
-    def answering(self, node: Node, connection: Connection, frame: bytes) -> None:
+    def on_response(self, node: Node, connection: Connection, frame: bytes) -> None:
         self.digest = (self.digest * 37 + hash_of(frame)) & 0xFFFFFFFFFFFFFFFF
         asker = connection.asker
         if connection.channel == "control" and frame[5:7] == _STALE_CONTROLLER_EPOCH:
@@ -248,7 +248,7 @@ class Simulation:
         if asker.node_id >= _FIRST_CLIENT and node.node_id < CONTROLLER_ID:
             client = self.nodes[asker.node_id].core
             assert isinstance(client, Client)
-            self.histories.answering(
+            self.histories.on_response(
                 node.node_id,
                 self.broker(node.node_id),
                 connection.id,
@@ -272,13 +272,13 @@ class Simulation:
     # --- the run
 
     def run(self) -> None:
-        """Start, trouble, convergence."""
+        """Start, inject faults, converge."""
         self.start()
-        self.make_trouble()
+        self.inject_faults()
         self.converge()
 
     def start(self) -> None:
-        """All nodes up, all topics there."""
+        """Start all nodes, create all topics, add the clients."""
         for node_id in [*self.controller_ids, *self.broker_ids]:
             self.nodes[node_id].start()
         self.run_until(self._all_registered, _START_BOUND_MS, "brokers do not register")
@@ -296,7 +296,7 @@ class Simulation:
         )
 
     def _topics_made(self) -> bool:
-        """All are there; those whose request was lost are asked for again after a while."""
+        """Whether all topics exist; sends lost requests again after a while."""
         controller = self.controller
         assert controller is not None
         missing = [t for t in self.plan.topics if t.name not in controller.controller.state.topics]
@@ -307,7 +307,7 @@ class Simulation:
         return not missing and unconverged(self) is None
 
     def create_topic(self, topic: TopicPlan, broker: int | None = None) -> None:
-        """Asks a broker for it; who knows whether it comes to be."""
+        """Send a CreateTopics request; it may get lost."""
         random = self._random
         request = CreateTopicsRequest(
             topics=[
@@ -332,7 +332,7 @@ class Simulation:
         self.administrate(_CREATE_TOPICS, 7, request, broker)
 
     def administrate(self, key: int, version: int, request: Any, broker: int | None = None) -> None:
-        """One request of the administrator's, whose answer nobody waits for."""
+        """Send one administrator request and ignore the response."""
         if not self.clients:
             brokers = self.broker_ids
             self.add_client("admin", lambda c, o, r: Administrator("admin", c, o, r, brokers))
@@ -371,20 +371,20 @@ class Simulation:
                     brokers,
                     isolation_level=level,
                     pause_ms=2 * plan.work_pause_ms,
-                    on_delivered=histories.delivered_to,
-                    on_reset=histories.reader_reset,
+                    on_delivered=histories.check_delivered,
+                    on_reset=histories.check_reset,
                 ),
             )
 
-    def make_trouble(self) -> None:
-        """Faults, as the plan has them."""
+    def inject_faults(self) -> None:
+        """Run the part with the plan's faults."""
         self.nemesis.begin()
         until = self.steps + self.steps_wanted
         while self.steps < until and self.schedule.run_next():
             pass
 
     def converge(self) -> None:
-        """Faults cease, work ends, everything that is down starts: it must all be well within the plan's bound."""
+        """End faults and clients, start all nodes; the cluster must converge in the plan's bound."""
         self.trace("faults cease")
         self.nemesis.end()
         for node in self.clients:
@@ -394,10 +394,10 @@ class Simulation:
         if self.nemesis.damaged():
             reason = f"{bound_ms} ms after the last fault, with broken disks: "
             self.run_until(
-                lambda: not_without_broken_disks(self) is None,
+                lambda: unconverged_with_broken_disks(self) is None,
                 bound_ms,
                 reason,
-                not_without_broken_disks,
+                unconverged_with_broken_disks,
             )
             self.nemesis.replace_disks()
         reason = f"not well {bound_ms} ms after the last fault: "
@@ -411,7 +411,7 @@ class Simulation:
         reason: str,
         explain: Callable[[Simulation], str | None] = unconverged,
     ) -> None:
-        """Runs until the condition holds, asked every 20 ms. I30 when it takes too long."""
+        """Run until the condition holds, checked every 20 ms; I30 if it takes too long."""
         limit_us = self.schedule.now_us + bound_ms * MS
         next_us = self.schedule.now_us
         while True:
