@@ -54,7 +54,8 @@ def entries() -> Iterator[Entry]:
                 continue
             name = ast.unparse(node.targets[0])
             text = body[number + 1] if number + 1 < len(body) else None
-            assert isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant), name
+            problem = f"{path}: {name}: no string below it says when it is logged"
+            assert isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant), problem
             words = " ".join(str(text.value.value).split())
             when, _, to_do = words.partition(" To do: ")
             group = [head for line, head in heads if line < node.lineno][-1]

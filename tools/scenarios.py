@@ -1,4 +1,4 @@
-"""Writes docs/scenarios.md: which tests show which scenario of the replication design (S1 to S88).
+"""Writes docs/scenarios.md: which tests show which scenario of the replication design.
 
 A test shows scenario 46 when its name begins with test_S46_ (test_S46_S50_ shows both). What a scenario says is in the
 design; REMARKS says what of it is not shown, and why. Run from the project's root; tests/test_scenarios.py fails when

@@ -227,5 +227,11 @@ def test_error_codes_are_kafkas(release: str) -> None:
             assert (error.retriable, error.refreshes_metadata) == (retriable, refresh)
 
 
+def test_no_error_code_is_without_a_counterpart_in_kafka() -> None:
+    known = {ErrorCode(row[0]) for release in RELEASES for row in facts(release)["errors"]}
+    unknown = [error.name for error in ErrorCode if error not in known]
+    assert not unknown, f"Kafka has no error {unknown}"
+
+
 def test_all_api_keys_of_4_4_are_there() -> None:
     assert {one["key"] for one in facts("4.4")["apis"]} == set(api.ApiKey)

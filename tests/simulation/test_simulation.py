@@ -106,7 +106,7 @@ def test_a_later_kind_of_fault_leaves_the_others_as_they_were(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = [vars(Plan(seed)) for seed in range(20)]
-    monkeypatch.setattr("kwire.sim.plan.LATER_FAULTS", ("bit_rot",))
+    monkeypatch.setattr("kwire.sim.plan.LATER_FAULTS", (*LATER_FAULTS, "bit_rot"))
     after = [vars(Plan(seed)) for seed in range(20)]
     assert {plan["weights"].pop("bit_rot") > 0 for plan in after} == {True, False}
     for one, other in zip(before, after, strict=True):
