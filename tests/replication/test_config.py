@@ -52,7 +52,7 @@ def test_every_key_that_kwire_acts_on_is_documented() -> None:
     assert not set(BROKER_DOCS) - acted_on, "kwire does not act on these: no sentence in docs.py"
     for key in TOPIC_KEYS:
         unused = "does not act" in documentation(TOPIC_RESOURCE, key)
-        assert acts_on_topic_key(key) != unused, key
+        assert acts_on_topic_key(key) != unused, f"{key}: _BROKER and _TOPIC in docs.py"
 
 
 @pytest.mark.parametrize(
