@@ -1,1 +1,1 @@
-"""kwire in a container: the contract of the images apache/kafka and confluentinc/cp-kafka."""
+"""kwire in a container, compatible with the images apache/kafka and confluentinc/cp-kafka."""

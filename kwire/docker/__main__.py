@@ -1,4 +1,4 @@
-"""`python -m kwire.docker run`, or `start FILE`: what the image's scripts end in."""
+"""`python -m kwire.docker run` or `start FILE`: the entry point of the image's scripts."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A cluster as the image's tools reach it: by its bootstrap servers, with errors in one line."""
+"""The Kafka client of the image's tools: bootstrap servers, errors in one line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 TIMEOUT_MS = 30_000
-"""How long a tool waits for an answer, and gives a broker for what takes time."""
+"""How long a tool waits for a response, and the time-out in its requests."""
 _SECONDS = TIMEOUT_MS / 1000
 _CONNECT_PAUSE_SECONDS = 0.1
 
@@ -34,7 +34,7 @@ class ToolError(Exception):
 
 
 def check(code: int, message: str | None = None) -> None:
-    """ToolError in Kafka's words unless the code is 0."""
+    """ToolError with Kafka's message unless the code is 0."""
     try:
         check_code(code, message)
     except KafkaError as error:
@@ -42,11 +42,11 @@ def check(code: int, message: str | None = None) -> None:
 
 
 class Client:
-    """A cluster by its bootstrap servers. ToolError for whatever fails."""
+    """A connection to a cluster by its bootstrap servers. ToolError for all failures."""
 
     def __init__(self, bootstrap_servers: str, wait_seconds: float = 0.0, tool: str = "") -> None:
-        """ToolError when no server can be reached for `wait_seconds`; `tool` says on stderr that it
-        waits."""
+        """ToolError when no server can be reached within `wait_seconds`. `tool`: its name, for the
+        line on stderr while it waits."""
         self._bootstrap: Address = ("", 0)
         self._client = blocking.Client(lambda: [self._bootstrap], _SECONDS, "kwire-tools")
         self._bootstrap = self._reached(bootstrap_servers.split(","), wait_seconds, tool)
@@ -77,26 +77,26 @@ class Client:
 
     # Any: the response class goes with the request's.
     def ask(self, request: Message, at: Address | None = None) -> Any:
-        """The response of the bootstrap server, or of another broker."""
+        """Send a request to the bootstrap server, or to another broker; return the response."""
         if at is None:
             return self._run(self._client.ask_any(request))
         return self._run(self._client.ask_at(at, request))
 
     def metadata(self, topics: list[str] | None) -> MetadataResponse:
-        """Brokers and these topics (None: all)."""
+        """Metadata of the brokers and of these topics (None: all)."""
         found: MetadataResponse = self._run(self._client.metadata(topics))
         return found
 
     def brokers(self) -> list[Address]:
-        """Where each broker is."""
+        """The address of each broker."""
         return list(self._client.brokers_in(self.metadata([])).values())
 
     def leaders(self, topic: str, create: bool = False) -> dict[int, Address]:
-        """Where the leader of each partition is."""
+        """The address of each partition's leader."""
         return self._run(self._client.leaders(topic, _SECONDS, create=create))
 
     def coordinator(self, group: str) -> Address:
-        """Where a group's coordinator is."""
+        """The address of a group's coordinator."""
         return self._run(self._client.coordinator(group, _SECONDS))
 
     def offset(self, topic: str, partition: int, timestamp: int, leader: Address) -> int:

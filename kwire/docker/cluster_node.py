@@ -1,12 +1,13 @@
-"""A container that is one node of a cluster: a broker, the controller, or both in one process.
+"""Runs a container that is one node of a cluster: a broker, a controller, or both in one process.
 
-Answers to what a KRaft quorum is in Kafka's images. kwire has one controller: it runs where the first of
-`controller.quorum.voters` is; a controller that is another voter stands by and does nothing, unless KWIRE_CONTROLLERS
-counts it among those that take over from each other: these share a directory. A broker and the controller in one
-container are two nodes on one event loop that talk over TCP, as those of other containers do.
+Corresponds to a KRaft quorum in Kafka's images. kwire has one controller, on the first node of
+`controller.quorum.voters`. Controllers on other voters do nothing, except that the first
+KWIRE_CONTROLLERS of them are standbys that take over; these share a directory. A broker and a
+controller in one container are two nodes on one event loop that talk over TCP, as between containers.
 
-Topics of KAFKA_CREATE_TOPICS are made as soon as the cluster is large enough for them, after the container is ready:
-other containers may wait for just that. A stop does not wait long for a controller that may have stopped first.
+Topics of KAFKA_CREATE_TOPICS are created as soon as the cluster has enough brokers, after the
+container is ready: other containers may wait for its readiness. A stop does not wait long for a
+controller that may have stopped first.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 CONTROLLER_DIR = "kwire-controller"
-"""In the broker's directory, where the controller keeps its journal when both are in one container."""
+"""Below the broker's directory: the controller's directory when both are in one container."""
 _REGISTRATION_TIMEOUT = "initial.broker.registration.timeout.ms"
 _TOPICS_PAUSE_SECONDS = 0.2
 _TOPICS_SECONDS = 30.0
@@ -54,7 +55,7 @@ _STOP_DEFAULTS = {
 
 
 def broker_spec(settings: ContainerSettings) -> NodeSpec:
-    """The broker of this container."""
+    """The spec of this container's broker."""
     values = {**_STOP_DEFAULTS, **settings.node.values}
     if settings.controller_listener is not None:
         items = values["listeners"].split(",")
@@ -66,7 +67,7 @@ def broker_spec(settings: ContainerSettings) -> NodeSpec:
 
 
 def controller_spec(settings: ContainerSettings) -> NodeSpec:
-    """The controller of this container."""
+    """The spec of this container's controller."""
     node = settings.node
     assert settings.controller_listener is not None
     own_id = node.node_id + CONTROLLER_IDS_FROM
@@ -96,8 +97,8 @@ def controller_spec(settings: ContainerSettings) -> NodeSpec:
 
 
 def run_cluster_node(settings: ContainerSettings, announce: Callable[[], None]) -> int:
-    """Runs until a signal; returns the exit status and has said why when that is not 0."""
-    gc.disable()  # until the start is over: nothing it makes is garbage
+    """Run until a signal; return the exit status. A failure has printed its line by then."""
+    gc.disable()  # until the start is over: start-up objects live on, a collection frees nothing
     loop = new_event_loop()
     try:
         loop.run_until_complete(_main(settings, announce))
@@ -140,18 +141,18 @@ async def _main(settings: ContainerSettings, announce: Callable[[], None]) -> No
             await control.close()
         for runner in reversed(runners):
             await runner.stop(controlled=await _controller_answers(runner))
-        await asyncio.sleep(0)  # connections that were being made are given up
+        await asyncio.sleep(0)  # lets cancelled connection attempts finish
 
 
 def _log_status(runners: list[NodeRunner]) -> None:
-    """SIGUSR1, as to `kwire up`."""
+    """Log the status of all nodes (SIGUSR1), as `kwire up` does."""
     for runner in runners:
         if runner.is_loaded:
             runner.log_status()
 
 
 async def _controller_answers(runner: NodeRunner) -> bool:
-    """Whether a broker's controller is still there: one that is gone would be waited for."""
+    """Whether a broker's controller answers; otherwise a controlled shutdown would wait for it."""
     if runner.is_controller:
         return False
     for _, host, port in runner.spec.controllers:
@@ -171,7 +172,7 @@ async def _start(
     announce: Callable[[], None],
     network: list[LinkRule],
 ) -> None:
-    """`network`: rules that hold when a node starts."""
+    """Start the nodes. `network`: link rules that apply from their start on."""
     if settings.runs_broker:  # before the controller makes its directory in there
         check_node(split_dirs(settings.node.data_dir), is_controller=False)
     if settings.runs_controller:
@@ -195,8 +196,8 @@ async def _start(
 
 
 def _runner(spec: NodeSpec, network: list[LinkRule]) -> NodeRunner:
-    """`network` may change until the node is loaded; from then on the control API changes the
-    node's own."""
+    """Make a runner whose `network` rules are read when it is loaded; after that the control API
+    changes the node's own."""
     runner = NodeRunner(spec)
 
     runner.on_loaded = lambda _core: runner.set_link_rules(network)
@@ -204,7 +205,7 @@ def _runner(spec: NodeSpec, network: list[LinkRule]) -> NodeRunner:
 
 
 async def _start_broker(broker: NodeRunner) -> None:
-    """NodeError when the controller does not take it up in the time that Kafka gives it."""
+    """Start the broker. NodeError when it is not registered within Kafka's time limit."""
     wait_ms = int(broker.spec.values.get(_REGISTRATION_TIMEOUT, "60000"))
     try:
         async with asyncio.timeout(wait_ms / 1000):
@@ -218,7 +219,7 @@ async def _start_broker(broker: NodeRunner) -> None:
 
 
 async def _create_topics(settings: ContainerSettings, address: tuple[str, int]) -> None:
-    """Every broker asks; whoever comes second is told that the topic exists."""
+    """Create the topics. Every broker does so; TOPIC_ALREADY_EXISTS is accepted."""
     from kwire.client.connection import NoResponseError
     from kwire.client.streams import ask
     from kwire.launch.initial_topics import create_request

@@ -1,8 +1,9 @@
 """kafka-console-producer and kafka-console-consumer of the image: lines to records and back.
 
-Answers to kafka.tools.ConsoleProducer and LineMessageReader, ConsoleConsumer and DefaultMessageFormatter, with their
-properties; records with a key go where Kafka's partitioner puts them (murmur2). A group's offsets are read and
-committed, but its partitions are not shared among several consumers: each reads all of them.
+Corresponds to kafka.tools.ConsoleProducer and LineMessageReader, ConsoleConsumer and
+DefaultMessageFormatter, with their properties; keyed records are partitioned as by Kafka (murmur2).
+A group's offsets are read and committed, but partitions are not shared among consumers of a group:
+each reads all of them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _UINT32 = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's hash of a key, as an unsigned number (Utils.murmur2)."""
+    """Hash a key as Kafka does; unsigned (Utils.murmur2)."""
     size = len(data)
     value = 0x9747B28C ^ size
     whole = size & ~3
@@ -44,7 +45,7 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Where Kafka's default partitioner puts a key."""
+    """The partition that Kafka's default partitioner chooses for a key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
@@ -56,7 +57,7 @@ def _on(properties: Mapping[str, str], key: str, default: str = "false") -> bool
 
 
 class LineReader:
-    """A line as key, value and headers, as LineMessageReader's properties say."""
+    """Parses a line into key, value and headers, according to LineMessageReader's properties."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._parse_key = _on(properties, "parse.key")
@@ -70,7 +71,7 @@ class LineReader:
         self._null = None if marker is None else marker.encode()
 
     def record(self, line: bytes, number: int, timestamp_ms: int) -> Record:
-        """ToolError for a line without what is to be parsed, with its number."""
+        """Parse a line. ToolError, with the line's number, when a separator is missing."""
         headers: list[tuple[str, bytes | None]] = []
         rest, key = line, None
         if self._parse_headers:
@@ -102,7 +103,7 @@ class LineReader:
 
 
 def produce_lines(client: Client, topic: str, properties: Mapping[str, str], source: int) -> None:
-    """A record a line of a file descriptor, sent as soon as no more is there to be read."""
+    """Produce each line of a file descriptor as a record; send when no more input is available."""
     leaders = sorted(client.leaders(topic, create=True).items())
     reader = LineReader(properties)
     number = 0
@@ -121,7 +122,7 @@ def produce_lines(client: Client, topic: str, properties: Mapping[str, str], sou
 
 
 def _chunks(source: int, terminal: bool) -> Iterator[list[bytes]]:
-    """Lines, as many as could be read at once."""
+    """Lists of lines: as many as one read returned."""
     rest = b""
     while True:
         if terminal:
@@ -165,7 +166,7 @@ def _send(
 
 
 class Formatter:
-    """A record as bytes, as DefaultMessageFormatter's properties say."""
+    """Formats a record as bytes, according to DefaultMessageFormatter's properties."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         def text(key: str, default: str) -> bytes:
@@ -192,7 +193,7 @@ class Formatter:
         self._parts = parts
 
     def line(self, partition: int, record: Record, timestamp_kind: str) -> bytes:
-        """What is written of a record, its end included."""
+        """Format a record, line separator included."""
         parts = [part(partition, record, timestamp_kind) for part in self._parts]
         return self._separator.join(parts) + self._end
 
@@ -209,7 +210,7 @@ class Formatter:
 
 
 class Reading:
-    """Partitions that are read, and how far: key (topic, partition)."""
+    """The partitions to read and their positions, by (topic, partition)."""
 
     def __init__(self, client: Client, group: str | None) -> None:
         self._client = client
@@ -219,7 +220,8 @@ class Reading:
         self._committed: dict[tuple[str, int], int] = {}
 
     def add(self, topic: str, partition: int | None, start: int) -> None:
-        """All partitions of a topic, or one. `start`: an offset, -2 earliest, -1 latest; a group's own comes first."""
+        """Add all partitions of a topic, or one. `start`: an offset, -2 earliest, -1 latest; an offset
+        committed by the group takes precedence."""
         leaders = self._client.leaders(topic, create=True)
         if partition is not None and partition not in leaders:
             raise ToolError(f"topic {topic} has no partition {partition}")
@@ -241,7 +243,7 @@ class Reading:
                 )
 
     def poll(self) -> Iterator[tuple[int, Record, str]]:
-        """What has come since, with its partition and the kind of its timestamp."""
+        """Fetch new records: partition, record, kind of timestamp."""
         for key, leader in self._leaders.items():
             topic, index = key
             wait_ms = _POLL_MS // len(self._leaders)
@@ -256,7 +258,7 @@ class Reading:
                 self._positions[key] = header.next_offset
 
     def commit(self) -> None:
-        """The group's offsets, where there is a group and something new."""
+        """Commit the group's offsets, if there is a group and they have changed."""
         news = {
             key: position
             for key, position in self._positions.items()
@@ -272,9 +274,10 @@ class Reading:
 def consume_lines(
     reading: Reading, formatter: Formatter, out: BinaryIO, *, max_messages: int, timeout_ms: int
 ) -> Iterator[int]:
-    """A line a record, until `max_messages` (-1: no limit) or until `timeout_ms` without one (-1: for ever).
+    """Write a line per record, until `max_messages` (-1: no limit) or `timeout_ms` without a record
+    (-1: never).
 
-    Yields how many there were by then."""
+    Yields the number of records so far."""
     count = 0
     last = time.monotonic()
     while count != max_messages:

@@ -1,10 +1,10 @@
-"""The process in a container: reads environment and files, runs a node, says what others wait to read.
+"""The main process of a container: reads environment and files, runs a node, prints the ready lines.
 
-Answers to what kafka.Kafka prints and obeys in the images apache/kafka and confluentinc/cp-kafka: the lines on stdout
-that wait strategies look for, each once, after every listener accepts and the node leads what it has; SIGTERM is a
-clean stop at any moment (before there is a handler here it is docker/bin/process-one that obeys); a refusal in one
-line. `HEALTH_FILE` says where a health check reaches the node, and by whose word (host, port, process id); it is there
-only while the node is ready.
+Behaves like kafka.Kafka in the images apache/kafka and confluentinc/cp-kafka: the lines on stdout that
+wait strategies look for, each once, after every listener accepts and the node leads its partitions;
+SIGTERM is a clean stop at any time (before this module's handler is set, docker/bin/process-one
+handles it); a refusal is one line. `HEALTH_FILE` contains host, port and process id for the health
+check; it exists only while the node is ready.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 HEALTH_FILE = "/tmp/kwire-health"
 FORMATTED_FILE = "/tmp/kwire-cluster-id"
-"""Where the kafka-storage of the image leaves the cluster id it was given."""
+"""The file in which the image's kafka-storage saves the given cluster id."""
 CONFIG_FILES = ("/mnt/shared/config/server.properties", "/etc/kafka/kafka.properties")
 DEFAULT_CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 _USAGE = "usage: python -m kwire.docker run | start FILE [--override KEY=VALUE]..."
 
 
 def main(arguments: list[str]) -> int:
-    """Runs until a signal; the exit status, 0, 1 or 2 as of `kwire up`."""
+    """Run until a signal; return the exit status, as of `kwire up`."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end_before_start)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # there is nothing to tell yet
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # no node to report on yet
     _remove_health_file()
     from kwire.server.errors import NodeError, SettingsError
 
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
 
 
 def ready_lines(node_id: str, stamp: str) -> list[str]:
-    """What Kafka's versions and modes say when they are up; `stamp` is the time as Kafka writes it."""
+    """The ready lines of Kafka's versions and modes; `stamp`: the time in Kafka's log format."""
     return [
         f"[{stamp}] INFO [BrokerLifecycleManager id={node_id}] The broker has been unfenced. "
         "Transitioning from RECOVERY to RUNNING. (kafka.server.BrokerLifecycleManager)",
@@ -62,7 +62,7 @@ def ready_lines(node_id: str, stamp: str) -> list[str]:
 
 
 def health_address(listeners: str, controller_names: str) -> str:
-    """ "host port" by which the first client listener is reached from inside the container."""
+    """ "host port" of the first client listener, as seen from inside the container."""
     names = [name.strip().upper() for name in controller_names.split(",")]
     items = [item.partition("://") for item in listeners.split(",")]
     first = next((address for name, _, address in items if name.upper() not in names), items[0][2])
@@ -80,7 +80,7 @@ def _settings(arguments: list[str]) -> ContainerSettings:
     from kwire.server.errors import SettingsError
 
     if arguments[:1] == ["start"] and len(arguments) >= 2:
-        # kafka-server-start: what the file says and nothing else, but for what is kwire's own.
+        # kafka-server-start: only the file counts, and kwire's own variables.
         values = _read(arguments[1])
         rest = arguments[2:]
         if len(rest) % 2 or any(word != "--override" for word in rest[::2]):
@@ -120,7 +120,7 @@ def _read(path: str) -> dict[str, str]:
 
 
 def _default_cluster_id(data_dir: str) -> str | None:
-    """For a directory that has none: the one it was formatted with, else that of apache/kafka."""
+    """The cluster id for a new directory: that of kafka-storage format, else apache/kafka's."""
     from kwire.server.log_dirs import split_dirs
 
     if any(os.path.exists(os.path.join(d, "meta.properties")) for d in split_dirs(data_dir)):
@@ -177,7 +177,7 @@ def _control_opener(settings: ContainerSettings) -> OpenControl | None:
 
 
 def announce(settings: ContainerSettings) -> None:
-    """The node is ready."""
+    """Print the ready lines and write the health file."""
     values = settings.node.values
     address = health_address(values["listeners"], values.get("controller.listener.names", ""))
     try:
@@ -194,7 +194,7 @@ def announce(settings: ContainerSettings) -> None:
 
 
 def _remove_health_file() -> None:
-    """Unless it is of another process that lives: this one may have been started beside it."""
+    """Remove the health file unless it belongs to another live process of this container."""
     try:
         with open(HEALTH_FILE, encoding="ascii") as file:
             pid = int(file.read().split()[2])

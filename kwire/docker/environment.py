@@ -1,13 +1,13 @@
-"""A container's environment as kwire's settings; no sockets, no files, no clock.
+"""Translates a container's environment to kwire's settings. No sockets, no files, no clock.
 
-Answers to kafka.docker.KafkaDockerWrapper (apache/kafka) and to the configure scripts of confluentinc/cp-kafka: each
-`KAFKA_…` variable is a configuration key. What differs from theirs, on purpose: a variable that is set leaves the
-defaults of the others alone, `KAFKA_CLUSTER_ID` is as good as `CLUSTER_ID`, and `KAFKA_CREATE_TOPICS` makes topics.
-Listeners are taken as the modules that wrap these images write them: empty hosts, a comma at the end, two addresses
-where `hostname -i` knew two, in any order.
+Corresponds to kafka.docker.KafkaDockerWrapper (apache/kafka) and to the configure scripts of
+confluentinc/cp-kafka: each `KAFKA_…` variable is a configuration key. Deliberate differences: setting
+one variable keeps the defaults of the others, `KAFKA_CLUSTER_ID` is an alias of `CLUSTER_ID`, and
+`KAFKA_CREATE_TOPICS` creates topics. Listeners are accepted as test frameworks for these images write
+them: empty hosts, a trailing comma, two addresses from `hostname -i`, in any order.
 
-A quorum of controllers (KRaft) becomes one controller: the first of `controller.quorum.voters`; or, by
-`KWIRE_CONTROLLERS`, the first of them, which share a directory. ZooKeeper's variables are accepted and mean nothing.
+A quorum of controllers (KRaft) becomes one controller, the first of `controller.quorum.voters`; with
+`KWIRE_CONTROLLERS` the first several, which share a directory. ZooKeeper's variables are ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PREFIX = "KAFKA_"
 DATA_DIR = "/var/lib/kafka/data"
 DEFAULT_LISTENERS = "PLAINTEXT://0.0.0.0:9092"
-"""Added to a voter's id: kwire's controller is a node of its own, whose id must not be a broker's."""
+"""Added to a voter's id: kwire's controller is a separate node, whose id must differ from brokers'."""
 MAX_PARTITIONS = 10_000
 
 # Variables of the scripts around the broker, in both images; and kwire's own.
@@ -68,7 +68,7 @@ Topic = tuple[str, int, int, dict[str, str]]
 
 
 class ContainerSettings:
-    """What a container is given.
+    """The settings of a container.
 
     `node`: the broker. Its `controllers` are the cluster's, none for a standalone broker;
     `listeners` is always among its values; a `cluster_id` of None is the data directory's, or a
@@ -98,7 +98,7 @@ class ContainerSettings:
 
 
 def property_name(variable: str) -> str | None:
-    """The configuration key that a variable stands for; None for one that stands for none.
+    """The configuration key of an environment variable; None if it has none.
 
     Kafka's rule: without KAFKA_, in lower case, `_` a dot, `__` an underscore, `___` a dash."""
     if not variable.startswith(PREFIX) or variable in _EXCLUDED:
@@ -110,7 +110,9 @@ def property_name(variable: str) -> str | None:
 
 
 def configuration(environ: Mapping[str, str]) -> dict[str, str]:
-    """Keys and values that the environment gives. SettingsError, which names the variable, for a bad value."""
+    """Configuration keys and values from the environment.
+
+    SettingsError, naming the variable, for an invalid value."""
     values: dict[str, str] = {}
     for variable in sorted(environ):
         key = property_name(variable)
@@ -128,9 +130,9 @@ def configuration(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def tidy_listeners(text: str) -> str:
-    """Listeners as Kafka would have them written: nothing empty between commas, one address a listener.
+    """Normalize listeners: no empty items, one address per listener.
 
-    Of several addresses, as `hostname -i` gives where a container is in several networks, the first IPv4 one is taken.
+    Of several addresses (`hostname -i` in a container on several networks) the first IPv4 one is used.
     """
     items = []
     for item in text.split(","):
@@ -150,7 +152,9 @@ def tidy_listeners(text: str) -> str:
 
 
 def parse_topics(text: str, separator: str | None = None) -> list[Topic]:
-    """`name[:partitions[:replication[:cleanup.policy]]]`, between commas or on lines of their own. SettingsError."""
+    """Parse `name[:partitions[:replication[:cleanup.policy]]]`, comma- or newline-separated.
+
+    SettingsError."""
     topics: list[Topic] = []
     parts = text.split(separator) if separator else text.replace("\n", ",").split(",")
     for item in (part.strip() for part in parts):
@@ -177,9 +181,9 @@ def parse_topics(text: str, separator: str | None = None) -> list[Topic]:
 def container_settings(
     environ: Mapping[str, str], file_values: Mapping[str, str] | None = None
 ) -> ContainerSettings:
-    """Settings out of the environment; what it does not name is the mounted file's, then the defaults.
+    """The settings from the environment, then the mounted file, then the defaults.
 
-    SettingsError with one line for anything that is refused."""
+    SettingsError, in one line, when they are refused."""
     values = {**(file_values or {}), **configuration(environ)}
     _set_node_id(values)
     _set_listeners(values)
@@ -207,7 +211,7 @@ def container_settings(
 
 
 def _own_variables(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of a NodeSpec that have a variable of kwire's own: flags and texts."""
+    """The fields of a NodeSpec that have a KWIRE_ variable: flags and texts."""
     found: dict[str, Any] = {}
     for name, field in NodeSpec.fields.items():
         text = environ.get(field.variable, "")
@@ -220,7 +224,7 @@ def _own_variables(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _number(environ: Mapping[str, str], variable: str, least: int, most: int) -> int | None:
-    """A variable of kwire's own; None: not given. SettingsError."""
+    """The number in a KWIRE_ variable; None: not set. SettingsError."""
     text = environ.get(variable, "").strip()
     if not text:
         return None
@@ -230,7 +234,7 @@ def _number(environ: Mapping[str, str], variable: str, least: int, most: int) ->
 
 
 def _set_node_id(values: dict[str, str]) -> None:
-    if values.get("broker.id", "").strip() == "-1":  # "make one up", of old images
+    if values.get("broker.id", "").strip() == "-1":  # "generate one", in old images
         del values["broker.id"]
     if "node.id" not in values:
         values["node.id"] = values.get("broker.id", "1")
@@ -248,10 +252,11 @@ def _names(listeners: str) -> list[str]:
 
 
 def _set_listeners(values: dict[str, str]) -> None:
-    """Both keys tidied; `listeners` derived from what is advertised, as in apache/kafka, or the default."""
+    """Normalize both keys; derive missing `listeners` from the advertised ones, as apache/kafka does,
+    or use the default."""
     controllers = _controller_names(values)
     advertised = tidy_listeners(values.pop("advertised.listeners", ""))
-    # A controller is not advertised to clients; some set-ups do so all the same.
+    # Controller listeners must not be advertised, but some set-ups do so.
     kept = [
         item
         for item in advertised.split(",")
@@ -282,7 +287,7 @@ def _cluster_id(environ: Mapping[str, str]) -> str | None:
 
 
 def parse_voters(text: str) -> list[Voter]:
-    """`ID@HOST:PORT,…` of controller.quorum.voters. SettingsError."""
+    """Parse `ID@HOST:PORT,…` of controller.quorum.voters. SettingsError."""
     try:
         return [parse_voter(part.strip()) for part in text.split(",") if part.strip()]
     except ValueError as error:
@@ -290,7 +295,7 @@ def parse_voters(text: str) -> list[Voter]:
 
 
 def _set_roles(settings: ContainerSettings, controllers: int) -> None:
-    """One node, or a part of a cluster whose controllers are the first voters: one, or `controllers` of them."""
+    """Set the roles: standalone broker, or a node of a cluster with the first voters as controllers."""
     values = settings.node.values
     roles = [role.strip() for role in values.get("process.roles", "").split(",") if role.strip()]
     unknown = [role for role in roles if role not in ("broker", "controller")]

@@ -45,7 +45,7 @@ def consumer_groups(options: Options) -> None:
 
 
 def _groups(client: Client) -> dict[str, str]:
-    """Every coordinator's groups with their states."""
+    """The groups of all coordinators, with their states."""
     from kwire.protocol.schemas.groups import ListGroupsRequest
 
     found: dict[str, str] = {}
@@ -57,7 +57,7 @@ def _groups(client: Client) -> dict[str, str]:
 
 
 def committed_offsets(client: Client, group: str) -> dict[_Partition, int]:
-    """What a group has committed; empty for one that is not there."""
+    """The committed offsets of a group; empty for an unknown group."""
     from kwire.protocol.schemas.offsets import OffsetFetchRequest
 
     request = OffsetFetchRequest(group_id=group, topics=None)
@@ -72,7 +72,7 @@ def committed_offsets(client: Client, group: str) -> dict[_Partition, int]:
 
 
 def commit_offsets(client: Client, group: str, offsets: Mapping[_Partition, int]) -> None:
-    """Commits for a group without members. ToolError when it has some."""
+    """Commit offsets for a group without members. ToolError when it has members."""
     from kwire.protocol.schemas.offsets import (
         OffsetCommitRequest,
         OffsetCommitRequestPartition,
@@ -109,7 +109,7 @@ def _described(client: Client, group: str) -> DescribedGroup:
 
 
 def _assigned(member: DescribedGroupMember) -> list[_Partition]:
-    """The partitions of a member, as its leader wrote them."""
+    """The partitions in a member's assignment."""
     from kwire.protocol.errors import MalformedMessage
     from kwire.protocol.schemas.consumer_protocol import ConsumerProtocolAssignment
 

@@ -1,14 +1,14 @@
-"""The options of Kafka's command line tools: --name value, --name=value, flags; no sockets.
+"""Parses the options of Kafka's command line tools: --name value, --name=value, flags. No sockets.
 
-Answers to joptsimple as Kafka uses it: a name may be cut short while it can only be one, an unknown one is refused.
-The names are those of all tools together. A tool takes what it has a use for and ignores the rest.
+Corresponds to joptsimple as Kafka uses it: unambiguous prefixes of names are accepted, unknown names
+are refused. All tools share one list of names; a tool ignores the options that it does not use.
 """
 
 from __future__ import annotations
 
 from kwire.docker.client import Client, ToolError
 
-# What takes no value.
+# Options without a value.
 _FLAGS = frozenset(
     (
         "all",
@@ -124,14 +124,15 @@ _SHORT = {
 }
 _KNOWN = _FLAGS | _VALUES
 SERVER_WAIT_SECONDS = 60.0
-"""How long a tool tries to reach a broker: default.api.timeout.ms of Kafka's clients. Scripts wait for a broker so."""
+"""How long a tool tries to reach a broker: default.api.timeout.ms of Kafka's clients. Scripts rely on
+it to wait for a broker."""
 
 
 class Options:
-    """What a tool was given; an option that comes several times is a list."""
+    """The options given to a tool; an option may be repeated."""
 
     def __init__(self, arguments: list[str], tool: str = "") -> None:
-        """ToolError for a name that is no tool's."""
+        """ToolError for an unknown name."""
         self._tool = tool
         self._values: dict[str, list[str]] = {}
         self.words: list[str] = []
@@ -153,16 +154,16 @@ class Options:
         return name in self._values
 
     def all(self, *names: str) -> list[str]:
-        """Every value of an option that goes by one of these names."""
+        """All values of an option with one of these names."""
         return [value for name in names for value in self._values.get(name, ())]
 
     def get(self, *names: str) -> str | None:
-        """The last value."""
+        """The last value of an option; None if not given."""
         values = self.all(*names)
         return values[-1] if values else None
 
     def number(self, name: str, default: int) -> int:
-        """An integer. ToolError."""
+        """The integer value of an option. ToolError."""
         text = self.get(name)
         if text is None:
             return default
@@ -172,14 +173,14 @@ class Options:
             raise ToolError(f"--{name}: not a number: {text}") from None
 
     def need(self, *names: str) -> str:
-        """The value. ToolError when it was not given."""
+        """The value of a mandatory option. ToolError when it is missing."""
         value = self.get(*names)
         if value is None:
             raise ToolError(f"Missing required argument --{names[0]}")
         return value
 
     def pairs(self, *names: str) -> dict[str, str]:
-        """key=value options."""
+        """The key=value pairs of an option."""
         pairs = {}
         for item in self.all(*names):
             key, separator, value = item.partition("=")
@@ -189,7 +190,7 @@ class Options:
         return pairs
 
     def client(self, wait_seconds: float = SERVER_WAIT_SECONDS) -> Client:
-        """A connection to --bootstrap-server, else to this container's broker."""
+        """Connect to --bootstrap-server, else to this container's broker."""
         servers = self.get("bootstrap-server", "broker-list")
         return Client(servers or own_address(), wait_seconds, self._tool)
 
@@ -205,7 +206,7 @@ def _full_name(given: str) -> str:
 
 
 def own_address() -> str:
-    """Where the broker of this container listens."""
+    """The address of this container's broker."""
     from kwire.docker.container import HEALTH_FILE
 
     try:

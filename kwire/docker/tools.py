@@ -1,10 +1,10 @@
 """Kafka's command line tools, as far as scripts and health checks in containers use them.
 
-Answers to kafka-topics, kafka-configs, kafka-console-producer, kafka-console-consumer, kafka-consumer-groups,
-kafka-get-offsets, kafka-broker-api-versions, kafka-cluster cluster-id and Confluent's `cub kafka-ready`. As Kafka's own
-do, they wait for a broker that does not listen yet, a minute at most. Options that mean nothing here are taken and
-ignored; a use that is not there is refused in one line with status 1, as Kafka's own refusals are. ZooKeeper's address
-(--zookeeper) is taken for "this broker".
+Replaces kafka-topics, kafka-configs, kafka-console-producer, kafka-console-consumer,
+kafka-consumer-groups, kafka-get-offsets, kafka-broker-api-versions, kafka-cluster cluster-id and
+Confluent's `cub kafka-ready`. Like Kafka's, they wait up to a minute for a broker that does not listen
+yet. Options without a meaning here are ignored; unsupported uses are refused in one line with status
+1. ZooKeeper's address (--zookeeper) means this container's broker.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def topics(options: Options) -> None:
 
 
 def _matching(client: Client, options: Options) -> list[str]:
-    """The topics that --topic, a regular expression, means; without it, all. ToolError when there is none."""
+    """The topics that match --topic, a regular expression; all without it. ToolError for no match."""
     found = [topic for topic in client.metadata(None).topics if topic.name is not None]
     if "exclude-internal" in options:
         found = [topic for topic in found if not topic.is_internal]
@@ -78,7 +78,7 @@ def _matching(client: Client, options: Options) -> list[str]:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Kafka's lists of expressions: between commas or bars."""
+    """Match Kafka's lists of expressions, separated by commas or bars."""
     import re
 
     try:
@@ -300,7 +300,7 @@ def _all_names(client: Client) -> list[str]:
 
 
 def _start(options: Options) -> int:
-    """Where to begin: an offset, or a timestamp that stands for one end."""
+    """The start position: an offset, or the timestamp EARLIEST or LATEST."""
     given = options.get("offset")
     if given is None:
         return EARLIEST if "from-beginning" in options else LATEST
@@ -389,7 +389,7 @@ TOOLS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the tool that the first argument names; 0, or 1 with one line on stderr."""
+    """Run the tool that the first argument names; return 0, or 1 after one line on stderr."""
     name = arguments[0] if arguments else ""
     tool = TOOLS.get(name)
     try:

@@ -1,4 +1,4 @@
-"""Commands that only read: `kwire dump-log`, `kwire config`.
+"""Read-only commands: `kwire dump-log`, `kwire config`.
 
 `__all__` names the modules that other rooms may import.
 """

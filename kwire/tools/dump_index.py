@@ -1,7 +1,7 @@
-"""`kwire dump-log` of what is beside a segment: offset and time indexes, aborted transactions, producers, checkpoints.
+"""`kwire dump-log` for files other than segments: indexes, aborted transactions, producers, checkpoints.
 
-Formats as in kwire.replication.log.indexes and producer_state. Offsets are shown whole, not relative to the
-segment's base offset, which is the file's name.
+Formats as in kwire.replication.log.indexes and producer_state. Offsets are absolute, not relative to
+the segment's base offset, which is the file's name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _TEXT_FILES = ("partition.metadata", "meta.properties")
 
 
 def dumper(name: str) -> Callable[[str], int] | None:
-    """What prints a file of this name, and returns 1 when it is damaged; None for files that are not of a log."""
+    """The function that prints a file of this name and returns 1 if it is damaged; None for files
+    that do not belong to a log."""
     if name.endswith("-checkpoint") or name in _TEXT_FILES:
         return _dump_text
     stem, _, kind = name.rpartition(".")
@@ -36,13 +37,13 @@ def dumper(name: str) -> Callable[[str], int] | None:
 
 
 def _entries(path: str, entry: Struct) -> Iterator[tuple[int, ...]]:
-    """Read in pieces, never as a whole. One without fields at the end: it is cut off."""
+    """The entries of a file, read in pieces. An empty tuple at the end: the last entry is truncated."""
     with open(path, "rb") as file:
         while data := file.read(entry.size * _PIECE_ENTRIES):
             whole = len(data) - len(data) % entry.size
             yield from entry.iter_unpack(data[:whole])
             if whole < len(data):
-                yield ()  # cut off
+                yield ()  # truncated
 
 
 def _dump_offsets(path: str, base: int) -> int:

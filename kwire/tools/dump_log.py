@@ -1,8 +1,7 @@
-"""`kwire dump-log`: the batches and records of log segments, in the spirit of kafka.tools.DumpLogSegments.
-What is beside them is in `dump_index`.
+"""`kwire dump-log`: prints the batches and records of log segments, like kafka.tools.DumpLogSegments.
 
-Reads a file from start to end in pieces, never as a whole; a batch that is not what it claims to be ends the file's
-listing with a line that says where and why, and makes the exit status 1.
+`dump_index` prints the other files of a log. Files are read in pieces. A damaged batch ends the
+listing of its file with a line that says where and why, and makes the exit status 1.
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ _BATCH_MAX = 1 << 30
 
 
 def dump_file(path: str, with_records: bool) -> int:
-    """Prints one file of a log; returns 1 when it is damaged or none. OSError when it cannot be read."""
+    """Print one file of a log; return 1 when it is damaged or not a file of a log.
+
+    OSError when it cannot be read."""
     name = os.path.basename(path)
     for suffix in (".deleted", ".cleaned", ".swap"):
         name = name.removesuffix(suffix)
@@ -102,7 +103,7 @@ def _dump_record(record: records.Record, is_control: bool) -> None:
 
 
 def _text(data: bytes | None) -> str:
-    """Text where it is text, else Python's bytes literal."""
+    """Decode UTF-8, else format as a Python bytes literal."""
     if data is None:
         return "null"
     try:

@@ -1,4 +1,4 @@
-"""`kwire config`: the broker's keys and values, and the keys that are accepted without effect."""
+"""`kwire config`: prints the broker's keys and values, or the keys that are accepted without effect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kwire.server.errors import SettingsError
 
 
 def show_config(config_path: str | None, overrides: dict[str, str], unused: bool) -> int:
-    """Prints key=value lines, those that somebody set first. With `unused`, keys that kwire does not act on."""
+    """Print key=value lines, explicitly set keys first; with `unused`, the keys without effect."""
     values = config_values(config_path, overrides)
     try:
         config = BrokerConfig(values)
