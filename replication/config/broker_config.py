@@ -491,10 +491,9 @@ def topic_log_config(overrides: Mapping[str, str], config: BrokerConfig) -> LogC
         return base
     validate_topic_config(overrides)
     values = {
-        field: _log_value(field, overrides[key]) if key in overrides else getattr(base, field)
-        for field, key in _log_fields()
+        field: _log_value(field, overrides[key]) for field, key in _log_fields() if key in overrides
     }
-    result = LogConfig(**values)
+    result = base.but(**values)
     if result.min_compaction_lag_ms > result.max_compaction_lag_ms:
         message = (
             f"conflict topic config setting min.compaction.lag.ms ({result.min_compaction_lag_ms}) "
