@@ -228,8 +228,8 @@ class Broker(Core):
             return
         assert services.controller is not None and self._journal is not None
         services.controller.start()
-        if self._journal.cut_bytes:
-            self.outbox.log(Event.JOURNAL_TRUNCATED, size_bytes=self._journal.cut_bytes)
+        if self._journal.truncated_bytes:
+            self.outbox.log(Event.JOURNAL_TRUNCATED, size_bytes=self._journal.truncated_bytes)
         self.broker_epoch = services.controller.register_broker(
             self.config.node_id, self.config.broker_rack, endpoints
         )

@@ -110,7 +110,7 @@ class ControllerNode(Core):
         self.channels = channels
         if self._shared:
             controller.active = False  # until it takes over
-            controller.registry.stand_aside = self._resign_isolated
+            controller.registry.on_isolated = self._resign_isolated
         if self._on_new_controller is not None:
             self._on_new_controller(controller)
 
@@ -149,8 +149,8 @@ class ControllerNode(Core):
         controller.start()
         journal.delete_older()
         self.services.active_id = self.config.node_id
-        if journal.cut_bytes:
-            self.outbox.log(Event.JOURNAL_TRUNCATED, size_bytes=journal.cut_bytes)
+        if journal.truncated_bytes:
+            self.outbox.log(Event.JOURNAL_TRUNCATED, size_bytes=journal.truncated_bytes)
 
     def _renew(self, *, released: bool = False) -> None:
         from kwire.replication.controller.claim import Lease
@@ -211,8 +211,8 @@ class ControllerNode(Core):
         lease = read_lease(self._store)
         if lease is None or (lease.released and lease.node_id != self.config.node_id):
             return True
-        if lease.sign != self._seen or was_paused:
-            self._seen, self._seen_at_ms = lease.sign, now_ms
+        if lease.liveness != self._seen or was_paused:
+            self._seen, self._seen_at_ms = lease.liveness, now_ms
             self.services.active_id = lease.node_id
         return now_ms - self._seen_at_ms >= self._lease_timeout_ms
 

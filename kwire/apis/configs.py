@@ -233,7 +233,7 @@ def _values_after(
     None: no value, or one that only the controller knows because it is another node."""
     if services.controller is None:
         return {c.name: c.value if c.config_operation == SET else None for c in resource.configs}
-    values = services.controller.configs.incremented(
+    values = services.controller.configs.apply_operations(
         resource.resource_type, resource.resource_name, resource.configs
     )
     return {c.name: values.get(c.name) for c in resource.configs}

@@ -118,7 +118,7 @@ def _open_envelope(ctx: RequestContext, request: EnvelopeRequest) -> EnvelopeRes
     principal = read_principal(request.request_principal)
     if principal is None:
         return EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    epoch, lists_all = principal
+    epoch, is_full = principal
     if epoch < manager.controller_epoch:
         return EnvelopeResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
     try:
@@ -130,20 +130,20 @@ def _open_envelope(ctx: RequestContext, request: EnvelopeRequest) -> EnvelopeRes
         )
     except (MalformedMessage, KafkaError):
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-    response = _apply(ctx, inner, lists_all)
+    response = _apply(ctx, inner, is_full)
     parts = api.encode_response(header.api_key, header.api_version, header.correlation_id, response)
     return EnvelopeResponse(response_data=b"".join(parts)[4:])
 
 
 def _apply(
-    ctx: RequestContext, request: AlterConfigsRequest, lists_all: bool
+    ctx: RequestContext, request: AlterConfigsRequest, is_full: bool
 ) -> AlterConfigsResponse:
     services = ctx.services
     listener = LocalListener(
         services.node_id, services.replica_manager, services.metadata, services.config
     )
     response = AlterConfigsResponse()
-    if lists_all:
+    if is_full:
         # Overrides may have been deleted while this broker was cut off, with their topics, too.
         listed = {(r.resource_type, r.resource_name) for r in request.resources}
         for resource_type, name in services.metadata.configured():

@@ -324,6 +324,6 @@ def fence_brokers(core: ControllerNode, broker_ids: Ids) -> dict[str, Any]:
     controller = core.controller
     for broker_id in sorted(_as_set(broker_ids)):
         broker = controller.brokers.get(broker_id)
-        if broker is not None and not broker.heard:
-            controller.step_alone(partial(controller.registry.fail, broker_id, "absent"))
+        if broker is not None and not broker.has_reported:
+            controller.step_or_resign(partial(controller.registry.fence, broker_id, "absent"))
     return {}

@@ -1,4 +1,6 @@
-"""The controller: brokers, topics, partitions, elections, reassignments, its journal. Knows nothing of replicas.
+"""The controller: broker registry, topics, partitions, elections, reassignments and its journal.
+
+It does not depend on the replica code.
 
 `__all__` names the modules that other rooms may import.
 """

@@ -1,11 +1,12 @@
-"""What brokers are to be told after one step of the controller, collected and sent in Kafka's order.
+"""Requests to brokers after one step of the controller, batched and sent in Kafka's order.
 
-Answers to kafka.controller.AbstractControllerBrokerRequestBatch. A broker gets LeaderAndIsr, then UpdateMetadata, then
-StopReplica without and then with deletion. LeaderAndIsr and StopReplica go to brokers that are alive or shutting down;
-leaders are told before followers, so that a follower's first fetch finds its leader in office more often than not.
+Answers to kafka.controller.AbstractControllerBrokerRequestBatch. A broker gets LeaderAndIsr, then
+UpdateMetadata, then StopReplica without and then with deletion. LeaderAndIsr and StopReplica go to
+brokers that are live or shutting down; leaders get theirs before followers, so that a follower's
+first fetch usually finds its leader leading.
 
-Deliberate differences: of several changes of a partition in one step only the last is told (their epochs count all the
-same); no unchanged state is repeated after a failure.
+Deliberate differences: of several changes of a partition in one step only the last is sent (each
+has raised its epochs); unchanged state is not sent again after a failure.
 """
 
 from __future__ import annotations
@@ -35,76 +36,85 @@ if TYPE_CHECKING:
     from kwire.replication.controller.state import PartitionState, TopicState
 
     class ControllerListener(Protocol):
-        """Who hears of the controller's decisions."""
+        """The sender of the controller's requests to brokers."""
 
         on_response: Callable[[int, Message, Any], None] | None
-        """The controller's `response`: called with what a broker answered to a request of `send`."""
+        """`Controller.handle_response`: (broker id, request, response) for each request of
+        `send`."""
 
         def open(self, broker_id: int) -> None:
-            """A broker has registered (anew): it gets all configurations first, then what is sent from now on."""
+            """Open a registered broker's channel; send all dynamic configurations first."""
             ...
 
         def close(self, broker_id: int) -> None:
-            """A broker is gone: what it was to be told is dropped."""
+            """Close a fenced broker's channel; drop requests not sent yet."""
             ...
 
         def send(self, broker_id: int, request: Message) -> None:
-            """A LeaderAndIsr, UpdateMetadata or StopReplica request, after all that was sent to the broker before."""
+            """Send a LeaderAndIsr, UpdateMetadata or StopReplica request, in order for each
+            broker."""
             ...
 
         def config_changed(
             self, resource_type: int, name: str, overrides: Mapping[str, str]
         ) -> None:
-            """All overrides a resource has now, to all brokers. Before the LeaderAndIsr of a new topic."""
+            """Send all current overrides of a resource to all brokers, in order with `send`."""
             ...
 
         def when_acknowledged(self, timeout_ms: int, callback: Callable[[], None]) -> None:
-            """Calls back once every broker has answered all it was sent so far, or after the time."""
+            """Call back once, when all requests sent so far are answered, or after `timeout_ms`."""
             ...
 
 
-# The type of LeaderAndIsr and UpdateMetadata. FULL: what is not listed does not belong to the broker, or is not there.
+# The type of LeaderAndIsr and UpdateMetadata (KRaft's field). FULL: partitions that are not listed
+# do not belong to the broker, or do not exist.
 UNKNOWN, INCREMENTAL, FULL = 0, 1, 2
 
 _Orders = dict[str, LeaderAndIsrTopicState]
 
 
 class Orders:
-    """What the controller orders brokers to do, as long as it is the active one. `given` counts it."""
+    """The active controller's requests to brokers; a controller that has resigned sends none.
 
-    __slots__ = ("_context", "_listener", "given")
+    `sent_count`: how many requests and configuration changes were sent."""
+
+    __slots__ = ("_context", "_listener", "sent_count")
 
     def __init__(self, context: ControllerContext, listener: ControllerListener) -> None:
         self._context = context
         self._listener = listener
-        self.given = 0
+        self.sent_count = 0
 
-    def batch(self, *, but: int | None = None) -> RequestBatch:
-        """A batch of orders. `but`: a broker that knows all of it already."""
-        return RequestBatch(self._context, self, but=but)
+    def batch(self, *, exclude: int | None = None) -> RequestBatch:
+        """Return an empty batch. `exclude`: a broker that gets nothing of it."""
+        return RequestBatch(self._context, self, exclude=exclude)
 
     def send(self, broker_id: int, request: Message) -> None:
-        """One order to one broker."""
+        """Send one request to one broker, if this controller is the active one."""
         if self._context.active:
-            self.given += 1
+            self.sent_count += 1
             self._listener.send(broker_id, request)
 
     def config_changed(self, resource_type: int, name: str, overrides: Mapping[str, str]) -> None:
-        """All overrides that a resource has now, to all brokers; the cluster's own also hold for this controller."""
+        """Send all current overrides of a resource to all brokers.
+
+        A controller node applies cluster-wide broker defaults to its own configuration, too."""
         context = self._context
         if not context.is_standalone and resource_type == BROKER_RESOURCE and not name:
             context.config.set_dynamic(overrides, {})
-        self.given += 1
+        self.sent_count += 1
         self._listener.config_changed(resource_type, name, overrides)
 
 
 class RequestBatch:
-    """Collects; `send` sends. The states are read when they are added: after the commit, that is."""
+    """A batch of partition states, sent by `send`.
+
+    Add partitions after the commit: states are read then."""
 
     __slots__ = (
-        "_but",
         "_context",
         "_deletions",
+        "_exclude",
         "_leading",
         "_metadata",
         "_orders",
@@ -113,36 +123,38 @@ class RequestBatch:
     )
 
     def __init__(
-        self, context: ControllerContext, orders: Orders, *, but: int | None = None
+        self, context: ControllerContext, orders: Orders, *, exclude: int | None = None
     ) -> None:
         self._context = context
         self._orders = orders
-        self._but = but
+        self._exclude = exclude
         self._roles: dict[int, _Orders] = {}
         self._leading: set[int] = set()
         self._metadata: dict[str, UpdateMetadataTopicState] = {}
         self._stops: dict[int, dict[str, StopReplicaTopicState]] = {}
         self._deletions: dict[int, dict[str, StopReplicaTopicState]] = {}
 
-    def partition(
+    def add_partition(
         self,
         topic: TopicState,
         index: int,
         *,
         is_new: bool = False,
-        but: int | None = None,
+        exclude: int | None = None,
     ) -> None:
-        """A partition's state: its role to its replicas (`but` one), the news to all. Once a batch for each."""
+        """Add LeaderAndIsr for its replicas (except `exclude`) and UpdateMetadata for all brokers.
+
+        At most once per batch and partition."""
         state = topic.partitions[index]
         orders: dict[bool, LeaderAndIsrPartitionState] = {}
         brokers = self._context.brokers
         for broker_id in state.replicas:
-            if broker_id not in brokers or broker_id in (but, self._but):
+            if broker_id not in brokers or broker_id in (exclude, self._exclude):
                 continue
             new = is_new or (broker_id in state.adding and broker_id not in state.isr)
             order = orders.get(new)
             if order is None:
-                order = orders[new] = self._order(topic.name, index, state, new)
+                order = orders[new] = self._role_state(topic.name, index, state, new)
             topics = self._roles.setdefault(broker_id, {})
             of_topic = topics.get(topic.name)
             if of_topic is None:
@@ -152,21 +164,21 @@ class RequestBatch:
             of_topic.partition_states.append(order)
         if state.leader in self._roles:
             self._leading.add(state.leader)
-        self.news(topic, index)
+        self.add_metadata(topic, index)
 
-    def news(self, topic: TopicState, index: int, *, deleted: bool = False) -> None:
-        """A partition's state to all brokers' metadata caches."""
+    def add_metadata(self, topic: TopicState, index: int, *, deleted: bool = False) -> None:
+        """Add a partition's UpdateMetadata for all brokers."""
         of_topic = self._metadata.get(topic.name)
         if of_topic is None:
             of_topic = self._metadata[topic.name] = UpdateMetadataTopicState(
                 topic_name=topic.name, topic_id=topic.topic_id
             )
-        of_topic.partition_states.append(self._news(topic, index, deleted))
+        of_topic.partition_states.append(self._metadata_state(topic, index, deleted))
 
-    def stop(
+    def add_stop_replica(
         self, broker_id: int, topic: str, index: int, leader_epoch: int, *, delete: bool = False
     ) -> None:
-        """A replica stops to follow; with `delete` it is deleted after that."""
+        """Add StopReplica for one broker; with `delete` a second one, which deletes the replica."""
         if broker_id not in self._context.brokers:
             return
         for kind in (self._stops, self._deletions) if delete else (self._stops,):
@@ -182,14 +194,15 @@ class RequestBatch:
             )
 
     def send(self, *, broker_list: bool = False) -> None:
-        """Sends all of it. `broker_list`: the metadata goes out even if it is nothing but who is alive."""
+        """Send the batch. `broker_list`: send UpdateMetadata even if only the live brokers have
+        changed."""
         context = self._context
         order = [b for b in self._roles if b in self._leading]
         order += [b for b in self._roles if b not in self._leading]
         for broker_id in order:
             self._send_roles(broker_id, list(self._roles[broker_id].values()), INCREMENTAL)
         if self._metadata or broker_list:
-            others = [b for b in context.brokers if b != self._but]
+            others = [b for b in context.brokers if b != self._exclude]
             self._send_metadata(others, list(self._metadata.values()))
         for kind in (self._stops, self._deletions):
             for broker_id, topics in kind.items():
@@ -201,21 +214,24 @@ class RequestBatch:
                 )
                 self._orders.send(broker_id, request)
 
-    # --- a broker's start: everything, in another order
+    # --- full state, for a registered broker
 
     def send_broker_list(self, brokers: Iterable[int]) -> None:
-        """Who is alive, and nothing else."""
+        """Send UpdateMetadata with the live brokers and no partitions."""
         self._send_metadata(brokers, [])
 
     def send_everything(self, broker_id: int) -> None:
-        """To a new broker: all metadata first (it refuses leaders it does not know as alive), then all its roles."""
+        """Send a registered broker all metadata, then all its roles.
+
+        Metadata comes first: the broker refuses leaders that it does not know to be alive."""
         state = self._context.state
         metadata = [
             UpdateMetadataTopicState(
                 topic_name=topic.name,
                 topic_id=topic.topic_id,
                 partition_states=[
-                    self._news(topic, index, False) for index in range(len(topic.partitions))
+                    self._metadata_state(topic, index, False)
+                    for index in range(len(topic.partitions))
                 ],
             )
             for topic in state.topics.values()
@@ -224,11 +240,13 @@ class RequestBatch:
         self.send_roles(broker_id)
 
     def send_roles(self, broker_id: int) -> None:
-        """All roles that a broker has; logs that it has besides belong to nothing."""
+        """Send a FULL LeaderAndIsr with all roles of a broker; its other logs are strays."""
         topics = []
         for topic in self._context.state.topics.values():
             orders = [
-                self._order(topic.name, index, p, broker_id in p.adding and broker_id not in p.isr)
+                self._role_state(
+                    topic.name, index, p, broker_id in p.adding and broker_id not in p.isr
+                )
                 for index, p in enumerate(topic.partitions)
                 if broker_id in p.replicas
             ]
@@ -248,7 +266,7 @@ class RequestBatch:
             controller_id=context.node_id,
             controller_epoch=context.epoch,
             broker_epoch=context.brokers[broker_id].epoch,
-            # Of KRaft's controllers brokers take a changed ISR without a new leader epoch.
+            # From KRaft controllers, brokers accept a changed ISR without a new leader epoch.
             is_kraft_controller=not context.config.leader_epoch_bump_on_isr_shrink,
             type=kind,
             topic_states=topics,
@@ -286,7 +304,7 @@ class RequestBatch:
             )
             self._orders.send(broker_id, request)
 
-    def _order(
+    def _role_state(
         self, topic: str, index: int, state: PartitionState, is_new: bool
     ) -> LeaderAndIsrPartitionState:
         return LeaderAndIsrPartitionState(
@@ -304,7 +322,9 @@ class RequestBatch:
             leader_recovery_state=int(state.recovering),
         )
 
-    def _news(self, topic: TopicState, index: int, deleted: bool) -> UpdateMetadataPartitionState:
+    def _metadata_state(
+        self, topic: TopicState, index: int, deleted: bool
+    ) -> UpdateMetadataPartitionState:
         context = self._context
         state = topic.partitions[index]
         return UpdateMetadataPartitionState(

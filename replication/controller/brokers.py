@@ -1,17 +1,18 @@
-"""Brokers at the controller: registration, leases, failure, start, controlled shutdown.
+"""The controller's broker registry: registration, leases, fencing, controlled shutdown.
 
-Answers to KafkaController's onBrokerStartup, onBrokerFailure, onReplicasBecomeOffline and doControlledShutdown (3.9,
-ZooKeeper mode), and to KRaft's ClusterControlManager and BrokerHeartbeatManager for how brokers make themselves known:
-BrokerRegistration 0-4, BrokerHeartbeat 0-1, UnregisterBroker 0; ControlledShutdown 0-3.
+Answers to KafkaController's onBrokerStartup, onBrokerFailure, onReplicasBecomeOffline and
+doControlledShutdown (3.9, ZooKeeper mode), and to KRaft's ClusterControlManager and
+BrokerHeartbeatManager for the way brokers register: BrokerRegistration 0-4, BrokerHeartbeat 0-1,
+UnregisterBroker 0; ControlledShutdown 0-3.
 
-A broker's life is a lease of broker.session.timeout.ms that heartbeats renew. kwire notices the end of a process
-sooner, by the end of its connection: who does not come back within 30 ms has failed; of brokers that a new controller
-has not heard of yet, its own connection to them tells. A broker that serves no disk any more of a partition (error 56)
-counts as dead for this partition alone. A controller that hears of no broker any more lets another have a try, if there
-is one (`stand_aside`), before it declares all of them dead.
+ A live broker holds a lease of broker.session.timeout.ms that its requests renew. kwire notices the
+end of a process sooner: a broker whose connection has ended and that does not return within 30 ms
+is fenced. If it has sent nothing to a new controller yet, the controller's connection to it counts.
+A broker that answers KAFKA_STORAGE_ERROR (56) for a partition counts as dead for this partition
+only. If all brokers are silent, another controller may first take over (`on_isolated`).
 
-Invariants: broker epochs rise strictly over all registrations; a broker that is shutting down is never elected nor
-taken into an ISR; a registration over a living broker's is its failure and then its start.
+Invariants: broker epochs rise strictly over all registrations; a broker that is shutting down is
+never elected nor added to an ISR; registering an id that is live fences the old registration first.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 GRACE_MS = 30
 
-# Why a broker counts as dead, for programs and for people.
+# Reasons for fencing: the event's `reason`, and its `detail` for people.
 _FAILURES = {
     "connection_lost": "its connection has ended",
     "session_timeout": "its lease has ended",
@@ -61,7 +62,7 @@ _FAILURES = {
 
 
 class BrokerRegistry:
-    """Who is alive, and what follows when that changes."""
+    """The live brokers, and the elections and requests that follow when they change."""
 
     def __init__(
         self,
@@ -73,10 +74,10 @@ class BrokerRegistry:
         partitions: PartitionControl,
         *,
         reassignments: Callable[[], Reassignments],
-        step_alone: Callable[[Callable[[], None]], None],
+        step_or_resign: Callable[[Callable[[], None]], None],
         log_event: LogEvent,
     ) -> None:
-        """`timers`: None for a standalone broker, whose life needs no lease."""
+        """`timers`: None for a standalone broker, which needs no lease."""
         self._context = context
         self._changelog = changelog
         self._orders = orders
@@ -84,10 +85,10 @@ class BrokerRegistry:
         self._timers = timers
         self._partitions = partitions
         self._reassignments = reassignments
-        self._step_alone = step_alone
+        self._step_or_resign = step_or_resign
         self._log_event = log_event
-        self.stand_aside: Callable[[], None] | None = None
-        """Lets another controller take over, where there may be one; called when no broker is heard any more."""
+        self.on_isolated: Callable[[], None] | None = None
+        """Called when all brokers are silent, if another controller may take over."""
 
     # --- start
 
@@ -100,38 +101,38 @@ class BrokerRegistry:
         *,
         unclean: bool = False,
     ) -> int:
-        """A broker has started: failure of its former life, then a new epoch and all it has to know.
+        """Register a started broker and send it full state; return the new broker epoch.
 
-        `unclean`: it did not stop in order, and may have lost the ends of its logs."""
+        `unclean`: it did not shut down cleanly and may have lost the ends of its logs (KIP-966)."""
         context = self._context
-        self.fail(broker_id, "registered_again")
+        self.fence(broker_id, "registered_again")
         epoch = context.state.last_broker_epoch + 1
         broker = LiveBroker(broker_id, epoch, rack, endpoints, incarnation)
-        if context.is_standalone:  # its record need not outlive it
+        if context.is_standalone:  # only the epoch has to survive a restart
             self._changelog.commit([(f"broker/{broker_id}", {"epoch": epoch})])
         else:
             self._changelog.commit([broker.record(live=True)])
         context.brokers[broker_id] = broker
         context.brokers_changed()
-        self.heard(broker)
+        self.renew_lease(broker)
         self._listener.open(broker_id)
         self._log_event(Event.BROKER_REGISTERED, broker_id=broker_id, broker_epoch=epoch, rack=rack)
         if unclean and context.config.eligible_leader_replicas_enable:
-            self._partitions.forget_eligible(broker_id)
+            self._partitions.remove_from_elr(broker_id)
         elected = self._partitions.elect_offline()
-        batch = self._orders.batch(but=broker_id)
+        batch = self._orders.batch(exclude=broker_id)
         batch.send_broker_list(other for other in context.brokers if other != broker_id)
         batch.send_everything(broker_id)
         elected.add_to(batch)
         batch.send()
         if self._timers is not None:
-            self._reassignments().broker_started(broker_id)
+            self._reassignments().resume_for_broker(broker_id)
         return epoch
 
     def register_request(
         self, request: BrokerRegistrationRequest, version: int
     ) -> BrokerRegistrationResponse:
-        """BrokerRegistration v0-4."""
+        """Handle BrokerRegistration v0-4."""
         from kwire.protocol.schemas.nodes import BrokerRegistrationResponse
 
         context = self._context
@@ -145,14 +146,14 @@ class BrokerRegistry:
         ]
         broker = context.brokers.get(request.broker_id)
         if broker is not None and broker.incarnation == request.incarnation_id:
-            # It did not get the first answer.
-            self.heard(broker)
+            # A retry: the first response was lost.
+            self.renew_lease(broker)
             return BrokerRegistrationResponse(broker_epoch=broker.epoch)
-        if broker is not None and broker.heard and not self._is_missed(broker):
+        if broker is not None and broker.has_reported and not self._in_grace_period(broker):
             return BrokerRegistrationResponse(
                 error_code=int(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
             )
-        # KIP-966: who stopped in order knows the epoch it then had (`.kafka_cleanshutdown`).
+        # KIP-966: after a clean shutdown a broker knows its last epoch (`.kafka_cleanshutdown`).
         last_epoch = context.state.broker_epochs.get(request.broker_id)
         epoch = self.register(
             request.broker_id,
@@ -164,7 +165,7 @@ class BrokerRegistry:
         return BrokerRegistrationResponse(broker_epoch=epoch)
 
     def take_over(self) -> None:
-        """A new controller: brokers that its predecessor knew as alive are so for a lease, and are told everything."""
+        """Give the live brokers of the journal a lease, and send them full state."""
         context = self._context
         for broker_id, value in context.state.registrations.items():
             if not value.get("live"):
@@ -173,8 +174,8 @@ class BrokerRegistry:
             incarnation = bytes.fromhex(value["incarnation"])
             broker = LiveBroker(broker_id, value["epoch"], value["rack"], endpoints, incarnation)
             context.brokers[broker_id] = broker
-            self.heard(broker)
-            broker.heard = False
+            self.renew_lease(broker)
+            broker.has_reported = False
             self._listener.open(broker_id)
         context.brokers_changed()
         self._log_event(
@@ -188,13 +189,13 @@ class BrokerRegistry:
             self._orders.batch().send_everything(broker_id)
         self._reassignments().resume()
 
-    # --- life
+    # --- leases
 
-    def heard(self, broker: LiveBroker) -> None:
-        """A sign of life: the lease begins anew."""
+    def renew_lease(self, broker: LiveBroker) -> None:
+        """Restart the broker's lease after a request of the broker."""
         context = self._context
-        broker.heard = True
-        broker.heard_ms = context.now_ms
+        broker.has_reported = True
+        broker.last_contact_ms = context.now_ms
         if self._timers is None:
             return
         self._timers.cancel(("controller", "grace", broker.id))
@@ -204,12 +205,13 @@ class BrokerRegistry:
             lambda: self._expire(broker, "session_timeout"),
         )
 
-    def _is_missed(self, broker: LiveBroker) -> bool:
+    def _in_grace_period(self, broker: LiveBroker) -> bool:
         timers = self._timers
         return timers is not None and ("controller", "grace", broker.id) in timers
 
     def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
-        """The broker's connection has ended. Epochs other than its own are of an earlier life."""
+        """Start the grace period of a broker, unless the connection was an earlier
+        incarnation's."""
         broker = self._context.brokers.get(broker_id)
         timers = self._timers
         if broker is None or broker.epoch != broker_epoch or timers is None:
@@ -221,73 +223,74 @@ class BrokerRegistry:
         )
 
     def unreachable(self, broker_id: int) -> None:
-        """The controller's own connection to a broker has ended, or none could be made.
+        """Start the grace period of a broker that the controller's own connection cannot reach.
 
-        It counts for a broker that was taken over and has not said anything yet: it may have died together with the
-        former controller. All others' own connections tell."""
+        Ignored for a broker that has sent a request to this controller: its own connections
+        count. One known only from the journal may have died with the former controller."""
         broker = self._context.brokers.get(broker_id)
         timers = self._timers
-        if broker is None or broker.heard or timers is None or self._is_missed(broker):
+        if broker is None or broker.has_reported or timers is None or self._in_grace_period(broker):
             return
         timers.schedule(
             ("controller", "grace", broker_id),
             self._context.now_ms + GRACE_MS,
-            lambda: self._expire_unheard(broker),
+            lambda: self._expire_unreachable(broker),
         )
 
-    def answered(self, broker: LiveBroker) -> None:
-        """A broker has answered an order: it can be reached."""
-        if not broker.heard and self._is_missed(broker):
+    def mark_reachable(self, broker: LiveBroker) -> None:
+        """End the grace period of an `unreachable` broker that has answered a request."""
+        if not broker.has_reported and self._in_grace_period(broker):
             assert self._timers is not None
             self._timers.cancel(("controller", "grace", broker.id))
 
-    def _expire_unheard(self, broker: LiveBroker) -> None:
-        if any(other.heard for other in self._context.brokers.values()):
+    def _expire_unreachable(self, broker: LiveBroker) -> None:
+        if any(other.has_reported for other in self._context.brokers.values()):
             self._expire(broker, "unreachable")
-        else:  # a controller that hears of nobody may be cut off itself: a lease is to show it
+        else:  # this controller may be cut off itself: let the lease decide
             self.unreachable(broker.id)
 
     def _expire(self, broker: LiveBroker, reason: str) -> None:
         if self._context.brokers.get(broker.id) is not broker:
             return
-        is_surprise = broker.heard and not broker.shutting_down
-        if self.stand_aside is not None and is_surprise and self._misses_all_with(broker):
-            self.stand_aside()
+        is_surprise = broker.has_reported and not broker.shutting_down
+        if self.on_isolated is not None and is_surprise and self._are_all_silent(broker):
+            self.on_isolated()
         else:
-            self._step_alone(lambda: self.fail(broker.id, reason))
+            self._step_or_resign(lambda: self.fence(broker.id, reason))
 
-    def _misses_all_with(self, missed: LiveBroker) -> bool:
-        """Every other broker is missed, too: it may be this controller that is cut off, not all of them dead."""
+    def _are_all_silent(self, missed: LiveBroker) -> bool:
+        """Whether all other brokers are silent, too: this controller may be cut off."""
         context = self._context
         silence_ms = 2 * context.config.broker_heartbeat_interval_ms
         return all(
             broker is missed
-            or self._is_missed(broker)
-            or context.now_ms - broker.heard_ms > silence_ms
+            or self._in_grace_period(broker)
+            or context.now_ms - broker.last_contact_ms > silence_ms
             for broker in context.brokers.values()
         )
 
     def heartbeat(self, request: BrokerHeartbeatRequest, version: int) -> BrokerHeartbeatResponse:
-        """BrokerHeartbeat v0-2. Brokers are never fenced: who is not alive has to register again."""
+        """Handle BrokerHeartbeat v0-1. A fenced broker (STALE_BROKER_EPOCH) registers again."""
         from kwire.protocol.schemas.nodes import BrokerHeartbeatResponse
 
         broker = self._context.brokers.get(request.broker_id)
         if broker is None or broker.epoch != request.broker_epoch:
             return BrokerHeartbeatResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
-        self.heard(broker)
+        self.renew_lease(broker)
         failed = set(request.offline_log_dirs) - broker.offline_log_dirs
         if failed:
             broker.offline_log_dirs |= failed
-            self._ask_for_roles(broker)
+            self._resend_roles(broker)
         stopped = False
         if request.want_shut_down:
             stopped = not self._shut_down(broker)
         return BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False, should_shut_down=stopped)
 
-    # --- failure
+    # --- fencing
 
-    def fail(self, broker_id: int, reason: str) -> None:
-        """A broker is dead: other leaders or none, out of every ISR but its own last ones. `reason`: of _FAILURES."""
+    def fence(self, broker_id: int, reason: str) -> None:
+        """Fence a broker: elect other leaders and remove it from ISRs, except as the last member
+        (with KIP-966 that one, too). `reason`: a key of _FAILURES."""
         context = self._context
         broker = context.brokers.pop(broker_id, None)
         if broker is not None:
@@ -310,20 +313,20 @@ class BrokerRegistry:
         unchanged = []
         for topic, index, partition in context.partitions():
             if broker_id in partition.replicas:
-                self._partitions.without(topic, index, broker_id, changes)
+                self._partitions.remove_from_isr(topic, index, broker_id, changes)
                 if changes.current(topic, index) is partition:
                     unchanged.append((topic, index))
         if broker is not None and self._timers is not None:
             changes.records.append(broker.record(live=False))
         changes.commit()
         changes.add_to(batch)
-        for topic, index in unchanged:  # it is among the offline replicas now
-            batch.news(topic, index)
+        for topic, index in unchanged:  # the broker is one of their offline replicas now
+            batch.add_metadata(topic, index)
         if broker is not None or changes:
             batch.send(broker_list=True)
 
     def forget(self, broker_id: int) -> None:
-        """Nothing is sent to the broker any more, and none of its timers fires."""
+        """Drop a broker without elections: close its channel, cancel its timers."""
         context = self._context
         context.brokers.pop(broker_id, None)
         self._listener.close(broker_id)
@@ -334,7 +337,7 @@ class BrokerRegistry:
     def unregister_request(
         self, request: UnregisterBrokerRequest, version: int
     ) -> UnregisterBrokerResponse:
-        """UnregisterBroker v0: a broker that will not come back; one that lives has to register again."""
+        """Handle UnregisterBroker v0. A broker that is still running has to register again."""
         from kwire.protocol.schemas.nodes import UnregisterBrokerResponse
 
         context, broker_id = self._context, request.broker_id
@@ -344,22 +347,22 @@ class BrokerRegistry:
                 error_message=f"Broker ID {broker_id} is not currently registered",
             )
         broker = self._context.brokers.get(broker_id)
-        self.fail(broker_id, "unregistered")
-        last_epoch = context.state.cluster_record()  # outlives the broker's own record
+        self.fence(broker_id, "unregistered")
+        last_epoch = context.state.cluster_record()  # keeps the highest broker epoch
         self._changelog.commit([last_epoch, (f"broker/{broker_id}", None)])
         if self._timers is None and broker is not None:
-            # The broker of this very process: it registers again at once, as another would after its next heartbeat.
+            # This process's own broker registers again now; others do after their next heartbeat.
             self.register(broker_id, broker.rack, broker.endpoints)
         return UnregisterBrokerResponse(error_message=None)
 
-    # --- failed disks
+    # --- failed log directories
 
-    def _ask_for_roles(self, broker: LiveBroker) -> None:
-        """Its roles once more, unchanged: the answer tells which partitions it can still serve."""
+    def _resend_roles(self, broker: LiveBroker) -> None:
+        """Send unchanged roles: the response lists the partitions that the broker cannot read."""
         self._orders.batch().send_roles(broker.id)
 
-    def roles_answered(self, broker: LiveBroker, response: LeaderAndIsrResponse) -> None:
-        """What a broker said to LeaderAndIsr: partitions with error 56 are on a disk that failed."""
+    def handle_role_response(self, broker: LiveBroker, response: LeaderAndIsrResponse) -> None:
+        """Take replicas offline that a LeaderAndIsr response reports with KAFKA_STORAGE_ERROR."""
         if response.error_code:
             return
         failed: set[tuple[str, int]] = set()
@@ -374,9 +377,9 @@ class BrokerRegistry:
                 failed.add((error.topic_name, error.partition_index))
         failed -= broker.offline
         if failed:
-            self._replicas_failed(broker, failed)
+            self._take_replicas_offline(broker, failed)
 
-    def _replicas_failed(self, broker: LiveBroker, failed: set[tuple[str, int]]) -> None:
+    def _take_replicas_offline(self, broker: LiveBroker, failed: set[tuple[str, int]]) -> None:
         context = self._context
         broker.offline |= failed
         context.brokers_changed()
@@ -390,14 +393,14 @@ class BrokerRegistry:
                     partition=index,
                     broker_id=broker.id,
                 )
-                self._partitions.without(topic, index, broker.id, changes)
+                self._partitions.remove_from_isr(topic, index, broker.id, changes)
                 if changes.current(topic, index) is partition:
                     unchanged.append((topic, index))
         changes.commit()
         batch = self._orders.batch()
         changes.add_to(batch)
         for topic, index in unchanged:
-            batch.news(topic, index)
+            batch.add_metadata(topic, index)
         batch.send()
 
     # --- controlled shutdown
@@ -405,7 +408,7 @@ class BrokerRegistry:
     def controlled_shutdown(
         self, request: ControlledShutdownRequest, version: int
     ) -> ControlledShutdownResponse:
-        """ControlledShutdown v0-3: answers with what the broker still leads."""
+        """Handle ControlledShutdown v0-3; respond with the partitions that it still leads."""
         from kwire.protocol.schemas.control_plane import (
             ControlledShutdownResponse,
             RemainingPartition,
@@ -416,7 +419,7 @@ class BrokerRegistry:
             return ControlledShutdownResponse(error_code=int(ErrorCode.BROKER_NOT_AVAILABLE))
         if request.broker_epoch != -1 and request.broker_epoch < broker.epoch:
             return ControlledShutdownResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
-        self.heard(broker)
+        self.renew_lease(broker)
         return ControlledShutdownResponse(
             remaining_partitions=[
                 RemainingPartition(topic_name=topic, partition_index=index)
@@ -425,7 +428,7 @@ class BrokerRegistry:
         )
 
     def _shut_down(self, broker: LiveBroker) -> list[tuple[str, int]]:
-        """Takes leaderships and ISR memberships away where others are left; returns what the broker leads still."""
+        """Move leaderships away and shrink ISRs; return the partitions that it still leads."""
         context = self._context
         if not broker.shutting_down:
             self._log_event(
@@ -451,13 +454,13 @@ class BrokerRegistry:
                 changes.elect(topic, index, elected, why)
             elif partition.leader >= 0:
                 followed.append((topic, index))
-                self._partitions.without(topic, index, broker.id, changes)
+                self._partitions.remove_from_isr(topic, index, broker.id, changes)
         changes.commit()
         batch = self._orders.batch()
-        changes.add_to(batch, but={(topic.name, index): broker.id for topic, index in followed})
+        changes.add_to(batch, exclude={(topic.name, index): broker.id for topic, index in followed})
         for topic, index in followed:
             leader_epoch = topic.partitions[index].leader_epoch
-            batch.stop(broker.id, topic.name, index, leader_epoch)
+            batch.add_stop_replica(broker.id, topic.name, index, leader_epoch)
         batch.send()
         return [
             (topic.name, index)

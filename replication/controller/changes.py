@@ -1,7 +1,8 @@
-"""Changes of partitions on their way into the journal, and what is told of them to people.
+"""Partition changes: commit to the journal and the state, then counters and events.
 
-All changes of one step are one batch of the journal: either all of them happen or none. A partition may move several
-times within a step (a reassignment's end); each move costs its epochs and stands in the journal.
+All changes of one step are one batch of the journal: either all of them take effect or none. A
+partition may change several times within a step (the end of a reassignment); each change raises its
+epochs and has its own record.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _EVENTS_KEPT = 1000
 REASSIGNMENT_BEGUN, REASSIGNMENT_CANCELLED = "reassignment begun", "reassignment given up"
 _LAST_KNOWN_LEADER = "last known leader"  # as in eligible_leaders.py
 _UNCLEAN = (UNCLEAN, _LAST_KNOWN_LEADER)
-_NOBODY: Mapping[tuple[str, int], int] = {}
+_NO_EXCLUSIONS: Mapping[tuple[str, int], int] = {}
 
 
 class PartitionEvent:
-    """A partition got another leader or another ISR. `why`: the kind of election, or what else it was."""
+    """One change of a partition. `why`: the kind of election, or another cause."""
 
     __slots__ = ("after", "before", "now_ms", "partition", "topic", "why")
 
@@ -59,7 +60,7 @@ class PartitionEvent:
 
     @property
     def event(self) -> EventType:
-        """Which event it is: of several that apply, the one that tells most."""
+        """The type of event: of several that apply, the most significant."""
         before, after = self.before, self.after
         if _assignment(before) != _assignment(after):
             if self.why == REASSIGNMENT_CANCELLED:
@@ -77,7 +78,7 @@ class PartitionEvent:
         return Event.PARTITION_CHANGED
 
     def fields(self) -> dict[str, object]:
-        """The fields of `event`, without the controller epoch."""
+        """Return the fields of `event`, without the controller epoch."""
         before, after = self.before, self.after
         return {
             "topic": self.topic,
@@ -109,9 +110,9 @@ def _leader(broker: int) -> int | None:
 
 
 class ChangeLog:
-    """Where decisions become facts: in the journal, then in the state.
+    """Commits records to the journal, then to the state.
 
-    `counts` are of elections and ISR changes; `events` are the last changes of partitions."""
+    `counts`: elections and ISR changes. `events`: the latest partition changes."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class ChangeLog:
         log_event: LogEvent,
         on_refused: Callable[[KafkaError], None],
     ) -> None:
-        """`on_refused`: the journal took no more; whoever calls gets the error after that."""
+        """`on_refused`: called when the journal refuses records, before the error is raised."""
         self._context = context
         self._journal = journal
         self._log_event = log_event
@@ -130,7 +131,9 @@ class ChangeLog:
         self.events: deque[PartitionEvent] = deque(maxlen=_EVENTS_KEPT)
 
     def load(self) -> None:
-        """Replays the journal, and rewrites it if it is mostly history. JournalError when it cannot be read."""
+        """Replay the journal; rewrite it if most records are outdated.
+
+        JournalError when it is unreadable."""
         count = 0
         state = self._context.state
         for record in self._journal.replay():
@@ -138,15 +141,17 @@ class ChangeLog:
             count += 1
         if count > _REWRITE_ABOVE:
             live = state.records()
-            if count > 4 * len(live):  # mostly history: changed and deleted topics
+            if count > 4 * len(live):  # mostly outdated: changed and deleted topics
                 self._journal.rewrite(live)
 
     def begin(self) -> Changes:
-        """Changes of one step."""
+        """Return an empty collection of changes for one step."""
         return Changes(self._context, self)
 
     def commit(self, records: list[Record]) -> None:
-        """Journals the records, then makes them the state. DeposedError; KafkaError(KAFKA_STORAGE_ERROR)."""
+        """Journal the records, then apply them to the state.
+
+        DeposedError: another controller has taken over. KafkaError(KAFKA_STORAGE_ERROR)."""
         if not self._context.active:
             raise DeposedError
         try:
@@ -158,15 +163,16 @@ class ChangeLog:
             self._context.state.replay(record)
 
     def flush(self) -> None:
-        """What follows from records that may be lost must not leave: a controller that cannot flush resigns."""
+        """Flush the journal before the step's effects leave; a controller that cannot flush
+        resigns."""
         try:
             self._journal.flush()
         except KafkaError as error:
             self._on_refused(error)
             raise
 
-    def note(self, event: PartitionEvent) -> None:
-        """A partition has changed: counted, kept, logged."""
+    def record_event(self, event: PartitionEvent) -> None:
+        """Count, keep and log a partition change."""
         if event.is_election:
             key = f"elections.{event.why}"
             self.counts[key] = self.counts.get(key, 0) + 1
@@ -179,7 +185,9 @@ class ChangeLog:
 
 
 class Changes:
-    """States that partitions are to take. `records`: others that belong to the same step."""
+    """New partition states of one step, not committed yet.
+
+    `records`: other records of the same step."""
 
     __slots__ = ("_context", "_events", "_latest", "_log", "records")
 
@@ -194,11 +202,11 @@ class Changes:
         return bool(self._latest)
 
     def current(self, topic: TopicState, index: int) -> PartitionState:
-        """The partition's state with the changes so far."""
+        """Return the partition's state with the changes so far."""
         latest = self._latest.get((topic.name, index))
         return topic.partitions[index] if latest is None else latest[1]
 
-    def move(
+    def set_state(
         self,
         topic: TopicState,
         index: int,
@@ -207,14 +215,14 @@ class Changes:
         *,
         unclean: Container[int] = (),
     ) -> None:
-        """`unclean`: brokers that may have lost what they had (KIP-966)."""
+        """Change a partition's state. `unclean`: brokers that may have lost records (KIP-966)."""
         before = self.current(topic, index)
         context = self._context
         if context.config.eligible_leader_replicas_enable:
-            from kwire.replication.controller.eligible_leaders import followed
+            from kwire.replication.controller.eligible_leaders import update_eligible
 
             min_isr = context.topic_log_config(topic.name).min_insync_replicas
-            state = followed(before, state, min_isr, unclean)
+            state = update_eligible(before, state, min_isr, unclean)
         self._latest[topic.name, index] = topic, state
         self.records.append(partition_record(topic, index, state))
         self._events.append(PartitionEvent(topic.name, index, before, state, why, context.now_ms))
@@ -226,30 +234,38 @@ class Changes:
         elected: Elected | None,
         why: str,
     ) -> bool:
-        """What an election costs: both epochs. False without a winner: nothing changes."""
+        """Apply the result of an election: both epochs rise.
+
+        False, and no change, if nobody was elected."""
         if elected is None:
             return False
         partition = self.current(topic, index)
         leader, isr, recovering = elected
-        state = partition.moved(
+        state = partition.with_leader_and_isr(
             leader=leader,
             isr=isr,
             leader_epoch=partition.leader_epoch + 1,
             recovering=recovering,
         )
-        self.move(topic, index, state, why)
+        self.set_state(topic, index, state, why)
         return True
 
     def commit(self) -> None:
-        """Journals all, then tells of it. KafkaError when the journal refuses: nothing has changed then."""
+        """Journal all changes, then count and log them.
+
+        KafkaError from the journal: nothing has changed."""
         if self.records:
             self._log.commit(self.records)
             self.records = []
         for event in self._events:
-            self._log.note(event)
+            self._log.record_event(event)
         self._events = []
 
-    def add_to(self, batch: RequestBatch, *, but: Mapping[tuple[str, int], int] = _NOBODY) -> None:
-        """The changed partitions, as they are now, for their brokers (`but` one each). After `commit`."""
+    def add_to(
+        self, batch: RequestBatch, *, exclude: Mapping[tuple[str, int], int] = _NO_EXCLUSIONS
+    ) -> None:
+        """Add the changed partitions to a batch, after `commit`.
+
+        `exclude`: for a partition, a replica that gets no LeaderAndIsr."""
         for key, (topic, _) in self._latest.items():
-            batch.partition(topic, key[1], but=but.get(key))
+            batch.add_partition(topic, key[1], exclude=exclude.get(key))

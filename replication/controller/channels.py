@@ -1,13 +1,14 @@
-"""The controller's orders on their way to brokers: a queue for each of them, one request in flight.
+"""The controller's requests to other nodes: one queue per broker, one request in flight.
 
-Answers to kafka.controller.ControllerChannelManager and RequestSendThread. An order whose connection is lost is sent
-again after 100 ms, without limit, until the broker leaves: what becomes of a broker that cannot be reached is decided
-by its lease, never here. Dynamic configurations travel in the same queues (an AlterConfigs request in an Envelope, see
-`kwire/apis/control_plane.py`), so that a topic's overrides are at a broker before its LeaderAndIsr.
+Answers to kafka.controller.ControllerChannelManager and RequestSendThread. A request whose
+connection is lost is sent again after 100 ms, without limit, until the broker is fenced: its lease
+decides about an unreachable broker, never this module. Dynamic configurations use the same queues
+(an AlterConfigs request in an Envelope, see `kwire/apis/control_plane.py`), so that a broker has a
+topic's overrides before its LeaderAndIsr.
 
-Invariants: orders reach a broker in the order they were given; none meant for one incarnation of a broker is sent to
-the next; who waits for acknowledgement (`when_acknowledged`) is called once, by the last live broker's answer, by
-the departure of the last that owed one, or by time-out.
+Invariants: a broker gets requests in the order they were queued; no request for one incarnation
+of a broker is sent to the next; a `when_acknowledged` callback is called once: by the last
+response it waits for, by the closing of the last channel that owes one, or by time-out.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 CHANNEL: Final = "control"
 RETRY_MS: Final = 100
 
-# The versions of what is sent; those of Kafka 3.9 in ZooKeeper mode.
+# Request versions: those of Kafka 3.9 in ZooKeeper mode.
 _VERSIONS: Final = {
     api.ApiKey.LEADER_AND_ISR: 7,
     api.ApiKey.STOP_REPLICA: 4,
@@ -42,37 +43,37 @@ _VERSIONS: Final = {
 _ALTER_CONFIGS_VERSION: Final = 2
 _PRINCIPAL = Struct(">4sii")
 _MARK: Final = b"kwct"
-_MARK_OF_ALL: Final = b"kwca"
+_FULL_MARK: Final = b"kwca"
 
 
 def controller_principal(
-    controller_id: int, controller_epoch: int, *, lists_all: bool = False
+    controller_id: int, controller_epoch: int, *, is_full: bool = False
 ) -> bytes:
-    """What stands for a principal in the controller's own Envelope requests.
+    """Return the principal of the controller's own Envelope requests.
 
-    `lists_all`: what the request does not name has no configuration."""
-    mark = _MARK_OF_ALL if lists_all else _MARK
+    `is_full`: resources that the request does not name have no overrides."""
+    mark = _FULL_MARK if is_full else _MARK
     return _PRINCIPAL.pack(mark, controller_id, controller_epoch)
 
 
 def read_principal(principal: bytes | None) -> tuple[int, bool] | None:
-    """The controller epoch in it, and whether all is listed; None when it is nobody's or a client's."""
+    """Return (controller epoch, is_full) of a controller's principal, None for any other."""
     try:
         mark, _, epoch = _PRINCIPAL.unpack(principal or b"")
     except struct_error:
         return None
-    return (epoch, mark == _MARK_OF_ALL) if mark in (_MARK, _MARK_OF_ALL) else None
+    return (epoch, mark == _FULL_MARK) if mark in (_MARK, _FULL_MARK) else None
 
 
 class _Queue:
-    """What one broker is to be told. `given` and `acknowledged` count orders."""
+    """The requests to one broker. `queued` and `acknowledged` count them."""
 
-    __slots__ = ("acknowledged", "broker_id", "given", "in_flight", "orders")
+    __slots__ = ("acknowledged", "broker_id", "in_flight", "orders", "queued")
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
         self.orders: deque[Message] = deque()  # the first may be in flight
-        self.given = 0
+        self.queued = 0
         self.acknowledged = 0
         self.in_flight = False
 
@@ -81,12 +82,12 @@ class _Waiter:
     __slots__ = ("callback", "owing")
 
     def __init__(self, owing: dict[int, int], callback: Callable[[], None]) -> None:
-        self.owing = owing  # broker: how many orders it must have acknowledged
+        self.owing = owing  # broker id: the `acknowledged` count to wait for
         self.callback = callback
 
 
 class ControllerChannels:
-    """A ControllerListener whose brokers are other nodes."""
+    """A ControllerListener for brokers in other processes."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class ControllerChannels:
         timers: Timers,
         on_response: Callable[[int, Message, Any], None] | None = None,
     ) -> None:
-        """`on_response(broker, order, response)` hears what a broker answered (a disk that failed, say)."""
+        """`on_response`: called with (broker id, request, response)."""
         self._controller_id = controller_id
         self._controller_epoch = controller_epoch
         self._peers = peers
@@ -111,38 +112,38 @@ class ControllerChannels:
     # --- brokers
 
     def open(self, broker_id: int) -> None:
-        """A broker has registered (anew): it gets all configurations first, then what is sent from now on."""
+        """Open a registered broker's queue, empty but for all dynamic configurations."""
         self.close(broker_id)
         self._queues[broker_id] = _Queue(broker_id)
-        self._give(broker_id, self._config_request(self._configs, lists_all=True))
+        self._enqueue(broker_id, self._config_request(self._configs, is_full=True))
 
     def close(self, broker_id: int) -> None:
-        """A broker is gone: what it was to be told is dropped, nobody waits for it."""
+        """Drop a broker's queue; callbacks stop waiting for it."""
         if self._queues.pop(broker_id, None) is None:
             return
         self._timers.cancel((CHANNEL, broker_id))
         self._peers.hang_up(broker_id, CHANNEL)
-        self._settle(broker_id, None)
+        self._complete_waiters(broker_id, None)
 
     # --- ControllerListener
 
     def send(self, broker_id: int, request: Message) -> None:
-        """Queues a LeaderAndIsr, UpdateMetadata or StopReplica request."""
+        """Queue a LeaderAndIsr, UpdateMetadata or StopReplica request."""
         if broker_id in self._queues:
-            self._give(broker_id, request)
+            self._enqueue(broker_id, request)
 
     def config_changed(self, resource_type: int, name: str, overrides: Mapping[str, str]) -> None:
-        """Tells all brokers the overrides a resource has now."""
+        """Queue all current overrides of a resource for all brokers."""
         resource = resource_type, name
         if overrides:
             self._configs[resource] = dict(overrides)
         else:
             self._configs.pop(resource, None)
         for broker_id in list(self._queues):
-            self._give(broker_id, self._config_request({resource: overrides}))
+            self._enqueue(broker_id, self._config_request({resource: overrides}))
 
     def _config_request(
-        self, configs: Mapping[tuple[int, str], Mapping[str, str]], *, lists_all: bool = False
+        self, configs: Mapping[tuple[int, str], Mapping[str, str]], *, is_full: bool = False
     ) -> Message:
         from kwire.protocol.schemas.configs import (
             AlterableConfig,
@@ -167,7 +168,7 @@ class ControllerChannels:
         return EnvelopeRequest(
             request_data=b"".join(parts)[4:],
             request_principal=controller_principal(
-                self._controller_id, self._controller_epoch(), lists_all=lists_all
+                self._controller_id, self._controller_epoch(), is_full=is_full
             ),
             client_host_address=b"",
         )
@@ -175,8 +176,9 @@ class ControllerChannels:
     # --- waiting
 
     def when_acknowledged(self, timeout_ms: int, callback: Callable[[], None]) -> None:
-        """Calls back when every live broker has answered all it was told so far: at once if so, else later."""
-        owing = {q.broker_id: q.given for q in self._queues.values() if q.acknowledged < q.given}
+        """Call back when all requests queued so far are answered; immediately if they are
+        already."""
+        owing = {q.broker_id: q.queued for q in self._queues.values() if q.acknowledged < q.queued}
         if not owing:
             callback()
             return
@@ -190,8 +192,9 @@ class ControllerChannels:
         self._timers.cancel((CHANNEL, waiter))
         waiter.callback()
 
-    def _settle(self, broker_id: int, acknowledged: int | None) -> None:
-        """A broker has answered so many orders, or (None) will answer no more."""
+    def _complete_waiters(self, broker_id: int, acknowledged: int | None) -> None:
+        """Finish waiters: a broker has `acknowledged` so many requests, or (None) its queue is
+        closed."""
         for waiter in list(self._waiters):
             count = waiter.owing.get(broker_id)
             if count is not None and (acknowledged is None or acknowledged >= count):
@@ -201,10 +204,10 @@ class ControllerChannels:
 
     # --- sending
 
-    def _give(self, broker_id: int, request: Message) -> None:
+    def _enqueue(self, broker_id: int, request: Message) -> None:
         queue = self._queues[broker_id]
         queue.orders.append(request)
-        queue.given += 1
+        queue.queued += 1
         if not queue.in_flight:
             self._send_next(queue)
 
@@ -218,12 +221,12 @@ class ControllerChannels:
             key,
             _VERSIONS[key],
             order,
-            lambda response: self._answered(queue, order, response),
+            lambda response: self._handle_response(queue, order, response),
         )
 
-    def _answered(self, queue: _Queue, order: Message, response: Message | None) -> None:
+    def _handle_response(self, queue: _Queue, order: Message, response: Message | None) -> None:
         if self._queues.get(queue.broker_id) is not queue:
-            return  # of an incarnation that is gone
+            return  # of an earlier incarnation of the broker
         if response is None:
             self._timers.schedule(
                 (CHANNEL, queue.broker_id),
@@ -236,6 +239,6 @@ class ControllerChannels:
         queue.in_flight = False
         if queue.orders:
             self._send_next(queue)
-        self._settle(queue.broker_id, queue.acknowledged)
+        self._complete_waiters(queue.broker_id, queue.acknowledged)
         if self.on_response is not None:
             self.on_response(queue.broker_id, order, response)

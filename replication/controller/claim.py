@@ -1,19 +1,23 @@
-"""Several controllers and one store: who may write the journal, and how the others see that somebody does.
+"""Controller election on a shared directory: generations of the journal, and the active one's
+lease.
 
-Answers to KafkaZkClient.registerControllerAndIncrementControllerEpoch: ZooKeeper's /controller node, its session, and
-the condition that every write of a Kafka controller carries. Here the store is a directory.
+Answers to KafkaZkClient.registerControllerAndIncrementControllerEpoch: ZooKeeper's /controller
+node, its session, and the condition on every write of a Kafka controller. Here the store is a
+directory.
 
-The right to write is a generation: a journal file of its own number, which exactly one controller can have made
-(`LogStore.claim_file`). Who has made it copies what the generation before had written and goes on there. A commit
-counts if no later generation exists after it was written; its writer looks, and finds out by that that it has been
-deposed. Nobody needs a lock, so nobody who stands still with one can be in the way, and who wakes up after hours
-cannot spoil anything: its file is no longer read.
+The right to write is a generation: a journal file with its number in the name, which exactly one
+controller can create (`LogStore.claim_file`). The creator copies the previous generation's journal
+and appends to the copy. A commit is valid if no later generation exists after it was written: the
+writer checks that after each commit, and so learns that it was deposed. There is no lock, so no
+paused process can hold one; a process that resumes after hours does no harm: nobody reads its file
+any more.
 
-    kwire-controller-0000000003.journal    what the controller of generation 3 knows and has decided
-    kwire-controller.lease                 who is active, and a number that it counts up while it lives
+    kwire-controller-0000000003.journal    the journal of the controller of generation 3
+    kwire-controller.lease                 the active controller and its heartbeat counter
 
-The lease says only when it is worth trying: it decides nothing. Invariants: a commit that was not refused is in the
-journal of every later generation; an older generation's file goes when the newer one's is complete.
+The lease only tells standbys when a take-over is worth trying. Invariants: a commit that was not
+refused is in the journal of every later generation; an older generation's file is deleted when the
+newer one is complete.
 """
 
 from __future__ import annotations
@@ -33,12 +37,12 @@ _DIGITS = 10
 
 
 def generation_file(generation: int) -> str:
-    """The name of a generation's journal."""
+    """Return the file name of a generation's journal."""
     return f"{_PREFIX}{generation:0{_DIGITS}}{_SUFFIX}"
 
 
 def generations(store: LogStore) -> list[int]:
-    """Those whose files are there, in order."""
+    """List the generations whose files exist, in ascending order."""
     found = []
     for name in store.list_dir():
         if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
@@ -49,7 +53,7 @@ def generations(store: LogStore) -> list[int]:
 
 
 class ClaimedJournal(StoreJournal):
-    """The journal of one generation. `claim` before anything else. `generation`: 0 before that."""
+    """The journal of one generation. Call `claim` first; `generation` is 0 until then."""
 
     __slots__ = ("generation",)
 
@@ -58,30 +62,35 @@ class ClaimedJournal(StoreJournal):
         self.generation = 0
 
     def claim(self) -> None:
-        """Begins the next generation with what the last one had. DeposedError: another was faster. OSError."""
+        """Begin the next generation with a copy of the last one's journal.
+
+        DeposedError: another controller was faster. OSError."""
         store = self._store
         before = generations(store)
         own = before[-1] + 1 if before else 1
         if not store.claim_file(generation_file(own)) or generations(store)[-1] != own:
             raise DeposedError
-        # From here on nobody else's commit counts; what counted before stands in the files to be read now.
+        # From here on no commit of another controller is valid; all valid ones are in the files
+        # read now.
         self._name = generation_file(own)
         self.generation = own
-        store.write_file(self._name, self._inherited(before))
+        store.write_file(self._name, self._read_inherited(before))
 
-    def _inherited(self, before: list[int]) -> bytes:
+    def _read_inherited(self, before: list[int]) -> bytes:
         store = self._store
         for generation in reversed(before):
             try:
                 data = store.read_file(generation_file(generation))
             except FileNotFoundError:
-                raise DeposedError from None  # only a later one than this deletes it
+                raise DeposedError from None  # only a later generation than this one deletes it
             if data:
-                return data  # an empty one's owner has claimed, but not yet begun
+                return data  # an empty file was claimed, but not yet written
         return store.read_file(JOURNAL_FILE) if store.exists(JOURNAL_FILE) else b""
 
     def check(self) -> None:
-        """DeposedError unless this is the latest generation. KafkaError(KAFKA_STORAGE_ERROR): its file is gone."""
+        """Raise DeposedError unless this is the latest generation.
+
+        KafkaError(KAFKA_STORAGE_ERROR): its file is gone."""
         found = generations(self._store)
         if self.generation not in found:
             if found and found[-1] > self.generation:
@@ -96,13 +105,14 @@ class ClaimedJournal(StoreJournal):
         super().append(records)
 
     def flush(self) -> None:
-        """What was appended counts, unless this raises."""
+        """Flush; appended records are committed unless this raises."""
         if self._unflushed:
             super().flush()
             self.check()
 
     def delete_older(self) -> None:
-        """Earlier generations' files, the oldest first: between two that are left none is ever missing."""
+        """Delete earlier generations' files, oldest first, so that the remaining ones have no
+        gap."""
         self._store.delete(JOURNAL_FILE)
         for generation in generations(self._store):
             if generation < self.generation:
@@ -110,7 +120,9 @@ class ClaimedJournal(StoreJournal):
 
 
 class Lease:
-    """What the lease file says. `beat` changes as long as its writer lives; `released`: it has stopped in order."""
+    """The content of the lease file.
+
+    `beat`: a counter that the active controller increments. `released`: it has stopped cleanly."""
 
     __slots__ = ("beat", "generation", "node_id", "released")
 
@@ -121,19 +133,19 @@ class Lease:
         self.released = released
 
     @property
-    def sign(self) -> tuple[int, int, int]:
-        """What is another one after each sign of life."""
+    def liveness(self) -> tuple[int, int, int]:
+        """A value that differs after each renewal."""
         return self.generation, self.node_id, self.beat
 
     def write(self, store: LogStore) -> None:
-        """Replaces the file. OSError."""
+        """Replace the lease file. OSError."""
         state = "released" if self.released else "active"
         text = f"{self.generation} {self.node_id} {self.beat} {state}\n"
         store.write_file(LEASE_FILE, text.encode(), flush=False)
 
 
 def read_lease(store: LogStore) -> Lease | None:
-    """None when there is none, or none that can be read."""
+    """Read the lease file; None when it is missing or malformed."""
     try:
         words = store.read_file(LEASE_FILE).decode().split()
         generation, node_id, beat = map(int, words[:3])

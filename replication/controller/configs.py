@@ -1,9 +1,11 @@
-"""Configurations at the controller: overrides of topics, brokers, groups, client metrics.
+"""Dynamic configurations: overrides of topics, brokers, groups and client metrics.
 
-Answers to KRaft's ConfigurationControlManager and ControllerConfigurationValidator. What only the receiving broker can
-judge (its own dynamic keys, its id) is checked before, in kwire.apis.configs.
+Answers to KRaft's ConfigurationControlManager and ControllerConfigurationValidator. Checks that
+only the receiving broker can make (its own dynamic keys, its id) come before, in
+kwire.apis.configs.
 
-Invariants: nothing that would not validate as a whole is ever journaled; an unchanged override is not journaled again.
+Invariants: only overrides that are valid together are journaled; unchanged ones are not
+journaled again.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ _OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRA
 
 
 class ConfigControl:
-    """Handles what clients ask of configurations, on the controller's state."""
+    """Handles AlterConfigs and IncrementalAlterConfigs."""
 
     def __init__(
         self,
@@ -62,8 +64,8 @@ class ConfigControl:
         self._orders = orders
         self._partitions = partitions
 
-    def checked_topic_config(self, values: Mapping[str, str | None]) -> dict[str, str]:
-        """The overrides of a new topic; KafkaError(INVALID_CONFIG) when they are not allowed."""
+    def check_topic_config(self, values: Mapping[str, str | None]) -> dict[str, str]:
+        """Return the overrides of a topic. KafkaError(INVALID_CONFIG) when they are not allowed."""
         if not values:
             return {}
         validate_topic_config(values)
@@ -72,7 +74,7 @@ class ConfigControl:
         return overrides
 
     def alter_configs(self, request: AlterConfigsRequest, version: int) -> AlterConfigsResponse:
-        """AlterConfigs v0-2: the given keys become all the overrides a resource has."""
+        """Handle AlterConfigs v0-2: replace all overrides of each resource."""
         from kwire.protocol.schemas.configs import (
             AlterConfigsResourceResponse,
             AlterConfigsResponse,
@@ -98,7 +100,8 @@ class ConfigControl:
     def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest, version: int
     ) -> IncrementalAlterConfigsResponse:
-        """IncrementalAlterConfigs v0-1: set, delete, append to or subtract from single keys (KIP-339)."""
+        """Handle IncrementalAlterConfigs v0-1: set, delete, append to or subtract from keys
+        (KIP-339)."""
         from kwire.protocol.schemas.configs import (
             IncrementalAlterConfigsResourceResponse,
             IncrementalAlterConfigsResponse,
@@ -112,17 +115,19 @@ class ConfigControl:
             )
             try:
                 self._check_exists(kind, name)
-                values = self.incremented(kind, name, resource.configs)
+                values = self.apply_operations(kind, name, resource.configs)
                 self._replace(kind, name, values, request.validate_only)
             except KafkaError as error:
                 response.error_code, response.error_message = int(error.code), error.message
             responses.append(response)
         return IncrementalAlterConfigsResponse(responses=responses)
 
-    def incremented(
+    def apply_operations(
         self, resource_type: int, name: str, operations: list[IncrementalAlterableConfig]
     ) -> dict[str, str | None]:
-        """The resource's overrides after the operations. KafkaError for operations the key does not have."""
+        """Return the resource's overrides after the operations.
+
+        KafkaError for an operation that the key's type does not have."""
         values: dict[str, str | None] = {
             **self._context.state.configs.get((resource_type, name), {})
         }
@@ -134,14 +139,14 @@ class ConfigControl:
                 values.pop(key, None)
             else:
                 word = _OPERATIONS.get(operation.config_operation)
-                if word is None:  # Kafka stumbles over its own lookup here
+                if word is None:  # as in Kafka, whose lookup of the operation fails here
                     raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
                 row = _row(resource_type, key)
                 if row is None or row[0] != "LIST":
                     message = f"Can't {word} to key {key} because its type is not LIST."
                     raise KafkaError(ErrorCode.INVALID_CONFIG, message)
                 current = values.get(key) if key in values else self._default(resource_type, key)
-                values[key] = _edited(current, text, append=word == "APPEND")
+                values[key] = _edit_list(current, text, append=word == "APPEND")
         return values
 
     def _default(self, resource_type: int, key: str) -> str | None:
@@ -151,7 +156,8 @@ class ConfigControl:
         return config.text(key) if resource_type == BROKER_RESOURCE else None
 
     def _check_exists(self, resource_type: int, name: str) -> None:
-        """KafkaError when the resource cannot be configured: unknown topic, no name."""
+        """Raise KafkaError for a resource that cannot be configured: unknown topic, missing
+        name."""
         if resource_type == TOPIC_RESOURCE:
             if not name:
                 message = "Default topic resources are not allowed."
@@ -173,19 +179,19 @@ class ConfigControl:
         self, resource_type: int, name: str, values: Mapping[str, str | None], validate_only: bool
     ) -> None:
         self._check_exists(resource_type, name)
-        overrides = self._checked(resource_type, values)
+        overrides = self._validate(resource_type, values)
         current = self._context.state.configs.get((resource_type, name), {})
         if validate_only or overrides == current:
             return
         self._changelog.commit([config_record(resource_type, name, overrides)])
         self._orders.config_changed(resource_type, name, overrides)
         if resource_type in (TOPIC_RESOURCE, BROKER_RESOURCE):
-            self._partitions.review_eligible()
-            self._partitions.elect_where_allowed_now()
+            self._partitions.shrink_elr()
+            self._partitions.retry_offline_elections()
 
-    def _checked(self, resource_type: int, values: Mapping[str, str | None]) -> dict[str, str]:
+    def _validate(self, resource_type: int, values: Mapping[str, str | None]) -> dict[str, str]:
         if resource_type == TOPIC_RESOURCE:
-            return self.checked_topic_config(values)
+            return self.check_topic_config(values)
         overrides: dict[str, str] = {}
         for key, text in values.items():
             row = _row(resource_type, key)
@@ -206,7 +212,7 @@ class ConfigControl:
         return overrides
 
     def _check_group_limits(self, overrides: Mapping[str, str]) -> None:
-        """Kafka's GroupConfig.validate: the broker's limits hold for what a group is given."""
+        """Check a group's overrides against the broker's limits (Kafka: GroupConfig.validate)."""
         config = self._context.config
         for key in ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"):
             if key not in overrides:
@@ -233,8 +239,8 @@ def _row(resource_type: int, key: str) -> Row | None:
     return CLIENT_METRICS_KEYS.get(key)
 
 
-def _edited(current: str | None, change: str | None, *, append: bool) -> str:
-    """A list with the items of `change` added (those it lacks) or taken out."""
+def _edit_list(current: str | None, change: str | None, *, append: bool) -> str:
+    """Return a comma-separated list with the items of `change` added (if missing) or removed."""
     items = [part.strip() for part in (current or "").split(",") if part.strip()]
     changes = [part.strip() for part in (change or "").split(",") if part.strip()]
     if append:

@@ -1,7 +1,8 @@
-"""What the controller knows: the journaled state, and which brokers are alive.
+"""The controller's view of the cluster: the journaled state and the live brokers.
 
-Answers to kafka.controller.ControllerContext. The parts of a controller share one; whoever changes
-`brokers`, or a broker in it, calls `brokers_changed`. The state changes by `ChangeLog.commit` alone.
+Answers to kafka.controller.ControllerContext. The parts of a controller share one; code that
+changes `brokers`, or a broker in it, calls `brokers_changed`. Only `ChangeLog.commit` changes
+the state.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
 
 
 class LiveBroker:
-    """A registered broker that is believed to be alive."""
+    """A registered broker that is not fenced."""
 
     __slots__ = (
         "endpoints",
         "epoch",
-        "heard",
-        "heard_ms",
+        "has_reported",
         "id",
         "incarnation",
+        "last_contact_ms",
         "offline",
         "offline_log_dirs",
         "rack",
@@ -52,9 +53,9 @@ class LiveBroker:
         self.endpoints = endpoints
         self.incarnation = incarnation
         self.shutting_down = False
-        self.heard = True  # by this controller; not: known from its predecessor only
-        self.heard_ms = 0  # when it was heard last, or became known
-        self.offline: set[tuple[str, int]] = set()  # partitions whose disk failed
+        self.has_reported = True  # to this controller; False: known from the journal only
+        self.last_contact_ms = 0  # time of its last request, or of the take-over
+        self.offline: set[tuple[str, int]] = set()  # partitions on a failed disk
         self.offline_log_dirs: set[bytes] = set()
 
     def record(self, *, live: bool) -> Record:
@@ -69,10 +70,10 @@ class LiveBroker:
 
 
 class ControllerContext:
-    """Read freely.
+    """State shared by the controller's parts; all of them may read it.
 
-    `node_id`: the controller's own. `active`: until it is deposed. `is_standalone`: its only broker
-    is in its own process. `cluster_id`: "" for any."""
+    `node_id`: the controller's own. `active`: true until it resigns. `is_standalone`: its only
+    broker is in its own process. `cluster_id`: "" for any."""
 
     __slots__ = (
         "_some_offline",
@@ -119,12 +120,14 @@ class ControllerContext:
     # --- brokers
 
     def brokers_changed(self) -> None:
-        """Brokers have come or gone, begun to shut down or lost partitions."""
+        """Recompute `eligible` after a change of `brokers`, a controlled shutdown or an offline
+        replica."""
         self.eligible = {b.id for b in self.brokers.values() if not b.shutting_down}
         self._some_offline = any(b.offline for b in self.brokers.values())
 
     def alive(self, topic: str, index: int) -> Collection[int]:
-        """The brokers that a partition may elect: alive, not shutting down, able to read its log."""
+        """Return brokers that a partition may elect: live, not shutting down, replica not
+        offline."""
         if not self._some_offline:
             return self.eligible
         key = topic, index
@@ -133,18 +136,21 @@ class ControllerContext:
     def is_online(
         self, broker_id: int, topic: str, index: int, *, shutting_down: bool = False
     ) -> bool:
-        """The broker lives and can read the partition's log. `shutting_down`: also one that is about to stop."""
+        """Whether the broker is live and can read the partition's log.
+
+        `shutting_down`: count brokers in controlled shutdown, too."""
         broker = self.brokers.get(broker_id)
         if broker is None or (broker.shutting_down and not shutting_down):
             return False
         return (topic, index) not in broker.offline
 
     def racks(self) -> list[tuple[int, str | None]]:
-        """Brokers that can take new replicas, and their racks."""
+        """Return (id, rack) of the brokers that can take new replicas."""
         return [(b.id, b.rack) for b in self.brokers.values() if not b.shutting_down]
 
-    def forget_disks_of(self, topic: str) -> None:
-        """The topic is deleted: partitions of it that brokers could not read say nothing about another of its name."""
+    def clear_offline_replicas(self, topic: str) -> None:
+        """Forget offline replicas of a deleted topic: they say nothing about a new topic of its
+        name."""
         for broker in self.brokers.values():
             broker.offline = {key for key in broker.offline if key[0] != topic}
         self.brokers_changed()
@@ -152,13 +158,13 @@ class ControllerContext:
     # --- topics
 
     def partitions(self) -> Iterator[tuple[TopicState, int, PartitionState]]:
-        """Every partition: topic, index, state."""
+        """Iterate over all partitions: topic, index, state."""
         for topic in self.state.topics.values():
             for index, partition in enumerate(topic.partitions):
                 yield topic, index, partition
 
     def topic(self, name: str) -> TopicState:
-        """KafkaError(UNKNOWN_TOPIC_OR_PARTITION) when it does not exist."""
+        """Return the topic. KafkaError(UNKNOWN_TOPIC_OR_PARTITION) when it does not exist."""
         topic = self.state.topics.get(name)
         if topic is None:
             raise KafkaError(
@@ -168,10 +174,11 @@ class ControllerContext:
         return topic
 
     def topic_log_config(self, topic: str) -> LogConfig:
-        """The configuration of a topic's logs."""
+        """Return the log configuration of a topic."""
         return topic_log_config(self.state.topic_config(topic), self.config)
 
     def new_partition(self, replicas: list[int]) -> PartitionState:
-        """The first state of a partition: leader and ISR are its live replicas."""
+        """Return the first state of a new partition: its live replicas are the ISR, the first
+        leads."""
         alive = [broker for broker in replicas if broker in self.eligible]
         return PartitionState(replicas, alive, alive[0] if alive else NO_LEADER)

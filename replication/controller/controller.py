@@ -1,29 +1,29 @@
-"""The controller: who leads what, and telling the brokers.
+"""The active controller: elects leaders, changes ISRs and topics, and sends the results to brokers.
 
-Answers to kafka.controller.KafkaController (3.9, ZooKeeper mode) and, for what clients ask, to
+Answers to kafka.controller.KafkaController (3.9, ZooKeeper mode) and, for client requests, to
 KRaft's ReplicationControlManager and ConfigurationControlManager. Pure: changes are records in a
 journal (`state.py`), consequences are LeaderAndIsr, UpdateMetadata and StopReplica requests to a
 `ControllerListener`: applied directly in a cluster of one (`replica/local_listener.py`), sent over
-sockets to many (`channels.py`). This module puts the parts together and runs them step by step; they
-do not know it. From the bottom up (an import contract in pyproject.toml keeps the order):
+sockets to many (`channels.py`). This module creates the parts and runs them step by step; no part
+imports it. From the bottom up (an import contract in pyproject.toml keeps the order):
 
-    context.py                  what all parts know: the journaled state, and which brokers are alive
+    context.py                  shared by all parts: the journaled state and the live brokers
     election.py, placement.py, eligible_leaders.py      rules, as functions
-    batch.py, changes.py        orders to brokers; decisions into the journal, counted and logged
-    reassignment.py             replicas on the move
-    deletion.py                 topics that are deleted
+    batch.py, changes.py        requests to brokers; changes to the journal, counted and logged
+    reassignment.py             partition reassignment
+    deletion.py                 topic deletion
     producer_ids.py             blocks of producer ids
     partitions.py               elections, AlterPartition, ElectLeaders, preferred leaders
     brokers.py                  registration, leases, failure, controlled shutdown
     configs.py                  dynamic configurations
     topics.py                   creation, deletion, more partitions
-    table.py, refusals.py       which part answers which request, and how a request is refused
+    table.py, refusals.py       the part that handles each request, and error responses
 
-Invariants: a record is journaled, and flushed, before anybody hears of it: a step ends with one
-flush, its effects leave when it has ended; a broker gets LeaderAndIsr, then UpdateMetadata, then
-StopReplica, but a newly registered one gets UpdateMetadata first (it refuses leaders it does not know
-as alive). A controller that finds another's records in the journal has resigned: it answers
-NOT_CONTROLLER and sends no more orders.
+Invariants: a record is journaled and flushed before its effects leave the controller: a step
+ends with one flush, its effects leave after that. A broker gets LeaderAndIsr, then
+UpdateMetadata, then StopReplica; a newly registered broker gets UpdateMetadata first (it refuses
+leaders that it does not know to be alive). A controller that finds another controller's records
+in the journal resigns: it answers NOT_CONTROLLER and sends no more requests to brokers.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ if TYPE_CHECKING:
     from kwire.replication.core.events import EventType, LogEvent
     from kwire.replication.core.metadata import Endpoint
 
-# Why a controller resigns.
+# Reasons for a controller's resignation.
 DEPOSED, STORAGE_ERROR, ISOLATED, STOPPED = "deposed", "storage_error", "isolated", "stopped"
 
 _Result = TypeVar("_Result")
 
 
 class Controller:
-    """A controller of a cluster; the active one until it is deposed."""
+    """A controller of a cluster: the active one from `start` until it resigns."""
 
     def __init__(
         self,
@@ -85,9 +85,9 @@ class Controller:
         log_event: LogEvent = ignore,
         cluster_id: str = "",
     ) -> None:
-        """`node_id`: the controller's own. `timers`: for brokers in other processes, whose lives are leases.
+        """Create the parts; call `start` first. `node_id`: the controller's own.
 
-        Call `start` before anything else."""
+        `timers`: for leases of brokers in other processes; None with a standalone broker."""
         self.node_id = node_id
         self.config = config
         self._listener = listener
@@ -109,8 +109,8 @@ class Controller:
             changelog,
             orders,
             timers,
-            heard=lambda broker: self.registry.heard(broker),
-            step_alone=self.step_alone,
+            renew_lease=lambda broker: self.registry.renew_lease(broker),
+            step_or_resign=self.step_or_resign,
             reassignments=lambda: self.reassignments,
         )
         self.registry = BrokerRegistry(
@@ -121,19 +121,21 @@ class Controller:
             timers,
             self.partitions,
             reassignments=lambda: self.reassignments,
-            step_alone=self.step_alone,
+            step_or_resign=self.step_or_resign,
             log_event=self.log_event,
         )
         self.configs = ConfigControl(context, changelog, orders, self.partitions)
         self.topics = TopicControl(
             context, changelog, orders, self.configs, random, log_event=self.log_event
         )
-        self.producer_ids = ProducerIdControl(context, changelog, heard=self.registry.heard)
-        listener.on_response = self.response
+        self.producer_ids = ProducerIdControl(
+            context, changelog, renew_lease=self.registry.renew_lease
+        )
+        listener.on_response = self.handle_response
 
     @property
     def reassignments(self) -> Reassignments:
-        """Loaded at the first use: most controllers never move a replica."""
+        """Imported on first use: most controllers never reassign a partition."""
         if self._reassignments is None:
             from kwire.replication.controller.reassignment import Reassignments
 
@@ -142,7 +144,7 @@ class Controller:
 
     @property
     def active(self) -> bool:
-        """Until it is deposed."""
+        """Whether this is the active controller: true until it resigns."""
         return self.context.active
 
     @active.setter
@@ -155,10 +157,11 @@ class Controller:
         return self.context.epoch
 
     def start(self) -> None:
-        """Replays the journal and begins a new controller epoch. JournalError when the journal cannot be read.
+        """Replay the journal and begin a new controller epoch.
 
-        Brokers in other processes that the journal knows as alive are told everything again: what an earlier
-        controller did not get round to telling them is repaired by that."""
+        Brokers in other processes that the journal lists as alive get full metadata and roles
+        again: that repairs what an earlier controller did not finish sending. JournalError when
+        the journal cannot be read."""
         self.changelog.load()
         self.changelog.commit([self.state.cluster_record(self.epoch + 1)])
         for (resource_type, name), overrides in self.state.configs.items():
@@ -170,54 +173,58 @@ class Controller:
     # --- requests
 
     def handle(self, request: Message, version: int) -> Message:
-        """Answers at once. `version` is the client's.
+        """Return the response to `request`, without waiting for brokers. `version`: the client's.
 
-        A request that the journal cannot take raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        KafkaError(KAFKA_STORAGE_ERROR) when the journal cannot be written."""
         method = BY_KEY[key_of(request)].method(self)
         return self.step(lambda: method(request, version))
 
     def submit(
         self, request: Message, version: int, on_complete: Callable[[Message], None]
     ) -> None:
-        """Answers by `on_complete`, exactly once, when every live broker knows what follows from the request.
+        """Handle `request` and call `on_complete` once, when all live brokers have acknowledged its
+        effects.
 
-        That may be before this returns, and is at most the request's own time-out later; what brokers ask is answered
-        at once. KeyError for requests that no controller takes."""
+        That may be before this returns, and is at most the request's own time-out later;
+        requests of brokers are answered immediately. KeyError for an API that controllers do not
+        serve."""
         if not self.active:
             on_complete(refusal(request, version, ErrorCode.NOT_CONTROLLER))
             return
-        given = self._orders.given
+        given = self._orders.sent_count
         try:
             response = self.handle(request, version)
         except KafkaError as error:
             on_complete(refusal(request, version, error.code, error.message))
             return
         at_once = BY_KEY[key_of(request)].asked_by is AskedBy.BROKERS
-        if at_once or given == self._orders.given or not self.active:
+        if at_once or given == self._orders.sent_count or not self.active:
             on_complete(response)
             return
         timeout_ms: int = getattr(request, "timeout_ms", self.config.request_timeout_ms)
         self._listener.when_acknowledged(timeout_ms, lambda: on_complete(response))
 
     def step(self, action: Callable[[], _Result]) -> _Result:
-        """Runs what may journal and send, works off what was answered to it meanwhile, then flushes the journal.
+        """Run `action` as one step: then apply brokers' responses that arrived meanwhile, then
+        flush.
 
-        After the resignation: DeposedError when another controller has written to the journal, KafkaError when it
-        cannot be flushed."""
+        `action` may journal records and send requests; nested calls join the step. DeposedError
+        when another controller has written to the journal, KafkaError when it cannot be flushed:
+        this controller has resigned by then."""
         if self._busy:
             return action()
         self._busy = True
         try:
             result = action()
             while self._responses:
-                self._take_response(*self._responses.popleft())
+                self._apply_response(*self._responses.popleft())
         finally:
             self._busy = False
             self.changelog.flush()
         return result
 
-    def step_alone(self, action: Callable[[], None]) -> None:
-        """A step that nobody asked for. A controller that cannot journal what has happened cannot go on: it resigns."""
+    def step_or_resign(self, action: Callable[[], None]) -> None:
+        """Run a step that no request caused; resign if the journal cannot take its records."""
         if not self.active:
             return
         try:
@@ -226,12 +233,13 @@ class Controller:
             self.resign_after(error)
 
     def resign_after(self, error: KafkaError) -> None:
-        """The journal has refused a record: another controller has taken over, or the disk has failed."""
+        """Resign because the journal refused a record: another controller took over or the disk
+        failed."""
         reason = DEPOSED if isinstance(error, DeposedError) else STORAGE_ERROR
         self.resign(reason, str(error.message))
 
     def resign(self, reason: str, detail: str) -> None:
-        """Another incarnation is the controller now: everything is answered with NOT_CONTROLLER."""
+        """Stop being the active controller: answer all further requests with NOT_CONTROLLER."""
         if not self.active:
             return
         self.active = False
@@ -243,25 +251,26 @@ class Controller:
         for broker_id in list(self.brokers):
             self.registry.forget(broker_id)
 
-    def response(self, broker_id: int, request: Message, response: Any) -> None:
-        """What a broker answered to an order of this controller."""
+    def handle_response(self, broker_id: int, request: Message, response: Any) -> None:
+        """Apply a broker's response to a request of this controller, in this step or one of its
+        own."""
         if self._busy:
             self._responses.append((broker_id, request, response))
         else:
-            self.step_alone(lambda: self._take_response(broker_id, request, response))
+            self.step_or_resign(lambda: self._apply_response(broker_id, request, response))
 
-    def _take_response(self, broker_id: int, request: Any, response: Any) -> None:
+    def _apply_response(self, broker_id: int, request: Any, response: Any) -> None:
         broker = self.brokers.get(broker_id)
         if broker is None or getattr(request, "broker_epoch", broker.epoch) != broker.epoch:
-            return  # of an incarnation that is gone
-        self.registry.answered(broker)
+            return  # of an earlier incarnation of the broker
+        self.registry.mark_reachable(broker)
         key = key_of(request)
         if key is ApiKey.LEADER_AND_ISR:
-            self.registry.roles_answered(broker, response)
+            self.registry.handle_role_response(broker, response)
         elif key is ApiKey.STOP_REPLICA:
-            from kwire.replication.controller.deletion import stop_answered
+            from kwire.replication.controller.deletion import handle_stop_replica_response
 
-            stop_answered(broker_id, request, response, self.log_event)
+            handle_stop_replica_response(broker_id, request, response, self.log_event)
         if response.error_code:
             self.log_event(
                 Event.BROKER_REQUEST_FAILED,
@@ -273,39 +282,44 @@ class Controller:
     # --- brokers
 
     def register_broker(self, broker_id: int, rack: str | None, endpoints: list[Endpoint]) -> int:
-        """A broker has started: returns its new broker epoch, after it was told everything it needs.
+        """Register a started broker, send it all metadata and roles, and return its new broker
+        epoch.
 
-        One that was led to be alive (this run's or, after a restart, the journal's) fails first: its partitions lose
-        their leader (leader epoch + 1) and are elected anew (+ 1), as in Kafka."""
+        A live registration of the same id (of this run or, after a restart, of the journal) is
+        fenced first: its partitions lose their leader (leader epoch + 1) and elect one (+ 1), as
+        in Kafka."""
         return self.step(lambda: self.registry.register(broker_id, rack, endpoints))
 
     def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
-        """A registered broker's connection has ended: it fails unless it is heard of again within 30 ms."""
+        """Fence a broker whose connection has ended unless it sends a request within 30 ms."""
         self.registry.connection_lost(broker_id, broker_epoch)
 
     def unreachable(self, broker_id: int) -> None:
-        """The controller's own connection to a broker has ended, or none could be made."""
+        """Report that the controller's own connection to a broker has ended or could not be
+        made."""
         self.registry.unreachable(broker_id)
 
     def create_auto(self, name: str) -> TopicState:
-        """The topic, created if need be with defaults or, an internal one, with its own settings.
+        """Return the topic; create it first if missing (internal topics: with their own settings).
 
-        For auto.create.topics.enable and the coordinators' topics. KafkaError says why it cannot be."""
+        For auto.create.topics.enable and the coordinators' topics. KafkaError when it is
+        refused."""
         return self.step(lambda: self.topics.create_auto(name))
 
-    # --- what people see
+    # --- events and metrics
 
     @property
     def events(self) -> Sequence[PartitionEvent]:
-        """The last changes of partitions."""
+        """The latest partition changes, oldest first."""
         return self.changelog.events
 
     def log_event(self, event: EventType, /, **fields: object) -> None:
-        """Reports an event, with the controller epoch in which it happened."""
+        """Report an event with the current controller epoch."""
         self._log_event(event, controller_epoch=self.epoch, **fields)
 
     def metrics(self) -> dict[str, int]:
-        """Gauges by Kafka's names (kafka.controller:KafkaController), and counters of elections and ISR changes."""
+        """Return gauges by Kafka's names (kafka.controller:KafkaController), and election and ISR
+        counters."""
         offline = imbalanced = partitions = 0
         for _, _, partition in self.context.partitions():
             partitions += 1

@@ -1,13 +1,15 @@
-"""Topics that are deleted: gone from the controller at once, from their brokers as these hear of it.
+"""Topic deletion: immediate at the controller, then by requests to the brokers.
 
-Answers to KRaft's ReplicationControlManager.deleteTopic, with what the brokers of ZooKeeper mode are told of it
-(kafka.controller.TopicDeletionManager): all of them first that the topic is gone (leader -2), then those that live to
-stop and to delete its replicas. Nobody waits for the others: the name is free, and what a broker brings back that was
-away is a stray, because the full LeaderAndIsr and UpdateMetadata of its registration (and of a new controller's first
-words) do not list it under that topic id. The broker sets it aside (`replica/control.py`).
+Answers to KRaft's ReplicationControlManager.deleteTopic, with the requests of ZooKeeper mode
+(kafka.controller.TopicDeletionManager): UpdateMetadata with leader -2 to all live brokers, then
+StopReplica with deletion to the live replicas. Nothing waits for dead replicas: the name is free,
+and a replica that a broker brings back later is a stray, because the full LeaderAndIsr and
+UpdateMetadata of its registration (and of a new controller) do not list its topic id. The broker
+renames the log of a stray (`replica/control.py`).
 
-Invariant: a broker gets the orders about the old topic before those about a new one of its name; it never hosts both.
-Deliberate difference: TopicDeletionManager keeps the name until the last dead replica has returned.
+Invariant: a broker gets the requests about the old topic before those about a new topic of its
+name; it never hosts both. Deliberate difference: TopicDeletionManager keeps the name until the
+last dead replica has returned.
 """
 
 from __future__ import annotations
@@ -27,19 +29,19 @@ if TYPE_CHECKING:
     from kwire.replication.core.events import LogEvent
 
 
-def forget(context: ControllerContext, changelog: ChangeLog, topic: TopicState) -> None:
-    """The topic and its configuration leave the journal. KafkaError when that refuses: nothing has changed then.
+def delete_topic(context: ControllerContext, changelog: ChangeLog, topic: TopicState) -> None:
+    """Delete the topic and its configuration from the state; `announce` sends it to the brokers.
 
-    `announce` tells the brokers."""
+    KafkaError from the journal: nothing has changed."""
     state, name = context.state, topic.name
     records: list[Record] = [(f"topic/{name}", None)]
     if (TOPIC_RESOURCE, name) in state.configs:
         records.append(config_record(TOPIC_RESOURCE, name, {}))
-    # The records of single partitions, so that compaction can forget them.
+    # The partitions' own records, too, so that compaction drops them.
     for index in sorted(state.changed_partitions.get(name, ())):
         records.append((f"partition/{name}/{index}", None))
     changelog.commit(records)
-    context.forget_disks_of(name)
+    context.clear_offline_replicas(name)
 
 
 def announce(
@@ -48,13 +50,17 @@ def announce(
     configured: set[str],
     log_event: LogEvent,
 ) -> None:
-    """What follows from `forget` for the brokers that live. `configured`: topics that had a configuration."""
+    """Send the deletion of topics to the live brokers.
+
+    `configured`: names of topics that had overrides."""
     batch = orders.batch()
     for topic in topics:
         for index, partition in enumerate(topic.partitions):
-            batch.news(topic, index, deleted=True)
+            batch.add_metadata(topic, index, deleted=True)
             for broker_id in partition.replicas:
-                batch.stop(broker_id, topic.name, index, LEADER_DURING_DELETE, delete=True)
+                batch.add_stop_replica(
+                    broker_id, topic.name, index, LEADER_DURING_DELETE, delete=True
+                )
     batch.send()
     for topic in topics:
         if topic.name in configured:
@@ -62,13 +68,13 @@ def announce(
         log_event(Event.TOPIC_DELETED, topic=topic.name, topic_id=topic.topic_id)
 
 
-def stop_answered(
+def handle_stop_replica_response(
     broker_id: int,
     request: StopReplicaRequest,
     response: StopReplicaResponse,
     log_event: LogEvent,
 ) -> None:
-    """What a broker could not delete is said, no more: it is a stray there when the broker starts again."""
+    """Log replicas that a broker could not delete: they are strays when the broker starts again."""
     errors = {
         (error.topic_name, error.partition_index): error.error_code
         for error in response.partition_errors

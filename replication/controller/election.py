@@ -1,11 +1,12 @@
-"""Who may lead a partition: the five elections, as functions of what is known.
+"""Leader election: the rules of the five kinds of election, as pure functions.
 
-Answers to kafka.controller.PartitionLeaderElectionAlgorithms and Election. Each takes the replicas in the order of
-their assignment, the committed ISR and who is alive, and returns leader, new ISR and whether the leader has to recover
-(KIP-704), or None when nobody can lead: then nothing changes. `alive` never holds a broker that is shutting down.
+Answers to kafka.controller.PartitionLeaderElectionAlgorithms and Election. Each takes the replicas
+in assignment order, the committed ISR and the live brokers, and returns the leader, the new ISR and
+whether the leader has to recover (KIP-704), or None when no replica can lead: then nothing changes.
+`alive` never holds a broker that is shutting down.
 
-Invariants: the order of the assignment decides, never that of the ISR; a leader is in the ISR that goes with it; only
-`unclean` takes a leader from outside the committed ISR.
+Invariants: the assignment order decides, never the order of the ISR; the leader is in the new ISR;
+only `unclean` elects a leader outside the committed ISR.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ OFFLINE, UNCLEAN, PREFERRED, REASSIGNMENT, CONTROLLED_SHUTDOWN = (
 def offline(
     replicas: Sequence[int], isr: Sequence[int], alive: Container[int], recovering: bool = False
 ) -> Elected | None:
-    """The leader is dead: the first living member of the ISR; the dead leave the ISR."""
+    """Elect the first live member of the ISR after the leader has failed; dead members leave the
+    ISR."""
     for broker in replicas:
         if broker in alive and broker in isr:
             return broker, [member for member in isr if member in alive], recovering
@@ -35,7 +37,8 @@ def offline(
 
 
 def unclean(replicas: Sequence[int], alive: Container[int]) -> Elected | None:
-    """Nobody of the ISR is alive: the first living replica, which may lack records that were acknowledged."""
+    """Elect the first live replica when no member of the ISR is alive: acknowledged records may be
+    lost."""
     for broker in replicas:
         if broker in alive:
             return broker, [broker], True
@@ -45,7 +48,7 @@ def unclean(replicas: Sequence[int], alive: Container[int]) -> Elected | None:
 def preferred(
     replicas: Sequence[int], isr: Sequence[int], alive: Container[int], recovering: bool = False
 ) -> Elected | None:
-    """The first replica, if it could take over at once."""
+    """Elect the preferred (first) replica, if it is live and in the ISR."""
     first = replicas[0]
     if first in alive and first in isr:
         return first, list(isr), recovering
@@ -55,7 +58,7 @@ def preferred(
 def reassignment(
     target: Sequence[int], isr: Sequence[int], alive: Container[int], recovering: bool = False
 ) -> Elected | None:
-    """The first of the replicas to be that is alive and in the ISR."""
+    """Elect the first replica of a reassignment's target that is live and in the ISR."""
     for broker in target:
         if broker in alive and broker in isr:
             return broker, list(isr), recovering
@@ -69,7 +72,8 @@ def controlled_shutdown(
     shutting_down: Container[int],
     recovering: bool = False,
 ) -> Elected | None:
-    """The leader is about to stop: the first that stays, is alive and in the ISR; who is stopping leaves the ISR."""
+    """Elect the first live member of the ISR that is not shutting down; those that are leave the
+    ISR."""
     for broker in replicas:
         if broker in alive and broker in isr and broker not in shutting_down:
             return broker, [member for member in isr if member not in shutting_down], recovering

@@ -1,17 +1,20 @@
-"""Eligible leader replicas (KIP-966): who may lead without loss when nobody of the ISR is left.
+"""Eligible leader replicas (KIP-966): replicas outside the ISR that can lead without data loss.
 
 Answers to PartitionChangeBuilder.populateTargetElr, canElectFromElr, canElectLastKnownLeader and
-maybeUpdateLastKnownLeader of KRaft (3.9 to 4.0). On with `eligible.leader.replicas.enable`, which is off by default.
+maybeUpdateLastKnownLeader of KRaft (3.9 to 4.0). On with `eligible.leader.replicas.enable`, which
+is off by default.
 
-As long as fewer than min.insync.replicas are in sync, the high watermark stands still: who leaves the ISR then has all
-that is committed, and is remembered. The ISR may become empty; then one of those remembered is elected, as cleanly as
-from the ISR. Whoever stopped uncleanly may have lost something, and is forgotten. When nobody is left but the last
-leader comes back, it leads again, but has to recover, as after an unclean election.
+While fewer than min.insync.replicas are in sync, the high watermark does not advance: a replica
+that leaves the ISR then has all committed records and becomes eligible. The ISR may become empty;
+then an eligible replica is elected, as cleanly as from the ISR. A replica whose broker stopped
+uncleanly may have lost records and is no longer eligible. When no replica is eligible and the last
+leader returns, it leads again, but has to recover, as after an unclean election.
 
-Deliberate differences: a change of these lists alone raises no partition epoch, since leaders are not told of it; a
-last known leader is elected only when it lives (as in 4.x, not in 3.9).
-Invariants: eligible replicas are part of the assignment and none of them is in the ISR; there are none when enough
-replicas are in sync; the last known leader is remembered only while nobody leads.
+Deliberate differences: a change of these lists alone raises no partition epoch, since leaders do
+not get them; a last known leader is elected only when it is live (as in 4.x, not in 3.9).
+Invariants: eligible replicas are part of the assignment and not in the ISR; the list is empty
+when enough replicas are in sync; a last known leader is kept only while the partition has no
+leader.
 """
 
 from __future__ import annotations
@@ -28,13 +31,15 @@ if TYPE_CHECKING:
 ELIGIBLE, LAST_KNOWN = "eligible leader replica", "last known leader"
 
 
-def followed(
+def update_eligible(
     before: PartitionState,
     after: PartitionState,
     min_isr: int,
     unclean: Container[int] = (),
 ) -> PartitionState:
-    """`after` with the lists that follow from the change. `unclean`: brokers that have lost what they may have had."""
+    """Return `after` with the eligible and last known leaders that follow from the change.
+
+    `unclean`: brokers that may have lost records."""
     eligible: list[int] = []
     if len(after.isr) < min(min_isr, len(after.target)):
         eligible = [
@@ -52,8 +57,9 @@ def followed(
     return after.with_eligible(eligible, last_known)
 
 
-def elected(state: PartitionState, alive: Container[int]) -> tuple[Elected, str] | None:
-    """The election among those remembered, when nobody of the ISR is alive; and what kind it is."""
+def elect_eligible(state: PartitionState, alive: Container[int]) -> tuple[Elected, str] | None:
+    """Elect an eligible or the last known leader when no ISR member is alive; return its kind,
+    too."""
     for broker in state.replicas:
         if broker in state.elr and broker in alive:
             return (broker, [broker], state.recovering), ELIGIBLE

@@ -1,10 +1,12 @@
 """The controller's journal on disk: one append-only file of record batches beside the logs.
 
-A batch (Kafka's format v2) is one commit of the controller, its records' keys UTF-8 and values JSON. The controller
-flushes what a step has appended before anybody hears of it; a power cut in between loses what nobody knows. At the
-start a torn or corrupt tail is cut off and said so; what stands before it counts.
+A batch (Kafka's format v2) is one commit of the controller, its records' keys UTF-8 and values
+JSON. The controller flushes a step's records before its effects leave; a power cut before the flush
+loses only records without effects. At start a torn or corrupt tail is truncated and reported; the
+batches before it are valid.
 
-The file is versioned by its size: who finds it longer than left behind has been deposed, and writes nothing.
+The file's size is its version: a controller that finds it longer than after its own last append has
+been deposed, and writes nothing.
 """
 
 from __future__ import annotations
@@ -26,19 +28,29 @@ _READ_BYTES = 4 << 20
 
 
 class StoreJournal:
-    """A journal in a file of a log store. `cut_bytes`: how much of a damaged tail `replay` had to drop."""
+    """A journal in a file of a log store.
 
-    __slots__ = ("_end", "_file", "_name", "_next_offset", "_store", "_unflushed", "cut_bytes")
+    `truncated_bytes`: size of the damaged tail at `replay`."""
+
+    __slots__ = (
+        "_end",
+        "_file",
+        "_name",
+        "_next_offset",
+        "_store",
+        "_unflushed",
+        "truncated_bytes",
+    )
 
     def __init__(self, store: LogStore) -> None:
-        """Nothing is opened before `replay` or `append`."""
+        """Create the journal; `replay` or `append` opens the file."""
         self._store = store
         self._name = JOURNAL_FILE
         self._unflushed = False
-        self._end = -1  # the file's size as this journal knows it
+        self._end = -1  # the file's size after this journal's last append; -1: not known yet
         self._file: LogFile | None = None
         self._next_offset = 0
-        self.cut_bytes = 0
+        self.truncated_bytes = 0
 
     def append(self, records: list[Record]) -> None:
         batch = _encode(records, self._next_offset)
@@ -77,7 +89,7 @@ class StoreJournal:
                 break
             for header in iter_batches(data):
                 if not check_crc(data, header):
-                    self._cut(file, position + header.position)
+                    self._truncate(file, position + header.position)
                     self._end = file.size
                     return
                 for record in iter_records(data, header):
@@ -91,11 +103,11 @@ class StoreJournal:
                 self._next_offset = header.next_offset
             position += len(data)
         if position < file.size:
-            self._cut(file, position)
+            self._truncate(file, position)
         self._end = file.size
 
     def _whole_batches(self, file: LogFile, position: int) -> bytes:
-        """Whole batches from `position`, empty when there is none."""
+        """Read whole batches from `position`; empty when no whole batch follows."""
         length = _READ_BYTES
         while True:
             data = file.read(position, length)
@@ -103,14 +115,14 @@ class StoreJournal:
             try:
                 for header in iter_batches(data):
                     end = header.position + header.size
-            except KafkaError:  # no batch begins here: what follows is not ours
+            except KafkaError:  # not a batch header: the rest is garbage
                 return data[:end]
             if end or len(data) < length:
                 return data[:end]
             length *= 2  # a batch larger than that
 
-    def _cut(self, file: LogFile, size: int) -> None:
-        self.cut_bytes = file.size - size
+    def _truncate(self, file: LogFile, size: int) -> None:
+        self.truncated_bytes = file.size - size
         file.truncate(size)
 
     def rewrite(self, records: list[Record]) -> None:
@@ -123,7 +135,7 @@ class StoreJournal:
         self._end = len(data)
 
     def close(self) -> None:
-        """Flushes and closes; an append opens it again."""
+        """Flush and close the file; an append opens it again."""
         if self._file is not None:
             self._file.flush()
             self._file.close()

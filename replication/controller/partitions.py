@@ -1,12 +1,12 @@
-"""Partitions at the controller: elections, changes of the ISR, preferred leaders.
+"""Partition leadership: elections, ISR changes, preferred leader balancing.
 
 Answers to kafka.controller.ZkPartitionStateMachine and to KafkaController's alterPartitions,
-processReplicaLeaderElection and checkAndTriggerAutoLeaderRebalance. AlterPartition 0-3: v1 recovery state, v2 topic ids
-and new errors, v3 broker epochs of ISR members (KIP-903). ElectLeaders 0-2: v1 election types.
+processReplicaLeaderElection and checkAndTriggerAutoLeaderRebalance. AlterPartition 0-3: v1 recovery
+state, v2 topic ids, new errors, v3 broker epochs (KIP-903). ElectLeaders 0-2: v1 election types.
 
-Deliberate differences: AlterPartition also obeys KRaft's stricter rules (the sender leads, the ISR is part of the
-assignment and holds the leader). Invariant: an election raises the leader epoch, an accepted AlterPartition only the
-partition epoch.
+Deliberate differences: AlterPartition also enforces KRaft's stricter rules (the sender leads,
+the ISR is part of the assignment and includes the leader). Invariant: an election raises the
+leader epoch, an accepted AlterPartition only the partition epoch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FIRST_BALANCING_MS = 5000
 
 
 class PartitionControl:
-    """Elections and ISR changes, on the controller's state."""
+    """Handles elections and ISR changes."""
 
     def __init__(
         self,
@@ -51,31 +51,32 @@ class PartitionControl:
         orders: Orders,
         timers: Timers | None,
         *,
-        heard: Callable[[LiveBroker], None],
-        step_alone: Callable[[Callable[[], None]], None],
+        renew_lease: Callable[[LiveBroker], None],
+        step_or_resign: Callable[[Callable[[], None]], None],
         reassignments: Callable[[], Reassignments],
     ) -> None:
-        """`heard`: a broker has given a sign of life. `step_alone`: runs what a timer has begun."""
+        """`renew_lease`: for a broker that sends a request. `step_or_resign`: runs timers."""
         self._context = context
         self._changelog = changelog
         self._orders = orders
         self._timers = timers
-        self._heard = heard
-        self._step_alone = step_alone
+        self._renew_lease = renew_lease
+        self._step_or_resign = step_or_resign
         self._reassignments = reassignments
 
-    # --- what happens by itself
+    # --- elections after failures
 
-    def without(self, topic: TopicState, index: int, broker_id: int, changes: Changes) -> None:
-        """A replica cannot be reached any more, or its disk failed: out of the ISR; if it led, somebody else does.
+    def remove_from_isr(
+        self, topic: TopicState, index: int, broker_id: int, changes: Changes
+    ) -> None:
+        """Remove a dead or offline replica from the ISR; elect another leader if it led.
 
-        The controller must not count it among the living any more."""
+        The caller has already made the replica unavailable (`ControllerContext.alive`)."""
         partition = changes.current(topic, index)
         if broker_id not in partition.isr:
             return
         if partition.leader == broker_id and self.elect(topic, index, changes):
-            # Kafka's controller takes the dead out of the ISR in the same election.
-            return
+            return  # the election has removed it from the ISR, as in Kafka
         isr = [b for b in partition.isr if b != broker_id]
         if not isr and not self._context.config.eligible_leader_replicas_enable:
             isr = partition.isr
@@ -83,29 +84,31 @@ class PartitionControl:
             return
         leader = NO_LEADER if partition.leader == broker_id else partition.leader
         bump = leader == NO_LEADER or self._context.config.leader_epoch_bump_on_isr_shrink
-        state = partition.moved(leader=leader, isr=isr, leader_epoch=partition.leader_epoch + bump)
-        changes.move(topic, index, state, "leader lost" if leader == NO_LEADER else "replica lost")
+        epoch = partition.leader_epoch + bump
+        state = partition.with_leader_and_isr(leader=leader, isr=isr, leader_epoch=epoch)
+        why = "leader lost" if leader == NO_LEADER else "replica lost"
+        changes.set_state(topic, index, state, why)
 
     def elect(
         self, topic: TopicState, index: int, changes: Changes, *, force_unclean: bool = False
     ) -> bool:
-        """An offline election (an unclean one where that is allowed or forced); False when nobody can lead."""
+        """Elect a leader, uncleanly where allowed or forced; False when no replica can lead."""
         context = self._context
         partition = changes.current(topic, index)
         alive = context.alive(topic.name, index)
         if partition.leader_epoch == 0 and not partition.isr:
-            # Never had a leader: the first live replicas make it, as at its creation.
+            # Never had a leader: the live replicas become the ISR, as at its creation.
             isr = [broker for broker in partition.replicas if broker in alive]
             if isr:
-                state = partition.moved(leader=isr[0], isr=isr, leader_epoch=0)
-                changes.move(topic, index, state, "new")
+                state = partition.with_leader_and_isr(leader=isr[0], isr=isr, leader_epoch=0)
+                changes.set_state(topic, index, state, "new")
             return bool(isr)
         why = election.OFFLINE
         elected = election.offline(partition.replicas, partition.isr, alive, partition.recovering)
         if elected is None and context.config.eligible_leader_replicas_enable:
             from kwire.replication.controller import eligible_leaders
 
-            found = eligible_leaders.elected(partition, alive)
+            found = eligible_leaders.elect_eligible(partition, alive)
             if found is not None:
                 elected, why = found
         if elected is None and (force_unclean or self._unclean_allowed(topic.name)):
@@ -117,7 +120,7 @@ class PartitionControl:
         return self._context.topic_log_config(topic).unclean_leader_election_enable
 
     def elect_offline(self) -> Changes:
-        """Gives leaders to partitions without one, as far as possible. Journaled, not announced."""
+        """Elect leaders for partitions without one; journal the changes, do not send them."""
         changes = self._changelog.begin()
         for topic, index, partition in self._context.partitions():
             if partition.leader == NO_LEADER:
@@ -125,35 +128,35 @@ class PartitionControl:
         changes.commit()
         return changes
 
-    def elect_where_allowed_now(self) -> None:
-        """A changed configuration may allow what was refused: looks again at partitions without a leader."""
+    def retry_offline_elections(self) -> None:
+        """Run elections that a changed configuration may allow, and send the results."""
         self._announce(self.elect_offline())
 
     # --- eligible leaders (KIP-966)
 
-    def forget_eligible(self, broker_id: int) -> None:
-        """The broker has stopped uncleanly: whatever it had may be lost. Journaled; nobody need be told."""
+    def remove_from_elr(self, broker_id: int) -> None:
+        """Make a broker ineligible after an unclean shutdown. Not sent: brokers have no ELR."""
         changes = self._changelog.begin()
         for topic, index, partition in self._context.partitions():
             if broker_id in partition.elr:
-                changes.move(topic, index, partition, "unclean shutdown", unclean=(broker_id,))
+                changes.set_state(topic, index, partition, "unclean shutdown", unclean=(broker_id,))
         changes.commit()
 
-    def review_eligible(self) -> None:
-        """min.insync.replicas may have changed: where enough are in sync now, the high watermark moves without those
-        that are not."""
+    def shrink_elr(self) -> None:
+        """Clear the ELR where, by a changed min.insync.replicas, enough replicas are in sync."""
         if not self._context.config.eligible_leader_replicas_enable:
             return
         changes = self._changelog.begin()
         for topic, index, partition in self._context.partitions():
             if partition.elr:
-                changes.move(topic, index, partition, "min.insync.replicas")
+                changes.set_state(topic, index, partition, "min.insync.replicas")
         changes.commit()
 
     def describe_eligible(
         self, request: DescribeTopicPartitionsRequest, version: int
     ) -> DescribeTopicPartitionsResponse:
-        """DescribeTopicPartitions v0 as far as brokers cannot answer it: the eligible leaders, where there are any."""
+        """Handle DescribeTopicPartitions v0: partitions with eligible or last known leaders
+        only."""
         from kwire.protocol.schemas.metadata import (
             DescribeTopicPartitionsResponse,
             DescribeTopicPartitionsResponsePartition,
@@ -193,7 +196,7 @@ class PartitionControl:
     def alter_partition(
         self, request: AlterPartitionRequest, version: int
     ) -> AlterPartitionResponse:
-        """AlterPartition v0-3."""
+        """Handle AlterPartition v0-3."""
         from kwire.protocol.schemas.control_plane import (
             AlterPartitionResponse,
             AlterPartitionResponsePartitionData,
@@ -204,7 +207,7 @@ class PartitionControl:
         broker = context.brokers.get(request.broker_id)
         if broker is None or broker.epoch != request.broker_epoch:
             return AlterPartitionResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
-        self._heard(broker)
+        self._renew_lease(broker)
         response = AlterPartitionResponse()
         changes = self._changelog.begin()
         answers: list[tuple[TopicState, int, AlterPartitionResponsePartitionData]] = []
@@ -225,7 +228,7 @@ class PartitionControl:
                             if version >= 2 and topic is None
                             else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                         )
-                    self._alter_one(request.broker_id, topic, wanted, version, changes)
+                    self._alter_isr(request.broker_id, topic, wanted, version, changes)
                     answers.append((topic, wanted.partition_index, answer))
                 except KafkaError as error:
                     answer.error_code = int(error.code)
@@ -238,14 +241,14 @@ class PartitionControl:
         if changes:
             batch = self._orders.batch()
             for topic, index, _ in answers:
-                batch.news(topic, index)
+                batch.add_metadata(topic, index)
             batch.send()
             for topic, index, _ in answers:
                 if topic.partitions[index].reassigning:
-                    self._reassignments().check(topic, index)
+                    self._reassignments().complete_if_ready(topic, index)
         return response
 
-    def _alter_one(
+    def _alter_isr(
         self, sender: int, topic: TopicState, wanted: PartitionData, version: int, changes: Changes
     ) -> None:
         index = wanted.partition_index
@@ -261,13 +264,13 @@ class PartitionControl:
             wanted.leader_epoch > partition.leader_epoch
             or wanted.partition_epoch > partition.partition_epoch
         ):
-            raise KafkaError(ErrorCode.NOT_CONTROLLER)  # this one knows less than the sender
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)  # deposed: the sender has newer state
         if wanted.leader_epoch < partition.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         if sender != partition.leader:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if isr == partition.isr and recovering == partition.recovering:
-            return  # a request whose answer was lost
+            return  # a retry: the first response was lost
         if wanted.partition_epoch < partition.partition_epoch:
             raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
         if (
@@ -289,18 +292,18 @@ class PartitionControl:
                     if version >= 2
                     else ErrorCode.OPERATION_NOT_ATTEMPTED
                 )
-        state = partition.moved(
+        state = partition.with_leader_and_isr(
             leader=partition.leader,
             isr=isr,
             leader_epoch=partition.leader_epoch,
             recovering=recovering,
         )
-        changes.move(topic, index, state, "asked by the leader")
+        changes.set_state(topic, index, state, "asked by the leader")
 
     # --- ElectLeaders
 
     def elect_leaders(self, request: ElectLeadersRequest, version: int) -> ElectLeadersResponse:
-        """ElectLeaders v0-2."""
+        """Handle ElectLeaders v0-2."""
         from kwire.protocol.schemas.topics import (
             ElectLeadersResponse,
             PartitionResult,
@@ -328,10 +331,10 @@ class PartitionControl:
         for name, index in wanted:
             result = PartitionResult(partition_id=index, error_message=None)
             try:
-                self._elect_asked(name, index, kind, changes)
+                self._elect_requested(name, index, kind, changes)
             except KafkaError as error:
                 if request.topic_partitions is None and error.code is ErrorCode.ELECTION_NOT_NEEDED:
-                    continue  # who asks for all hears of what was done or failed
+                    continue  # for all partitions: only those elected or failed are listed
                 result.error_code, result.error_message = int(error.code), error.message
             of_topic = results.setdefault(name, ReplicaElectionResult(topic=name))
             of_topic.partition_result.append(result)
@@ -339,7 +342,7 @@ class PartitionControl:
         self._announce(changes)
         return ElectLeadersResponse(replica_election_results=list(results.values()))
 
-    def _elect_asked(self, name: str, index: int, kind: int, changes: Changes) -> None:
+    def _elect_requested(self, name: str, index: int, kind: int, changes: Changes) -> None:
         context = self._context
         topic = context.state.topics.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
@@ -370,10 +373,11 @@ class PartitionControl:
             )
 
     def appoint(self, name: str, index: int, leader: int, unclean: bool) -> None:
-        """Makes a given replica the leader, for tests that script who leads; nothing happens when it does already.
+        """Make a given replica the leader, for tests; no-op when it already leads.
 
-        Kafka has no request for that. A living member of the ISR takes over as in a preferred election; a living
-        replica outside it only with `unclean`, and then it is the ISR. ELIGIBLE_LEADERS_NOT_AVAILABLE otherwise."""
+        Kafka has no request for that. A live member of the ISR takes over as in a preferred
+        election; a live replica outside it only with `unclean`, and becomes the only member of
+        the ISR. ELIGIBLE_LEADERS_NOT_AVAILABLE otherwise."""
         context = self._context
         topic = context.state.topics.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
@@ -409,22 +413,22 @@ class PartitionControl:
     # --- balance
 
     def schedule_balancing(self) -> None:
-        """leader.imbalance.check.interval.seconds, the first time after five seconds."""
+        """Start preferred leader balancing, the first time after 5 s."""
         if self._context.config.auto_leader_rebalance_enable:
             self._schedule_balancing(_FIRST_BALANCING_MS)
 
     def _schedule_balancing(self, delay_ms: int) -> None:
         if self._timers is not None and self._context.active:
             due_ms = self._context.now_ms + delay_ms
-            self._timers.schedule(("controller", "balance"), due_ms, self._balance_again)
+            self._timers.schedule(("controller", "balance"), due_ms, self._run_balancing)
 
-    def _balance_again(self) -> None:
-        self._step_alone(self.balance)
+    def _run_balancing(self) -> None:
+        self._step_or_resign(self.balance)
         seconds = self._context.config.leader_imbalance_check_interval_seconds
         self._schedule_balancing(seconds * 1000)
 
     def balance(self) -> None:
-        """Preferred elections for brokers that lead too little of what they should."""
+        """Run preferred elections for brokers above leader.imbalance.per.broker.percentage."""
         context = self._context
         should_lead: dict[int, list[tuple[TopicState, int]]] = {}
         for topic, index, partition in self._context.partitions():

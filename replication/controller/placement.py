@@ -1,11 +1,13 @@
-"""Which brokers get the replicas of a new partition.
+"""Replica placement: the brokers that get the replicas of a new partition.
 
-Answers to kafka.admin.AdminUtils (replica placement with and without racks) and to the checks on manual assignments of
-KRaft's ReplicationControlManager. From KRaft's StripedReplicaPlacer: where fewer brokers live than replicas are wanted,
-registered brokers that are down get the rest, behind those that live. Chance comes from the `Random` handed in.
+Answers to kafka.admin.AdminUtils (replica placement with and without racks) and to the checks on
+manual assignments of KRaft's ReplicationControlManager. From KRaft's StripedReplicaPlacer: if fewer
+brokers are live than the replication factor, registered brokers that are down get the other
+replicas, after the live ones. Randomness comes from the `Random` argument.
 
-Invariants: leaders and followers are spread evenly; with racks on every broker no rack gets a second replica of a
-partition while another has none. Brokers of which only some have a rack are treated as if none had.
+Invariants: leaders and followers are spread evenly; with racks on every broker no rack gets a
+second replica of a partition while another has none. If only some brokers have a rack, racks are
+ignored.
 """
 
 from __future__ import annotations
@@ -31,10 +33,11 @@ def assign_replicas(
     start_index: int = -1,
     down: Sequence[int] = (),
 ) -> list[list[int]]:
-    """Replica lists for `partitions` new partitions, the preferred leader first.
+    """Return replica lists for `partitions` new partitions, the preferred leader first.
 
-    `first_partition` and `start_index` (>= 0) continue an existing topic's pattern. `down`: registered brokers that
-    do not live. KafkaError(INVALID_REPLICATION_FACTOR): fewer are registered than replicas wanted, or none lives."""
+    `first_partition` and `start_index` (>= 0) continue an existing topic's pattern. `down`:
+    registered brokers that are not live. KafkaError(INVALID_REPLICATION_FACTOR): fewer brokers
+    are registered than the replication factor, or none is live."""
     problem = None
     if not brokers:
         problem = "All brokers are currently fenced."
@@ -89,7 +92,7 @@ def _follower_index(first: int, shift: int, step: int, count: int) -> int:
 
 
 def _alternate_racks(brokers: Sequence[BrokerRack]) -> list[BrokerRack]:
-    """One broker of each rack in turn, until all are listed."""
+    """Order brokers so that racks alternate."""
     waiting: dict[str | None, list[BrokerRack]] = {}
     for broker in brokers:
         waiting.setdefault(broker[1], []).append(broker)
@@ -119,7 +122,8 @@ def _spread(
 def check_manual_assignment(
     replicas: Sequence[int], registered: Sequence[int], replication_factor: int | None
 ) -> None:
-    """KafkaError(INVALID_REPLICA_ASSIGNMENT) unless the list is non-empty, distinct and of registered brokers.
+    """Raise INVALID_REPLICA_ASSIGNMENT unless the list is non-empty, distinct and of registered
+    brokers.
 
     `replication_factor`: of the partitions checked before, None for the first."""
     prefix = "The manual partition assignment includes"

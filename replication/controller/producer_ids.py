@@ -1,7 +1,8 @@
-"""Producer ids: a broker takes them in blocks, so that no id is ever given twice, across restarts and brokers.
+"""Producer ids, allocated in blocks so that none is used twice, across restarts and brokers.
 
-Answers to RPCProducerIdManager (the taking side) and ProducerIdControlManager (the giving side; AllocateProducerIds).
-The giver writes the end of a block to disk before it hands the block out; what a killed broker had left of one is lost.
+Answers to RPCProducerIdManager (the broker) and ProducerIdControlManager (the controller;
+AllocateProducerIds). The end of a block is written to disk before the block is handed out; the
+unused rest of a killed broker's block is lost.
 """
 
 from __future__ import annotations
@@ -28,17 +29,20 @@ FILE_NAME: Final = "producer-id-block"
 
 
 class ProducerIdBlocks:
-    """Gives out blocks of ids; its only state is where the next block begins, in one small file of the log store."""
+    """Allocates blocks of ids for a standalone broker; a small file of the log store has the next
+    id."""
 
     __slots__ = ("_next_id", "_store")
 
     def __init__(self, store: LogStore) -> None:
-        """The file is read with the first block: most runs need no producer id at start."""
+        """The file is read for the first block: most runs need no producer id at start."""
         self._store = store
         self._next_id: int | None = None
 
     def __call__(self) -> tuple[int, int]:
-        """(first id, count) of a new block. Raises KAFKA_STORAGE_ERROR, and UNKNOWN_SERVER_ERROR at the end of all."""
+        """Allocate a block: (first id, count).
+
+        KafkaError(KAFKA_STORAGE_ERROR), or UNKNOWN_SERVER_ERROR when all ids are used up."""
         first = self._read() if self._next_id is None else self._next_id
         if first > INT64_MAX - PRODUCER_ID_BLOCK:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids are used up")
@@ -60,24 +64,25 @@ class ProducerIdBlocks:
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         except ValueError:
-            # To begin again at 0 would give ids twice.
+            # Starting at 0 again would use ids twice.
             message = f"{FILE_NAME} is malformed"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from None
 
 
 class ProducerIds:
-    """The ids of one broker, taken from `next_block` as needed."""
+    """The producer ids of one broker, allocated by `next_block` as needed."""
 
     __slots__ = ("_end", "_next", "_next_block")
 
     def __init__(self, next_block: Callable[[], tuple[int, int]]) -> None:
-        """`next_block`: → (first id, count); ProducerIdBlocks, or later the controller's answer."""
+        """`next_block`: returns (first id, count): a ProducerIdBlocks, or a request to the
+        controller."""
         self._next_block = next_block
         self._next = 0
         self._end = 0
 
     def generate(self) -> int:
-        """An id that was never given before."""
+        """Return an unused producer id."""
         if self._next >= self._end:
             first, count = self._next_block()
             self._next, self._end = first, first + count
@@ -87,32 +92,32 @@ class ProducerIds:
 
 
 class ProducerIdControl:
-    """The giving side of a cluster's controller: where the next block begins is in its journal."""
+    """Handles AllocateProducerIds at the controller; its journal has the next id."""
 
-    __slots__ = ("_changelog", "_context", "_heard")
+    __slots__ = ("_changelog", "_context", "_renew_lease")
 
     def __init__(
         self,
         context: ControllerContext,
         changelog: ChangeLog,
         *,
-        heard: Callable[[LiveBroker], None],
+        renew_lease: Callable[[LiveBroker], None],
     ) -> None:
-        """`heard`: a broker has given a sign of life."""
+        """`renew_lease`: of a broker that sends a request."""
         self._context = context
         self._changelog = changelog
-        self._heard = heard
+        self._renew_lease = renew_lease
 
     def allocate(
         self, request: AllocateProducerIdsRequest, version: int
     ) -> AllocateProducerIdsResponse:
-        """AllocateProducerIds v0: a block that no broker has had or will have."""
+        """Handle AllocateProducerIds v0."""
         from kwire.protocol.schemas.control_plane import AllocateProducerIdsResponse
 
         broker = self._context.brokers.get(request.broker_id)
         if broker is None or broker.epoch != request.broker_epoch:
             return AllocateProducerIdsResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
-        self._heard(broker)
+        self._renew_lease(broker)
         start = self._context.state.next_producer_id
         self._changelog.commit([("producer_ids", {"next": start + PRODUCER_ID_BLOCK})])
         return AllocateProducerIdsResponse(

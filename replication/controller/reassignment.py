@@ -1,17 +1,19 @@
-"""Replicas on the move: from one list of brokers to another without losing a record.
+"""Partition reassignment: moves replicas to other brokers without data loss.
 
-Answers to KafkaController.onPartitionReassignment and KIP-455: AlterPartitionReassignments 0-1 (v1: the replication
-factor may be protected), ListPartitionReassignments 0. The stages, in Kafka's letters:
+Answers to KafkaController.onPartitionReassignment and KIP-455: AlterPartitionReassignments 0-1 (v1:
+the replication factor may be protected), ListPartitionReassignments 0. The stages, in Kafka's
+letters:
 
-    U  the plan is journaled; replicas that only a replaced plan had added are stopped and deleted
-    A  until the target is part of the ISR: a new leader epoch makes all old and new replicas known to the leader, and
-       the new ones follow until the leader takes them into the ISR (AlterPartition)
-    B  the leader is one of the target (elected, or announced with a new leader epoch); each replica that goes leaves
-       the ISR (an epoch each), then is stopped and deleted
+    U  the target is journaled; replicas that only a replaced target added are stopped and deleted
+    A  until the target is part of the ISR: with a new leader epoch the leader gets all old and new
+       replicas; the new ones follow until the leader adds them to the ISR (AlterPartition)
+    B  the leader is in the target (elected, or the same one with a new leader epoch); each removed
+       replica leaves the ISR (an epoch each), then is stopped and deleted
 
-Invariants: no old replica is stopped before the target is in the ISR; no plan takes the last member out of an ISR.
-Deliberate differences: B's epochs are all journaled but only the last is told; a cancellation or replacement that would
-leave no in-sync replica is refused (39), as KRaft does; the return of a new replica's broker costs no epoch.
+Invariants: no old replica is stopped before the target is in the ISR; no reassignment removes
+the last member of an ISR. Deliberate differences: B's epochs are all journaled but only the last
+is sent; a cancellation or replacement that would leave no in-sync replica is refused (39), as
+KRaft does; the return of a new replica's broker raises no epoch.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
 
 
 class _Step:
-    """What a request, or the end of a reassignment, makes of partitions: states, then what to tell whom."""
+    """The changes of a request, or of a reassignment's end, and the replicas to delete after
+    them."""
 
     def __init__(self, changelog: ChangeLog, orders: Orders) -> None:
         self._orders = orders
@@ -46,15 +49,16 @@ class _Step:
         self._gone: list[tuple[TopicState, int, list[int]]] = []
 
     def remove(self, topic: TopicState, index: int, replicas: list[int], why: str) -> None:
-        """Takes replicas out of the ISR, an epoch each; `send` has them stopped and deleted."""
+        """Remove replicas from the ISR, with a new leader epoch each; `send` stops and deletes
+        them."""
         for broker in replicas:
             state = self.changes.current(topic, index)
             if broker in state.isr:
                 isr = [member for member in state.isr if member != broker]
-                moved = state.moved(
+                moved = state.with_leader_and_isr(
                     leader=state.leader, isr=isr, leader_epoch=state.leader_epoch + 1
                 )
-                self.changes.move(topic, index, moved, why)
+                self.changes.set_state(topic, index, moved, why)
         self._gone.append((topic, index, replicas))
 
     def send(self) -> None:
@@ -64,24 +68,24 @@ class _Step:
         for topic, index, replicas in self._gone:
             leader_epoch = topic.partitions[index].leader_epoch
             for broker in replicas:
-                batch.stop(broker, topic.name, index, leader_epoch, delete=True)
+                batch.add_stop_replica(broker, topic.name, index, leader_epoch, delete=True)
         batch.send()
 
 
 class Reassignments:
-    """Starts, carries on, cancels and lists reassignments."""
+    """Starts, completes, cancels and lists reassignments."""
 
     def __init__(self, context: ControllerContext, changelog: ChangeLog, orders: Orders) -> None:
         self._context = context
         self._changelog = changelog
         self._orders = orders
 
-    # --- what clients ask
+    # --- requests
 
     def alter(
         self, request: AlterPartitionReassignmentsRequest, version: int
     ) -> AlterPartitionReassignmentsResponse:
-        """AlterPartitionReassignments v0-1."""
+        """Handle AlterPartitionReassignments v0-1."""
         from kwire.protocol.schemas.topics import (
             AlterPartitionReassignmentsResponse,
             ReassignablePartitionResponse,
@@ -103,7 +107,7 @@ class Reassignments:
         for (name, index), target in wanted.items():
             result = ReassignablePartitionResponse(partition_index=index, error_message=None)
             try:
-                topic = self._checked(name, index, target, request.allow_replication_factor_change)
+                topic = self._validate(name, index, target, request.allow_replication_factor_change)
                 self._assign(topic, index, target, step)
                 done.append((topic, index))
             except KafkaError as error:
@@ -114,10 +118,11 @@ class Reassignments:
         response.responses = list(topics.values())
         return response
 
-    def _checked(
+    def _validate(
         self, name: str, index: int, target: list[int] | None, any_factor: bool
     ) -> TopicState:
-        """The topic, if the partition can be given these replicas (None: those it had before)."""
+        """Return the topic if the partition can get the replicas `target` (None: cancel), or raise
+        KafkaError."""
         topic = self._context.state.topics.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
@@ -166,7 +171,7 @@ class Reassignments:
     def list_ongoing(
         self, request: ListPartitionReassignmentsRequest, version: int
     ) -> ListPartitionReassignmentsResponse:
-        """ListPartitionReassignments v0."""
+        """Handle ListPartitionReassignments v0."""
         from kwire.protocol.schemas.topics import (
             ListPartitionReassignmentsResponse,
             OngoingPartitionReassignment,
@@ -196,7 +201,7 @@ class Reassignments:
     # --- stages
 
     def _assign(self, topic: TopicState, index: int, target: list[int] | None, step: _Step) -> None:
-        """Stage U, and then A or, when nothing has to be copied, B. `target` None: cancel."""
+        """Run stage U, then A, or B if no replica has to catch up. `target` None: cancel."""
         changes = step.changes
         before = changes.current(topic, index)
         original = before.original
@@ -205,35 +210,39 @@ class Reassignments:
         replicas = [*target, *(broker for broker in original if broker not in target)]
         unneeded = [broker for broker in before.replicas if broker not in replicas]
         if before.leader in unneeded:
-            # Away from a replica that goes before it goes; nobody alive: the partition is offline, as by its death.
+            # Move the leadership away before the replica is removed; if no other replica is live,
+            # the partition goes offline, as if the leader had failed.
             alive = self._context.alive(topic.name, index)
             elected = election.reassignment(replicas, before.isr, alive, before.recovering)
             if not step.changes.elect(topic, index, elected, election.REASSIGNMENT):
-                lost = before.moved(leader=-1, isr=before.isr, leader_epoch=before.leader_epoch + 1)
-                changes.move(topic, index, lost, REASSIGNMENT_CANCELLED)
+                lost = before.with_leader_and_isr(
+                    leader=-1, isr=before.isr, leader_epoch=before.leader_epoch + 1
+                )
+                changes.set_state(topic, index, lost, REASSIGNMENT_CANCELLED)
         step.remove(topic, index, unneeded, REASSIGNMENT_CANCELLED)
-        state = changes.current(topic, index).assigned(
+        state = changes.current(topic, index).with_assignment(
             replicas,
             [broker for broker in replicas if broker not in original],
             [broker for broker in replicas if broker not in target],
         )
-        changes.move(topic, index, state, why)
+        changes.set_state(topic, index, state, why)
         if self._is_ready(topic, index, state) or not state.reassigning:
             self._finish(topic, index, step)
         else:
-            self._announce(topic, index, why, step)
+            self._bump_leader_epoch(topic, index, why, step)
 
-    def _announce(self, topic: TopicState, index: int, why: str, step: _Step) -> None:
-        """Leader and ISR as they are, with a new leader epoch: so that every replica takes notice."""
+    def _bump_leader_epoch(self, topic: TopicState, index: int, why: str, step: _Step) -> None:
+        """Keep leader and ISR, raise the leader epoch: so that all replicas apply the new
+        assignment."""
         state = step.changes.current(topic, index)
         if state.isr:
-            state = state.moved(
+            state = state.with_leader_and_isr(
                 leader=state.leader, isr=state.isr, leader_epoch=state.leader_epoch + 1
             )
-            step.changes.move(topic, index, state, why)
+            step.changes.set_state(topic, index, state, why)
 
     def _is_ready(self, topic: TopicState, index: int, state: PartitionState) -> bool:
-        """Stage A is over: the target is in sync, and one of it can lead."""
+        """Whether stage A is complete: the target is in sync, and one of its replicas can lead."""
         alive = self._context.alive(topic.name, index)
         return (
             set(state.target) <= set(state.isr)
@@ -241,7 +250,7 @@ class Reassignments:
         )
 
     def _finish(self, topic: TopicState, index: int, step: _Step) -> None:
-        """Stage B."""
+        """Run stage B."""
         state = step.changes.current(topic, index)
         target, removing = state.target, state.removing
         elected = None
@@ -249,13 +258,14 @@ class Reassignments:
             alive = self._context.alive(topic.name, index)
             elected = election.reassignment(target, state.isr, alive, state.recovering)
         if not step.changes.elect(topic, index, elected, election.REASSIGNMENT):
-            self._announce(topic, index, election.REASSIGNMENT, step)
+            self._bump_leader_epoch(topic, index, election.REASSIGNMENT, step)
         step.remove(topic, index, removing, election.REASSIGNMENT)
-        done = step.changes.current(topic, index).assigned(target, [], [])
-        step.changes.move(topic, index, done, "reassignment done")
+        done = step.changes.current(topic, index).with_assignment(target, [], [])
+        step.changes.set_state(topic, index, done, "reassignment done")
 
-    def check(self, topic: TopicState, index: int) -> None:
-        """Something has joined or returned: ends the reassignment if its time has come."""
+    def complete_if_ready(self, topic: TopicState, index: int) -> None:
+        """Run stage B if stage A is complete, after a replica has joined the ISR or its broker
+        returned."""
         state = topic.partitions[index]
         if not state.reassigning or not self._is_ready(topic, index, state):
             return
@@ -263,15 +273,15 @@ class Reassignments:
         self._finish(topic, index, step)
         step.send()
 
-    def broker_started(self, broker_id: int) -> None:
-        """Reassignments that name the broker go on."""
+    def resume_for_broker(self, broker_id: int) -> None:
+        """Complete the reassignments to a registered broker that are ready."""
         for topic in list(self._context.state.topics.values()):
             for index, partition in enumerate(topic.partitions):
                 if partition.reassigning and broker_id in partition.target:
-                    self.check(topic, index)
+                    self.complete_if_ready(topic, index)
 
     def resume(self) -> None:
-        """A new controller: what could have ended while there was none ends now."""
+        """Complete all reassignments that are ready, at the start of a new controller."""
         for topic in list(self._context.state.topics.values()):
             for index in range(len(topic.partitions)):
-                self.check(topic, index)
+                self.complete_if_ready(topic, index)

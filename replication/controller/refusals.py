@@ -1,8 +1,8 @@
-"""Responses to requests that are refused as a whole: the wrong controller, no controller, too late.
+"""Error responses to requests refused as a whole: not the controller, no controller, too late.
 
-What a request names is listed with the error where its API has no error for all of it, as Kafka's
-getErrorResponse of each request does. Used by the controller itself and by brokers that could not
-reach it; `table.py` says which refusal is which API's.
+Where an API has no top-level error, each topic or resource of the request gets the error, as in
+Kafka's getErrorResponse of each request. Used by the controller and by brokers that cannot reach
+it; `table.py` assigns refusals to APIs.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 
 class Refusals:
-    """A function for each kind: (request, version, error code, text) -> response."""
+    """One function per response shape: (request, version, error code, text) -> response."""
 
     @staticmethod
     def plain(request: Message, version: int, code: int, message: str | None) -> Message:
-        """One error for all of the request."""
+        """Return a response with a top-level error."""
         response: Any = api.response_class(api.key_of(request))()
         response.error_code = code
         if hasattr(response, "error_message"):
@@ -56,7 +56,8 @@ class Refusals:
     def controlled_shutdown(
         request: ControlledShutdownRequest, version: int, code: int, message: str | None
     ) -> Message:
-        """One error. KafkaController.controlledShutdown has its own for the wrong controller."""
+        """Return a top-level error: as in KafkaController.controlledShutdown,
+        STALE_CONTROLLER_EPOCH in place of NOT_CONTROLLER."""
         if code == ErrorCode.NOT_CONTROLLER:
             code = int(ErrorCode.STALE_CONTROLLER_EPOCH)
         return Refusals.plain(request, version, code, message)
@@ -155,7 +156,7 @@ class Refusals:
     def elect_leaders(
         request: ElectLeadersRequest, version: int, code: int, message: str | None
     ) -> ElectLeadersResponse:
-        """Both: every partition that was named, and from v1 on all of it."""
+        """Return an error for each partition of the request, and from v1 on a top-level one."""
         from kwire.protocol.schemas.topics import (
             ElectLeadersResponse,
             PartitionResult,
@@ -180,7 +181,7 @@ class Refusals:
     def alter_partition_reassignments(
         request: AlterPartitionReassignmentsRequest, version: int, code: int, message: str | None
     ) -> AlterPartitionReassignmentsResponse:
-        """Both: every partition that was named, and all of it."""
+        """Return an error for each partition of the request, and a top-level one."""
         from kwire.protocol.schemas.topics import (
             AlterPartitionReassignmentsResponse,
             ReassignablePartitionResponse,
@@ -212,6 +213,4 @@ class Refusals:
     ) -> DescribeTopicPartitionsResponse:
         from kwire.protocol.schemas.metadata import DescribeTopicPartitionsResponse
 
-        return (
-            DescribeTopicPartitionsResponse()
-        )  # what the controller could have added, nobody adds
+        return DescribeTopicPartitionsResponse()  # without the data that only the controller has

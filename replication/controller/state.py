@@ -1,23 +1,26 @@
-"""What the controller knows, as the outcome of its records; and the journal that keeps them.
+"""The controller's state, replayed from journal records, and the journal's interface.
 
-Answers to the images of KRaft's metadata log (TopicsImage, ClusterImage, ConfigurationsImage) and to the state table of
-kafka.controller.PartitionState. A record is (key, value): the value replaces what was known under the key, None
-removes it, so a journal that keeps the last record of each key (compaction) loses nothing. Keys:
+Answers to the images of KRaft's metadata log (TopicsImage, ClusterImage, ConfigurationsImage) and
+to the state table of kafka.controller.PartitionState. A record is (key, value): the value replaces
+the key's previous one, None removes it, so a journal that keeps the last record of each key
+(compaction) loses nothing. Keys:
 
     cluster                       {"controller_epoch": 3, "broker_epoch": 7}
-    broker/<id>                   {"epoch": 7}, with brokers in other processes also: rack, endpoints, incarnation, live
+    broker/<id>                   {"epoch": 7}; of brokers in other processes also rack,
+                                  endpoints, incarnation, live
     topic/<name>                  {"id": "<hex>", "partitions": [<state>, …]}     as created
     partition/<name>/<index>      {"id": "<hex>", "state": <state>}               each later change
     config/<type>/<name>          {"<key>": "<text>", …}
     producer_ids                  {"next": 2000}
-    <state> is [replicas, isr, leader, leader epoch, partition epoch, recovering], and [adding, removing] while replicas
-    are reassigned: `replicas` then lists those to be, followed by those that will go. While there are eligible leaders
-    (KIP-966) or a last known one, [eligible, last known] follow these two.
+    <state> is [replicas, isr, leader, leader epoch, partition epoch, recovering], and [adding,
+    removing] during a reassignment: `replicas` then lists the target, followed by the replicas to
+    remove. With eligible leaders (KIP-966) or a last known one, [eligible, last known] follow.
 
-Invariants: only `replay` changes hard state, so a restart arrives where the last run stood; ISR ⊆ replicas and never
-empty (but with eligible leaders, `eligible_leaders.py`); the leader, when there is one, is in the ISR; both epochs only
-rise. A change of leader, ISR or leader epoch raises the partition epoch by one; a change of the assignment alone does
-not (ZooKeeper's version of the state node).
+Invariants: only `replay` changes hard state, so a restart restores the state of the last run;
+ISR ⊆ replicas and never empty (except with eligible leaders, `eligible_leaders.py`); the leader,
+if any, is in the ISR; both epochs only rise. A change of leader, ISR or leader epoch raises the
+partition epoch by one; a change of the assignment alone does not (ZooKeeper's version of the
+state node).
 """
 
 from __future__ import annotations
@@ -33,28 +36,32 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Journal(Protocol):
-        """Where the controller's records survive a restart."""
+        """Durable storage of the controller's records."""
 
         def append(self, records: list[Record]) -> None:
-            """Adds records, all or none. KafkaError(KAFKA_STORAGE_ERROR) when the disk refuses, DeposedError when
-            another incarnation has appended since `replay` or the last `append` (compare and set)."""
+            """Append records, all or none.
+
+            KafkaError(KAFKA_STORAGE_ERROR) on an I/O error, DeposedError when another controller
+            has appended since `replay` or the last `append` (compare and set)."""
             ...
 
         def flush(self) -> None:
-            """Returns when everything appended survives a power cut; nothing to do is no error.
-            KafkaError(KAFKA_STORAGE_ERROR) when the disk refuses: what was appended since the last may be lost."""
+            """Make all appended records durable; no-op when they are.
+
+            KafkaError(KAFKA_STORAGE_ERROR) on an I/O error: records since the last flush may be
+            lost."""
             ...
 
         def replay(self) -> Iterator[Record]:
-            """Everything appended so far, oldest first. Before the first append."""
+            """Iterate over all records, oldest first; called before the first append."""
             ...
 
         def rewrite(self, records: list[Record]) -> None:
-            """Replaces everything."""
+            """Replace all records."""
             ...
 
 
-# A value is what json makes of the journal's text; `replay` is where it is checked.
+# A value is decoded JSON; `replay` checks it.
 Record = tuple[str, "Any"]
 
 NON_EXISTENT, NEW, ONLINE, OFFLINE = (
@@ -73,7 +80,7 @@ PARTITION_MOVES = {
 
 
 class DeposedError(KafkaError):
-    """Another incarnation of the controller has written to the journal since: it is the controller now."""
+    """Another controller has written to the journal: it is the active one now."""
 
     def __init__(self) -> None:
         message = "Another controller has taken over."
@@ -81,11 +88,11 @@ class DeposedError(KafkaError):
 
 
 class JournalError(Exception):
-    """The journal holds what no kwire of this version has written; the text says where."""
+    """The journal has a record that this version cannot read; the text names it."""
 
 
 class PartitionState:
-    """One partition as the controller has it; a value: changes make a new one."""
+    """The state of one partition; immutable: a change creates a new one."""
 
     __slots__ = (
         "adding",
@@ -129,7 +136,7 @@ class PartitionState:
         """The state of Kafka's partition state machine."""
         if self.leader >= 0:
             return ONLINE
-        # A partition that never had a leader has made no log anywhere: any replica may be its first leader.
+        # A partition that never had a leader has no log: any replica may be its first leader.
         return NEW if self.leader_epoch == 0 and not self.isr else OFFLINE
 
     @property
@@ -138,13 +145,14 @@ class PartitionState:
 
     @property
     def target(self) -> list[int]:
-        """The replicas that will be left when a reassignment has ended."""
+        """The replicas after the reassignment."""
         removing = self.removing
         return [b for b in self.replicas if b not in removing] if removing else self.replicas
 
     @property
     def original(self) -> list[int]:
-        """The replicas from before the reassignment; of their order no more is known than `replicas` tells."""
+        """The replicas before the reassignment, in the order of `replicas`: their own order is not
+        kept."""
         adding = self.adding
         return [b for b in self.replicas if b not in adding] if adding else self.replicas
 
@@ -161,10 +169,10 @@ class PartitionState:
             return [*state, self.adding, self.removing, self.elr, self.last_known_elr]
         return [*state, self.adding, self.removing] if self.reassigning else state
 
-    def assigned(
+    def with_assignment(
         self, replicas: list[int], adding: list[int], removing: list[int]
     ) -> PartitionState:
-        """The state with another assignment: no epoch rises."""
+        """Return the state with another assignment; no epoch rises."""
         assert set(self.isr) <= set(replicas), "the ISR is part of the assignment"
         assert set(adding) | set(removing) <= set(replicas)
         return PartitionState(
@@ -181,8 +189,8 @@ class PartitionState:
         )
 
     def with_eligible(self, elr: list[int], last_known_elr: list[int]) -> PartitionState:
-        """The state with other eligible leaders: no epoch rises."""
-        assert not set(elr) & set(self.isr), "who is in sync is not listed again"
+        """Return the state with other eligible leaders; no epoch rises."""
+        assert not set(elr) & set(self.isr), "an eligible leader replica is not in the ISR"
         return PartitionState(
             self.replicas,
             self.isr,
@@ -196,10 +204,10 @@ class PartitionState:
             last_known_elr,
         )
 
-    def moved(
+    def with_leader_and_isr(
         self, *, leader: int, isr: list[int], leader_epoch: int, recovering: bool | None = None
     ) -> PartitionState:
-        """The state after a change of leader or ISR; the partition epoch rises by one."""
+        """Return the state with another leader or ISR; the partition epoch rises by one."""
         state = PartitionState(
             self.replicas,
             isr,
@@ -264,18 +272,18 @@ class ControllerState:
     def __init__(self) -> None:
         self.controller_epoch = 0
         self.broker_epochs: dict[int, int] = {}  # of every registered broker, alive or not
-        self.registrations: dict[int, dict[str, Any]] = {}  # the records of those
+        self.registrations: dict[int, dict[str, Any]] = {}  # their records
         self.last_broker_epoch = 0
         self.next_producer_id = 0
         self.topics: dict[str, TopicState] = {}
         self.names_by_id: dict[bytes, str] = {}
-        self.collision_names: dict[str, str] = {}  # "." written as "_": the topic of that shape
+        self.collision_names: dict[str, str] = {}  # name with "." replaced by "_": the topic
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
-        # Partitions with a record of their own: what a deletion has to remove from the journal.
+        # Partitions with a record of their own, which a topic deletion removes from the journal.
         self.changed_partitions: dict[str, set[int]] = {}
 
     def replay(self, record: Record) -> None:
-        """Takes over one record. JournalError when it is not one of ours."""
+        """Apply one record. JournalError when it cannot be read."""
         key, value = record
         kind, _, rest = key.partition("/")
         try:
@@ -294,14 +302,14 @@ class ControllerState:
                 self.next_producer_id = value["next"]
             elif kind == "cluster":
                 self.controller_epoch = value["controller_epoch"]
-                self._saw_broker_epoch(value.get("broker_epoch", 0))
+                self._raise_last_broker_epoch(value.get("broker_epoch", 0))
             else:
                 raise JournalError(f"unknown record {key!r} in the controller's journal")
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             message = f"unreadable record {key!r} in the controller's journal: {error!r}"
             raise JournalError(message) from error
 
-    def _saw_broker_epoch(self, epoch: int) -> None:
+    def _raise_last_broker_epoch(self, epoch: int) -> None:
         self.last_broker_epoch = max(self.last_broker_epoch, epoch)
 
     def _replay_broker(self, broker_id: int, value: Any) -> None:
@@ -311,10 +319,11 @@ class ControllerState:
             return
         self.broker_epochs[broker_id] = value["epoch"]
         self.registrations[broker_id] = value
-        self._saw_broker_epoch(value["epoch"])
+        self._raise_last_broker_epoch(value["epoch"])
 
     def _replay_deleting(self, name: str, value: Any) -> None:
-        """Of earlier kwires, where a topic stayed until its last replica was gone: now it goes at once."""
+        """Delete a topic that an earlier version of kwire kept until its last replica was
+        deleted."""
         topic = self.topics.get(name)
         if value is not None and topic is not None and topic.topic_id.hex() == value["id"]:
             self._replay_topic(name, None)
@@ -339,7 +348,7 @@ class ControllerState:
         index = int(number)
         topic = self.topics.get(name)
         if value is None or topic is None or topic.topic_id.hex() != value["id"]:
-            return  # of a topic that was deleted
+            return  # the topic was deleted
         state = PartitionState(*value["state"])
         if index == len(topic.partitions):
             topic.partitions.append(state)
@@ -354,7 +363,7 @@ class ControllerState:
             self.configs.pop(resource, None)
 
     def records(self) -> list[Record]:
-        """The shortest journal that leads here."""
+        """Return the shortest list of records that replays to this state."""
         records: list[Record] = [self.cluster_record()]
         records += [(f"broker/{b}", value) for b, value in self.registrations.items()]
         records += [topic_record(t.name, t.topic_id, t.partitions) for t in self.topics.values()]

@@ -1,11 +1,12 @@
-"""THE table of what a controller answers: a row an API.
+"""The table of the APIs that a controller serves, one row per API.
 
-Made from it: the rows of a broker's table of APIs that it forwards (`kwire/apis/__init__.py`), the
-table of a controller that is a node of its own (`kwire/apis/controller_plane.py`), the controller's
-dispatch (`controller.py`) and all refusals. Every broker loads it at its start: a row refers to its
-functions through an argument, so that mypy checks them and nothing is imported for them.
+Derived from it: the rows of APIs that a broker forwards (`kwire/apis/__init__.py`), the table of a
+controller node (`kwire/apis/controller_plane.py`), the controller's dispatch (`controller.py`) and
+all error responses. Every broker loads it at its start: a row refers to its functions through an
+argument, so that mypy checks them and nothing is imported for them.
 
-To add an API: the method, its refusal (`refusals.py`) if it is not the plain one, one row here.
+To add an API: write the method, its refusal (`refusals.py`) if it is not the plain one, and one row
+here.
 """
 
 from __future__ import annotations
@@ -53,19 +54,22 @@ if TYPE_CHECKING:
 
 
 class AskedBy(Enum):
-    """Whose requests they are; that decides where an API is served and when it is answered."""
+    """The callers of an API; they decide where it is served and when it is answered."""
 
     CLIENTS = "clients"
-    """Served by brokers, which forward them, and by controllers. Answered when all live brokers know
-    what follows."""
+    """Served by brokers, which forward them, and by controllers. Answered when all live brokers
+    have acknowledged the effects."""
     BROKERS = "brokers"
-    """Served by controllers. Answered at once: what follows is on its way to the broker that asks."""
+    """Served by controllers.
+
+    Answered immediately: the effects are on their way to the calling broker."""
     BROKERS_FOR_CLIENTS = "brokers for clients"
-    """Served by controllers in an Envelope: what a broker lacks for its own answer to a client."""
+    """Served by controllers in an Envelope: data that a broker lacks for its own answer to a
+    client."""
 
 
 class ControllerApi:
-    """A row: `min_version` to `max_version` are served, by brokers and controllers alike."""
+    """A row. `min_version` to `max_version` are served, by brokers and controllers alike."""
 
     __slots__ = ("asked_by", "key", "max_version", "method", "min_version", "refuse")
 
@@ -78,7 +82,8 @@ class ControllerApi:
         refuse: Callable[[type[Refusals]], Refuse[_Request]] = lambda r: r.plain,
         asked_by: AskedBy = AskedBy.CLIENTS,
     ) -> None:
-        """`method`: of a part of the controller, the one that answers. `refuse`: one of `Refusals`."""
+        """`method`: returns the method of a controller part that handles the request. `refuse`: one
+        of `Refusals`."""
         self.key = key
         self.min_version = min_version
         self.max_version = max_version
@@ -175,7 +180,9 @@ BY_KEY: dict[int, ControllerApi] = {row.key: row for row in TABLE}
 
 
 def refusal(request: Message, version: int, code: ErrorCode, message: str | None = None) -> Message:
-    """The response that carries `code` for all of a request. KeyError: no controller takes it."""
+    """Return an error response that refuses a request as a whole with `code`.
+
+    KeyError for an API that controllers do not serve."""
     from kwire.replication.controller.refusals import Refusals
 
     return BY_KEY[key_of(request)].refuse(Refusals)(request, version, int(code), message)

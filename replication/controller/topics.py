@@ -1,10 +1,11 @@
-"""Topics at the controller: creation, deletion, more partitions.
+"""Topic creation and deletion, and additional partitions.
 
-Answers to KRaft's ReplicationControlManager (3.9: its checks, their order and their texts), with the replica placement
-of `placement.py`. What a request refuses for one topic does not keep the others from being done.
+Answers to KRaft's ReplicationControlManager (3.9: its checks, their order and their texts), with
+the replica placement of `placement.py`. Topics of a request succeed and fail
+independently.
 
-Left out: create.topic.policy.class.name, quotas on controller mutations. A time-out of the request has no meaning here:
-the controller is done when this is (`Controller.submit` waits for the brokers).
+Left out: create.topic.policy.class.name, quotas on controller mutations. The request's time-out
+is not used here: `Controller.submit` waits for the brokers.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
     from kwire.replication.controller.context import ControllerContext
     from kwire.replication.core.events import LogEvent
 
-_CLUSTER_METADATA = "__cluster_metadata"  # the log of KRaft's controllers, which is no topic
-_MAX_PARTITIONS_PER_BATCH = 10_000  # KRaft's limit of one controller operation
+_CLUSTER_METADATA = "__cluster_metadata"  # the metadata log of KRaft, reserved
+_MAX_PARTITIONS_PER_BATCH = 10_000  # KRaft's limit per controller operation
 
 _NameAndId = tuple["str | None", bytes]
 _Item = TypeVar("_Item", bound=Hashable)
@@ -62,7 +63,7 @@ UNKNOWN_ID = "This server does not host this topic ID."
 
 
 class TopicControl:
-    """Handles what clients ask of topics, on the controller's state."""
+    """Handles CreateTopics, DeleteTopics and CreatePartitions."""
 
     def __init__(
         self,
@@ -85,10 +86,10 @@ class TopicControl:
     # --- create
 
     def create_topics(self, request: CreateTopicsRequest, version: int) -> CreateTopicsResponse:
-        """CreateTopics v0-7."""
+        """Handle CreateTopics v0-7."""
         from kwire.protocol.schemas.topics import CreatableTopicResult, CreateTopicsResponse
 
-        repeated = _repeated(topic.name for topic in request.topics)
+        repeated = _duplicates(topic.name for topic in request.topics)
         refused: set[str] = set()
         results: list[CreatableTopicResult] = []
         created: list[TopicState] = []
@@ -106,7 +107,7 @@ class TopicControl:
                     )
                 state, overrides = self._plan(topic)
                 if not request.validate_only:
-                    self._create(state, overrides)
+                    self._commit_topic(state, overrides)
                     created.append(state)
             except KafkaError as error:
                 code, message = int(error.code), error.message
@@ -124,13 +125,13 @@ class TopicControl:
                         configs=self._result_configs(overrides) if version >= 5 else [],
                     )
                 )
-        self._announce_new(created)
+        self._announce_partitions(created)
         return CreateTopicsResponse(topics=results)
 
     def create_auto(self, name: str) -> TopicState:
-        """Creates a topic that a client (or a coordinator) needs: defaults, or an internal topic's own settings.
+        """Return the topic; create it first if missing (internal topics: with their own settings).
 
-        Returns the topic that is there already, too. KafkaError says why it cannot be."""
+        KafkaError when the creation is refused."""
         from kwire.protocol.schemas.topics import CreatableTopic
         from kwire.replication.config.auto_topics import auto_topic_settings
 
@@ -142,22 +143,22 @@ class TopicControl:
             name=name, num_partitions=partitions, replication_factor=replication_factor
         )
         state, _ = self._plan(topic)
-        self._create(state, overrides)
-        self._announce_new([state])
+        self._commit_topic(state, overrides)
+        self._announce_partitions([state])
         return state
 
-    def _announce_new(self, topics: list[TopicState], first_partition: int = 0) -> None:
-        """New partitions (from `first_partition` on) to the brokers that host them, and to all the news."""
+    def _announce_partitions(self, topics: list[TopicState], first_partition: int = 0) -> None:
+        """Send new partitions (from `first_partition` on): roles to replicas, metadata to all."""
         if not topics:
             return
         batch = self._orders.batch()
         for topic in topics:
             for index in range(first_partition, len(topic.partitions)):
-                batch.partition(topic, index, is_new=True)
+                batch.add_partition(topic, index, is_new=True)
         batch.send()
 
     def _plan(self, topic: CreatableTopic) -> tuple[TopicState, dict[str, str]]:
-        """Checks everything about a new topic and decides its shape; nothing is changed yet."""
+        """Validate a new topic, place its replicas and return (topic, overrides)."""
         context = self._context
         name = topic.name
         problem = topic_name_problem(name)
@@ -170,7 +171,7 @@ class TopicControl:
         if other is not None:
             message = f"Topic '{name}' collides with existing topic: {other}"
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
-        overrides = self._configs.checked_topic_config(
+        overrides = self._configs.check_topic_config(
             {config.name: config.value for config in topic.configs}
         )
         if topic.assignments:
@@ -225,7 +226,7 @@ class TopicControl:
         return [context.new_partition(r) for r in replicas]
 
     def _new_topic_id(self) -> bytes:
-        """A random UUID as Kafka's: never one of the reserved, never one that starts with "-" in base64url."""
+        """Return a random UUID as in Kafka: not reserved, not starting with "-" in base64url."""
         while True:
             number = self._random.getrandbits(128)
             topic_id = bytearray(number.to_bytes(16, "big"))
@@ -234,7 +235,7 @@ class TopicControl:
             if topic_id[0] >> 2 != 62:  # the sextet that base64url writes as "-"
                 return bytes(topic_id)
 
-    def _create(self, topic: TopicState, overrides: Mapping[str, str]) -> None:
+    def _commit_topic(self, topic: TopicState, overrides: Mapping[str, str]) -> None:
         records: list[Record] = [topic_record(topic.name, topic.topic_id, topic.partitions)]
         if overrides:
             records.append(config_record(TOPIC_RESOURCE, topic.name, overrides))
@@ -250,8 +251,8 @@ class TopicControl:
             self._orders.config_changed(TOPIC_RESOURCE, topic.name, overrides)
 
     def _result_configs(self, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-        """What the new topic's configuration is (KIP-525). The list without overrides is made once."""
-        default = self._context.config.log_config()  # another object after each dynamic change
+        """Return the new topic's configuration (KIP-525); the list without overrides is cached."""
+        default = self._context.config.log_config()  # a new object after each dynamic change
         if not overrides and self._default_configs and self._default_configs[0] is default:
             return self._default_configs[1]
         from kwire.protocol.schemas.topics import CreatableTopicConfigs
@@ -267,7 +268,7 @@ class TopicControl:
     # --- delete
 
     def delete_topics(self, request: DeleteTopicsRequest, version: int) -> DeleteTopicsResponse:
-        """DeleteTopics v0-6."""
+        """Handle DeleteTopics v0-6."""
         from kwire.protocol.schemas.topics import DeleteTopicsResponse
 
         if version >= 6:
@@ -278,25 +279,25 @@ class TopicControl:
             code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             message = "Topic deletion is disabled."
             return DeleteTopicsResponse(
-                responses=[_deleted(name, i, KafkaError(code, message)) for name, i in wanted]
+                responses=[_result(name, i, KafkaError(code, message)) for name, i in wanted]
             )
-        # What is named twice is refused and answered once.
+        # Duplicates are refused, with one result each.
         distinct = dict.fromkeys(wanted)
-        repeated = _repeated(wanted)
+        repeated = _duplicates(wanted)
         deleted: list[TopicState] = []
         configured = {name for kind, name in self._context.state.configs if kind == TOPIC_RESOURCE}
         responses = [
             self._delete_one(name, topic_id, distinct, repeated, deleted)
             for name, topic_id in distinct
-            if not self._is_named_too(name, topic_id, distinct)
+            if not self._is_also_named(name, topic_id, distinct)
         ]
         deletion.announce(self._orders, deleted, configured, self._log_event)
         return DeleteTopicsResponse(responses=responses)
 
-    def _is_named_too(
+    def _is_also_named(
         self, name: str | None, topic_id: bytes, wanted: Mapping[_NameAndId, None]
     ) -> bool:
-        """The topic behind this id is in the request by its name as well."""
+        """Whether the request lists the topic of this id by its name, too."""
         known = self._context.state.names_by_id.get(topic_id) if name is None else None
         return known is not None and (known, ZERO_UUID) in wanted
 
@@ -329,24 +330,24 @@ class TopicControl:
                 topic_id = topic.topic_id
                 message = "The provided topic name maps to an ID that was already supplied."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-            deletion.forget(self._context, self._changelog, topic)
+            deletion.delete_topic(self._context, self._changelog, topic)
             deleted.append(topic)
         except KafkaError as error:
-            return _deleted(name, topic_id, error)
-        return _deleted(name, topic.topic_id, None)
+            return _result(name, topic_id, error)
+        return _result(name, topic.topic_id, None)
 
     # --- more partitions
 
     def create_partitions(
         self, request: CreatePartitionsRequest, version: int
     ) -> CreatePartitionsResponse:
-        """CreatePartitions v0-3."""
+        """Handle CreatePartitions v0-3."""
         from kwire.protocol.schemas.topics import (
             CreatePartitionsResponse,
             CreatePartitionsTopicResult,
         )
 
-        repeated = _repeated(topic.name for topic in request.topics)
+        repeated = _duplicates(topic.name for topic in request.topics)
         refused: set[str] = set()
         results: list[CreatePartitionsTopicResult] = []
         for topic in request.topics:
@@ -367,7 +368,7 @@ class TopicControl:
         context = self._context
         topic = context.state.topics.get(request.name)
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # without a text, as Kafka here
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # without a message, as in Kafka
         current = len(topic.partitions)
         if request.count == current:
             message = f"Topic already has {current} partition(s)."
@@ -401,7 +402,7 @@ class TopicControl:
                 for index, r in enumerate(replicas, current)
             ]
         )
-        self._announce_new([topic], current)
+        self._announce_partitions([topic], current)
 
     def _manual_additions(
         self, request: CreatePartitionsTopic, added: int, factor: int
@@ -419,19 +420,19 @@ class TopicControl:
         return [assignment.broker_ids for assignment in assignments]
 
     def _down(self) -> list[int]:
-        """Registered brokers that do not live, or are about to stop."""
+        """Return registered brokers that are not live, or are shutting down."""
         context = self._context
         return sorted(context.state.broker_epochs.keys() - context.eligible)
 
     def _start_index(self, topic: TopicState) -> int:
-        """AdminUtils: the walk goes on from the broker that partition 0 began with, or the next one that lives."""
+        """Return the index of the first live broker from partition 0's first on (AdminUtils)."""
         first = topic.partitions[0].replicas[0]
         ids = sorted(broker_id for broker_id, _ in self._context.racks())
         return next((index for index, broker_id in enumerate(ids) if broker_id >= first), 0)
 
 
-def _repeated(items: Iterable[_Item]) -> set[_Item]:
-    """What occurs more than once."""
+def _duplicates(items: Iterable[_Item]) -> set[_Item]:
+    """Return the items that occur more than once."""
     seen: set[_Item] = set()
     result: set[_Item] = set()
     for item in items:
@@ -448,7 +449,7 @@ def _check_batch_size(partitions: int) -> None:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
 
-def _deleted(name: str | None, topic_id: bytes, error: KafkaError | None) -> DeletableTopicResult:
+def _result(name: str | None, topic_id: bytes, error: KafkaError | None) -> DeletableTopicResult:
     from kwire.protocol.schemas.topics import DeletableTopicResult
 
     if error is None:

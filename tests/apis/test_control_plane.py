@@ -363,7 +363,7 @@ def test_a_list_of_all_configurations_clears_those_not_named(driven: Driven) -> 
         overrides(BROKER_RESOURCE, "", log_retention_ms="7000"),
     ]
     driven.ask(envelope(controller_principal(1000, 1), *resources), 0)
-    everything = controller_principal(1000, 1, lists_all=True)
+    everything = controller_principal(1000, 1, is_full=True)
     driven.ask(envelope(everything, resources[1]), 0)
     assert driven.metadata.configured() == [(TOPIC_RESOURCE, "u")]
     log = driven.manager.by_key["t", 0].log

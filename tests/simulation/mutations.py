@@ -139,7 +139,7 @@ def no_epoch_before_the_first_append(patch: pytest.MonkeyPatch) -> None:
 
 def a_lease_that_nobody_fences(patch: pytest.MonkeyPatch) -> None:
     """The controller takes proposals of a leader whose time is over, and so of any epoch."""
-    alter = PartitionControl._alter_one
+    alter = PartitionControl._alter_isr
 
     def unfenced(
         self: Any, sender: int, topic: Any, wanted: Any, version: int, changes: Any
@@ -154,7 +154,7 @@ def a_lease_that_nobody_fences(patch: pytest.MonkeyPatch) -> None:
             sender = partition.leader
         alter(self, sender, topic, wanted, version, changes)
 
-    patch.setattr(PartitionControl, "_alter_one", unfenced)
+    patch.setattr(PartitionControl, "_alter_isr", unfenced)
 
 
 def a_broker_obeys_old_controllers_and_old_orders(patch: pytest.MonkeyPatch) -> None:
@@ -179,10 +179,10 @@ def a_restarted_broker_stays_in_the_isr(patch: pytest.MonkeyPatch) -> None:
         if why != "registered_again":
             fail(self, broker_id, why)
 
-    fail = BrokerRegistry.fail
-    patch.setattr(BrokerRegistry, "fail", not_failed)
+    fail = BrokerRegistry.fence
+    patch.setattr(BrokerRegistry, "fence", not_failed)
     patch.setattr(BrokerRegistry, "connection_lost", lambda self, broker_id, epoch: None)
-    patch.setattr(BrokerRegistry, "_is_missed", lambda self, broker: True)
+    patch.setattr(BrokerRegistry, "_in_grace_period", lambda self, broker: True)
 
 
 def a_pending_change_is_dropped_on_any_error(patch: pytest.MonkeyPatch) -> None:
@@ -258,14 +258,14 @@ def a_deposed_controller_goes_on(patch: pytest.MonkeyPatch) -> None:
 
 def a_new_controller_lacks_the_last_decision(patch: pytest.MonkeyPatch) -> None:
     """It begins with the journal as it was some time ago."""
-    inherited = ClaimedJournal._inherited
+    inherited = ClaimedJournal._read_inherited
 
     def stale(self: ClaimedJournal, before: list[int]) -> bytes:
         data = inherited(self, before)
         batches = list(iter_batches(data))
         return data[: batches[-1].position] if len(batches) > 8 else data
 
-    patch.setattr(ClaimedJournal, "_inherited", stale)
+    patch.setattr(ClaimedJournal, "_read_inherited", stale)
 
 
 def a_failed_disk_is_kept_quiet(patch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ class Cluster:
 
     def fail(self, broker: int) -> None:
         controller = self.controller
-        controller.step(lambda: controller.registry.fail(broker, "unregistered"))
+        controller.step(lambda: controller.registry.fence(broker, "unregistered"))
 
     def create(self, name: str, *replicas: list[int], **configs: str) -> Any:
         topic = CreatableTopic(
@@ -296,7 +296,7 @@ def test_illegal_moves_are_refused() -> None:
         {"leader": 1, "isr": [1], "leader_epoch": -1},
     ):
         with pytest.raises(AssertionError):
-            state.moved(**wrong)  # type: ignore[arg-type]
+            state.with_leader_and_isr(**wrong)  # type: ignore[arg-type]
 
 
 # The journal's file
@@ -330,7 +330,7 @@ def test_a_torn_tail_is_cut_off(cut: int) -> None:
     file.truncate(whole + cut)
     torn = StoreJournal(store)
     assert list(torn.replay()) == records(2)
-    assert torn.cut_bytes == cut
+    assert torn.truncated_bytes == cut
     torn.append(records(1, 3))
     assert list(StoreJournal(store).replay()) == [*records(2), *records(1, 3)]
 
@@ -342,7 +342,7 @@ def test_garbage_at_the_end_is_cut_off(garbage: bytes) -> None:
     store.open(JOURNAL_FILE).append([garbage])
     journal = StoreJournal(store)
     assert list(journal.replay()) == records(2)
-    assert journal.cut_bytes == len(garbage)
+    assert journal.truncated_bytes == len(garbage)
 
 
 def test_a_flipped_bit_ends_the_journal_there() -> None:

@@ -433,7 +433,7 @@ def test_a_flushed_journal_survives_a_power_cut_and_an_unflushed_tail_is_cut_off
     store.crash(lambda size: size // 2)
     again = StoreJournal(store)
     assert [key for key, _ in again.replay()] == ["config/2/a", "config/2/b"]
-    assert again.cut_bytes > 0
+    assert again.truncated_bytes > 0
 
 
 def test_the_file_refuses_the_writes_of_a_deposed_controller() -> None:

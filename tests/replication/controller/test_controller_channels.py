@@ -57,7 +57,7 @@ class Rig:
         """A broker registers, and has taken its configurations, of which there are none."""
         self.channels.open(broker)
         ((_, envelope),) = self.news()
-        assert configs(envelope, lists_all=True) == {}
+        assert configs(envelope, is_full=True) == {}
         self.answer()
         self.heard.clear()
 
@@ -194,8 +194,8 @@ def test_who_waits_is_called_when_the_last_debtor_leaves_or_time_is_over(rig: Ri
     assert called == ["late", "left"]
 
 
-def configs(envelope: Any, lists_all: bool = False) -> dict[tuple[int, str], dict[str, str | None]]:
-    assert read_principal(envelope.request_principal) == (3, lists_all)
+def configs(envelope: Any, is_full: bool = False) -> dict[tuple[int, str], dict[str, str | None]]:
+    assert read_principal(envelope.request_principal) == (3, is_full)
     header = api.parse_request_header(envelope.request_data)
     inner, _ = AlterConfigsRequest.decode_from(
         envelope.request_data, header.body_position, header.api_version
@@ -215,19 +215,19 @@ def test_configurations_reach_everybody_and_a_newcomer_before_anything_else(rig:
     rig.channels.open(3)
     rig.channels.send(3, update(1))
     ((broker, envelope),) = rig.news()
-    assert broker == 3 and configs(envelope, lists_all=True) == {
+    assert broker == 3 and configs(envelope, is_full=True) == {
         (TOPIC_RESOURCE, "t"): {"retention.ms": "5"},
         (BROKER_RESOURCE, ""): {"log.retention.ms": "6"},
     }
     rig.channels.config_changed(TOPIC_RESOURCE, "t", {})
     rig.channels.open(4)
     ((_, envelope),) = [news for news in rig.news() if news[0] == 4]
-    assert configs(envelope, lists_all=True) == {(BROKER_RESOURCE, ""): {"log.retention.ms": "6"}}
+    assert configs(envelope, is_full=True) == {(BROKER_RESOURCE, ""): {"log.retention.ms": "6"}}
 
 
 def test_a_clients_principal_is_not_taken_for_the_controllers() -> None:
     assert read_principal(controller_principal(1000, 7)) == (7, False)
-    assert read_principal(controller_principal(1000, 7, lists_all=True)) == (7, True)
+    assert read_principal(controller_principal(1000, 7, is_full=True)) == (7, True)
     for other in (None, b"", b"User:alice", b"x" * 12):
         assert read_principal(other) is None
 

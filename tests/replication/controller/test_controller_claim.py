@@ -182,7 +182,7 @@ def test_a_lease_is_read_as_it_was_written() -> None:
     assert read_lease(store) is None
     Lease(3, 1000, 17).write(store)
     lease = read_lease(store)
-    assert lease is not None and lease.sign == (3, 1000, 17) and not lease.released
+    assert lease is not None and lease.liveness == (3, 1000, 17) and not lease.released
     Lease(3, 1000, 18, released=True).write(store)
     lease = read_lease(store)
     assert lease is not None and lease.released

@@ -89,16 +89,16 @@ def test_a_broker_is_alive_for_a_partition_whose_log_it_can_read(parts: Parts) -
     assert set(context.alive("t", 1)) == {1, 3}
     assert not context.is_online(2, "t", 0)
     assert context.is_online(2, "t", 0, shutting_down=True)
-    context.forget_disks_of("t")
+    context.clear_offline_replicas("t")
     assert set(context.alive("t", 0)) == {1, 3}
 
 
 def test_a_deposed_controller_gives_no_orders(parts: Parts) -> None:
     parts.orders.send(1, StopReplicaRequest())
-    assert (parts.orders.given, len(parts.listener.sent)) == (1, 1)
+    assert (parts.orders.sent_count, len(parts.listener.sent)) == (1, 1)
     parts.context.active = False
     parts.orders.send(1, StopReplicaRequest())
-    assert (parts.orders.given, len(parts.listener.sent)) == (1, 1)
+    assert (parts.orders.sent_count, len(parts.listener.sent)) == (1, 1)
 
 
 @pytest.mark.parametrize("is_standalone", [False, True])
@@ -110,7 +110,7 @@ def test_the_clusters_own_overrides_hold_for_a_controller_without_a_broker(
     assert parts.listener.configs == [(BROKER_RESOURCE, "", {KEY: "true"})]
     # A standalone broker and its controller have one BrokerConfig: the broker changes it.
     assert parts.context.config.text(KEY) == ("false" if is_standalone else "true")
-    assert parts.orders.given == 1
+    assert parts.orders.sent_count == 1
 
 
 def test_changes_are_journaled_together_and_then_counted_and_logged(parts: Parts) -> None:

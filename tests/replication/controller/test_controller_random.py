@@ -73,7 +73,7 @@ class Chaos:
             kind = int(random.random() < 0.2)
             self.submit(ElectLeadersRequest(election_type=kind, topic_partitions=None), 2)
         elif choice == 10:
-            cluster.controller.step_alone(cluster.controller.partitions.balance)
+            cluster.controller.step_or_resign(cluster.controller.partitions.balance)
         elif choice == 11 and random.random() < 0.3:
             self.fail_over()
         elif topics:
@@ -224,9 +224,9 @@ def never_end(self: Any, topic: Any, index: int) -> None:
     ("where", "wrong"),
     [
         ("kwire.replication.controller.election.offline", elect_anybody),
-        ("kwire.replication.controller.partitions.PartitionControl.without", keep_the_dead),
+        ("kwire.replication.controller.partitions.PartitionControl.remove_from_isr", keep_the_dead),
         ("kwire.replication.controller.reassignment.Reassignments._is_ready", ready_at_once),
-        ("kwire.replication.controller.reassignment.Reassignments.check", never_end),
+        ("kwire.replication.controller.reassignment.Reassignments.complete_if_ready", never_end),
     ],
     ids=lambda each: each.rpartition(".")[2] if isinstance(each, str) else "",
 )

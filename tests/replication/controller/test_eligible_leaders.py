@@ -16,7 +16,7 @@ from kwire.protocol.schemas.configs import (
     AlterConfigsResource,
 )
 from kwire.protocol.schemas.metadata import DescribeTopicPartitionsRequest, TopicRequest
-from kwire.replication.controller.eligible_leaders import followed
+from kwire.replication.controller.eligible_leaders import update_eligible
 from kwire.replication.controller.state import PartitionState
 from kwire.replication.core.events import Event
 
@@ -170,8 +170,8 @@ def test_fewer_that_have_to_be_in_sync_let_the_high_watermark_go_on_without_the_
 def test_what_follows_from_a_change(before: Any, after: Any, expected: Any) -> None:
     isr, elr, last_known, leader = before
     old = PartitionState([1, 2, 3], isr, leader, 5, 7, False, [], [], elr, last_known)
-    new = old.moved(leader=after[1], isr=after[0], leader_epoch=6)
-    state = followed(old, new, 2)
+    new = old.with_leader_and_isr(leader=after[1], isr=after[0], leader_epoch=6)
+    state = update_eligible(old, new, 2)
     assert (state.elr, state.last_known_elr) == expected
     assert (state.leader_epoch, state.partition_epoch) == (6, 8)
     assert PartitionState(*state.to_json()).to_json() == state.to_json()
@@ -210,5 +210,5 @@ def test_kafkas_own_controller_comes_to_the_same() -> None:
 
 def test_replicas_that_are_taken_away_are_not_eligible() -> None:
     old = PartitionState([1, 2, 3, 4], [1], 1, 5, 7, False, [4], [2], [2, 3])
-    done = followed(old, old.assigned([1, 3, 4], [], []), 2)
+    done = update_eligible(old, old.with_assignment([1, 3, 4], [], []), 2)
     assert done.elr == [3]

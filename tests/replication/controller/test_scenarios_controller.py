@@ -683,7 +683,7 @@ def test_S84_a_broker_that_died_with_the_old_controller_fails_when_the_new_one_h
     assert new.state() == "leader 1 ISR [1, 2, 3] LE 0 PE 0"
     # when it hears of broker 2, and 3 answers an order on another connection
     new.heartbeat(2)
-    new.controller.response(
+    new.controller.handle_response(
         3, UpdateMetadataRequest(broker_epoch=new.epochs[3]), UpdateMetadataResponse()
     )
     new.advance(30)
