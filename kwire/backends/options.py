@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from os import PathLike
 from pathlib import Path
 
@@ -68,6 +69,8 @@ class NodeLauncher:
                 raise errors.StartError(text) from None
             directory = self._temporary.path
         node = self.spec.node.replace(data_dir=directory, temporary=self._temporary is not None)
+        if not logging.getLogger("kwire").hasHandlers():
+            node = node.replace(log_level="error")  # in child processes as here: see logs.write
         return Supervisor(self.spec.replace(node=node))
 
     def clean_up(self) -> None:

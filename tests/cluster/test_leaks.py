@@ -118,7 +118,7 @@ print(cluster._inner.node(1).pid)
 
 FAULTS = """
 from kwire import Cluster
-with Cluster(3, topics=["orders:1:3"]) as cluster:
+with Cluster(3, topics=["orders:1:3"], isolation=ISOLATION) as cluster:
     old = cluster.partition("orders", 0).leader
     cluster.broker(old).kill()
     cluster.wait_for(lambda c: c.partition("orders", 0).leader not in (-1, old))
@@ -127,11 +127,13 @@ with Cluster(3, topics=["orders:1:3"]) as cluster:
 """
 
 
+@pytest.mark.parametrize("isolation", ["thread", "process"])
 @pytest.mark.parametrize("logging_is_set_up", [False, True])
 def test_faults_that_a_script_asked_for_are_printed_only_by_its_logging(
-    logging_is_set_up: bool,
+    logging_is_set_up: bool, isolation: str
 ) -> None:
-    before = "import logging; logging.basicConfig()\n" if logging_is_set_up else ""
+    before = f"ISOLATION = {isolation!r}\n"
+    before += "import logging; logging.basicConfig()\n" if logging_is_set_up else ""
     done = subprocess.run(
         [sys.executable, "-c", before + FAULTS], capture_output=True, text=True, timeout=60
     )
