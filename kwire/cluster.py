@@ -95,7 +95,7 @@ class Network:
         return self._applied(self._cluster._inner.network.delay(a, b, milliseconds))
 
     def heal(self, a: Nodes | None = None, b: Nodes | None = None) -> None:
-        """Undoes cuts and delays: all, all of `a`, or those between `a` and `b`."""
+        """Remove cuts and delays: all, all of `a`, or those between `a` and `b`."""
         self._cluster._run(self._cluster._inner.network.heal(a, b))
 
     def _applied(self, cut: Cut) -> AbstractContextManager[None]:
