@@ -334,3 +334,16 @@ def test_a_follower_updates_producer_state_without_checks() -> None:
     assert one.log.log_end_offset == 2
     one.append(b"c", producer=(1, 4, 1))
     assert one.log.log_end_offset == 3
+
+
+def test_a_follower_reads_a_marker_that_is_not_the_first_of_the_fetched_batches() -> None:
+    one = OneLog()
+    open_batch = stamped(batch(b"a", producer=(1, 0, 0), transactional=True), 0, 0)
+    abort = stamped(marker(1, 0, commit=False), 1, 0)
+    one.log.append_as_follower(open_batch + abort + stamped(batch(b"b"), 2, 0))
+    assert one.log.producer_state.ongoing == {}
+    one.commit_all()
+    assert one.log.last_stable_offset == 3
+    aborted = one.log.aborted_transactions(0, 3)
+    assert [(a.producer_id, a.first_offset, a.last_offset) for a in aborted] == [(1, 0, 1)]
+    check_invariants(one.log)
