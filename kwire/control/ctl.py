@@ -10,6 +10,7 @@ from kwire.server.errors import NodeError, SettingsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 ADDRESS_VARIABLE = "KWIRE_CONTROL"
@@ -42,12 +43,16 @@ def change_node(url: str, kind: str, node_id: int, verb: str) -> str:
     """Start, stop, kill, pause or resume (`verb`) a node; return a line about its new state.
 
     `kind`: "broker" or "controller"."""
-    return _line(kind, _call(url, "POST", f"/v1/{kind}s/{node_id}/{verb}"))
+    path = f"/v1/{kind}s/{node_id}/{verb}"
+    return _call(url, "POST", path, lambda found: _line(kind, found))
 
 
 def status(url: str) -> str:
     """A line for each node: kind, id, address, state."""
-    found = _call(url, "GET", "/v1/cluster")
+    return _call(url, "GET", "/v1/cluster", _lines)
+
+
+def _lines(found: Any) -> str:
     lines = [_line("controller", each) for each in found["controllers"]]
     return "\n".join(lines + [_line("broker", each) for each in found["brokers"]])
 
@@ -57,8 +62,10 @@ def _line(kind: str, node: dict[str, Any]) -> str:
     return f"{kind} {node['id']} {node['address']} {state}{' active' if node.get('active') else ''}"
 
 
-def _call(url: str, method: str, path: str) -> Any:
+def _call(url: str, method: str, path: str, to_text: Callable[[Any], str]) -> str:
     try:
-        return call(url, method, path)
+        return to_text(call(url, method, path))
     except ControlError as error:
         raise NodeError(str(error)) from None
+    except (KeyError, TypeError):  # some other server's JSON
+        raise NodeError(f"{url} is no control API of kwire") from None

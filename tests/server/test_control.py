@@ -18,12 +18,14 @@ from cluster_harness import RunningCluster, running_cluster, until
 from server_harness import kwire_up
 
 from kwire.aio import Cluster
+from kwire.control import ctl as control_ctl
 from kwire.control import node_api
 from kwire.control.errors import ControlError
 from kwire.control.http import MAX_BODY_BYTES
 from kwire.control.node_api import NodeControl, kept_rules
 from kwire.control.routes import ask_cluster, ask_nodes, cluster_handler
 from kwire.control.socket import ControlSocket
+from kwire.server.errors import NodeError
 from kwire.server.link_rules import LinkRule
 
 pytestmark = pytest.mark.timeout(60)
@@ -242,6 +244,17 @@ def ctl(*arguments: str, **environment: str) -> tuple[int, str]:
         env={**os.environ, **environment},
     )
     return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("found", [[], {"status": "ok"}, {"controllers": [{}], "brokers": []}])
+def test_the_json_of_another_server_is_refused_in_one_line(
+    found: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_ctl, "call", lambda *_: found)
+    with pytest.raises(NodeError, match=r"^http://x:1 is no control API of kwire$"):
+        control_ctl.status("http://x:1")
+    with pytest.raises(NodeError, match="no control API of kwire"):
+        control_ctl.change_node("http://x:1", "broker", 1, "kill")
 
 
 def test_a_process_that_somebody_has_killed_is_brought_back_by_one_line(tmp_path: Path) -> None:
