@@ -5,8 +5,8 @@ process (`kill` is SIGKILL, `pause` is SIGSTOP), with "docker" a container. `Clu
 else has started, also a real Kafka: then whatever needs a broker's inside raises NotSupportedError. `kwire.Cluster` is
 the same for code without a loop. Nothing outlives `stop`: no task, socket, process, container or temporary directory.
 
-What a cluster is, is behind one of `launched.py`, `containers.py` and `outside.py`. Not here yet: faults, the clock,
-snapshots, recorded requests.
+Backends do the work: `launched.py`, `containers.py`, `outside.py`. Not implemented yet: faults, the clock, snapshots,
+recorded requests.
 """
 
 from __future__ import annotations
@@ -64,21 +64,21 @@ class _Node(NodeState):
         self._cluster = cluster
 
     async def kill(self) -> None:
-        """Ends it as `kill -9` does: nothing is flushed, nobody is told. Others notice when they do: `wait_for`."""
+        """Kill it as `kill -9` does: nothing is flushed, nobody is notified; `wait_for` what follows."""
         await self._cluster.inside.keep_failures(self.id)
         with kwire_errors():
             await self._handle.kill()
 
     async def stop(self) -> None:
-        """A clean stop. Of a broker, with a controlled shutdown: leaderships move away first, then its logs are
-        closed. Of a controller: another takes over at once, if there is one."""
+        """Stop it cleanly. A broker shuts down controlled: its leaderships move, then its logs are closed. A controller
+        releases its lease: a standby takes over immediately."""
         await self.resume()
         await self._cluster.inside.keep_failures(self.id)
         with kwire_errors():
             await self._handle.stop()
 
     async def start(self) -> None:
-        """Starts it again, with its port and its directory. A broker: returns when the controller has taken it up."""
+        """Restart it on its port and directory; a broker is registered when this returns."""
         await self._handle.refresh_running()
         if self.running:
             raise errors.ClusterStateError(f"{self._kind} {self.id} runs already")
@@ -87,13 +87,13 @@ class _Node(NodeState):
             await self._handle.start()
 
     async def pause(self) -> None:
-        """Lets it stand still, its sockets open, as SIGSTOP does. Its lease runs out (broker.session.timeout.ms; a
-        controller's: controller.quorum.fetch.timeout.ms)."""
+        """Freeze it with its sockets open, as SIGSTOP does. Its session expires (broker.session.timeout.ms; a
+        controller's lease: controller.quorum.fetch.timeout.ms)."""
         require_answering(self._handle, self._kind)
         await _done(self._handle.pause())
 
     async def resume(self) -> None:
-        """Undoes `pause`."""
+        """Undo `pause`."""
         if self.paused:
             await _done(self._handle.resume())
 
@@ -122,10 +122,10 @@ class Cluster:
     ) -> None:
         """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker".
 
-        `data_dir` (or log.dirs in `config`): for data that stays; without, a temporary directory. `topics`: made at
-        the start: "NAME[:PARTITIONS[:REPLICATION]]" each, or names and numbers of partitions. `recent_requests`: each
-        broker keeps the last 20 of its clients, for `describe`. `controllers`: how many; one of them is active, the
-        others take over from it. ConfigurationError."""
+        `data_dir` (or log.dirs in `config`): a directory that is kept; default: a temporary one. `topics`: created at
+        start, "NAME[:PARTITIONS[:REPLICATION]]" each, or names with partition counts. `recent_requests`: each broker
+        keeps its clients' last 20 requests for `describe`. `controllers`: how many; one is active, the others are
+        standbys. ConfigurationError."""
         self._topics = parse_topics(topics)
         texts = config_texts(config)
         spec = ClusterSpec(
@@ -156,7 +156,7 @@ class Cluster:
 
     @classmethod
     async def connect(cls, bootstrap_servers: str) -> Self:
-        """A cluster that runs elsewhere. BrokerNotAvailableError when nobody answers there."""
+        """Connect to a cluster that runs elsewhere. BrokerNotAvailableError when no broker answers."""
         cluster = cls()
         cluster._backend = outside = Outside(bootstrap_servers)
         cluster._inside = None
@@ -165,7 +165,7 @@ class Cluster:
 
     @classmethod
     def of(cls, supervisor: Supervisor) -> Self:
-        """The cluster of a supervisor that runs on this loop, and that is stopped by whoever started it."""
+        """The cluster of a supervisor that runs on this loop; its owner stops it."""
         cluster = cls()
         cluster._use(Launched.adopt(supervisor))
         cluster._name_nodes()
@@ -173,7 +173,7 @@ class Cluster:
 
     @property
     def external(self) -> bool:
-        """Whether somebody else has started it."""
+        """Whether it was started elsewhere (`connect`)."""
         return self._inside is None
 
     @property
@@ -182,7 +182,7 @@ class Cluster:
         return self.external or self.inside.started
 
     async def start(self) -> None:
-        """Starts all brokers; returns when each knows of all others. StartError, ConfigurationError: nothing runs."""
+        """Start all brokers; return when each knows all others. On StartError or ConfigurationError nothing runs."""
         if self.started:
             return
         inside = self.inside
@@ -205,8 +205,8 @@ class Cluster:
         }
 
     async def stop(self) -> None:
-        """Stops everything. InternalError when a broker has met an error of kwire's own, StartError when one cannot be
-        stopped cleanly; in both cases nothing runs any more. What is stopped already stays so."""
+        """Stop everything; no error when it is stopped already. InternalError if a broker met a bug of kwire,
+        StartError if one could not be stopped cleanly; nothing runs afterwards in either case."""
         if self.started and not self.external:
             await self.inside.stop()
 
@@ -228,19 +228,19 @@ class Cluster:
             error.add_note(str(failure))
 
     async def failures(self) -> list[str]:
-        """Tracebacks of errors of kwire's own, so far; `stop` raises InternalError when there are any."""
+        """Tracebacks of kwire's own errors so far; `stop` raises InternalError if there are any."""
         return [] if self.external else await self.inside.failures()
 
     # --- the cluster
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients are given: the addresses of all brokers."""
+        """The addresses of all brokers, as clients' bootstrap.servers."""
         return self._backend.bootstrap_servers
 
     @property
     def brokers(self) -> list[Broker]:
-        """All brokers, also those that do not run. NotSupportedError from outside."""
+        """All brokers, running or not. NotSupportedError from outside."""
         self._require_inside("its brokers")
         return [self._brokers[broker_id] for broker_id in self.inside.handles]
 
@@ -251,11 +251,11 @@ class Cluster:
 
     @property
     def controllers(self) -> list[Controller]:
-        """All controllers, also those that do not run. NotSupportedError from outside."""
+        """All controllers, running or not. NotSupportedError from outside."""
         return [self._controllers[each] for each in self._require_inside("controllers").controllers]
 
     def controller(self, controller_id: int) -> Controller:
-        """One controller. ClusterStateError when there is none of this id."""
+        """The controller of this id. ClusterStateError if the cluster has no such controller."""
         controllers = self._require_inside(f"controller {controller_id}").controllers
         if controller_id not in controllers:
             raise errors.ClusterStateError(
@@ -264,11 +264,11 @@ class Cluster:
         return self._controllers[controller_id]
 
     async def active_controller(self) -> Controller:
-        """The controller that decides now. BrokerNotAvailableError when there is none."""
+        """The active controller. BrokerNotAvailableError while none is active."""
         return self._controllers[await self._require_inside("controllers").active_controller()]
 
     def broker(self, broker_id: int) -> Broker:
-        """One broker. ClusterStateError when there is none of this id."""
+        """The broker of this id. ClusterStateError if the cluster has no such broker."""
         handles = self._require_inside(f"broker {broker_id}").handles
         if broker_id not in handles:
             raise self._no_broker(broker_id)
@@ -282,9 +282,9 @@ class Cluster:
         config: Mapping[str, object] | None = None,
         assignment: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """Makes a topic; returns when all its partitions have leaders. -1: the brokers' defaults.
+        """Create a topic; return when all its partitions have leaders. -1: the brokers' defaults.
 
-        `assignment`: the replicas of each partition, in place of the two numbers. RequestError (TOPIC_ALREADY_EXISTS,
+        `assignment`: the replicas of each partition, instead of the two numbers. RequestError (TOPIC_ALREADY_EXISTS,
         INVALID_REPLICATION_FACTOR, …)."""
         texts = config_texts(config)
         check_name("topic", name)
@@ -303,18 +303,18 @@ class Cluster:
             )
 
     async def delete_topic(self, name: str) -> None:
-        """Deletes a topic; returns when it is gone. UnknownTopicOrPartitionError."""
+        """Delete a topic; return when it is gone. UnknownTopicOrPartitionError."""
         check_name("topic", name)
         admin = self._backend.admin
         with kwire_errors(f"topic {name[:_NAME_CHARACTERS]}"):
             await admin.run(admin.delete_topics([name], REQUEST_SECONDS))
 
     async def topics(self) -> dict[str, int]:
-        """Every topic, those of the coordinators included, and how many partitions it has."""
+        """Every topic, internal ones included, with its partition count."""
         return dict(sorted((await self._backend.topics()).items()))
 
     async def reset(self) -> None:
-        """Makes it as new: all brokers run, the network is whole, no topics, no groups, no dynamic configurations."""
+        """Reset to a new cluster: all nodes up, no cuts or delays, no topics, groups or dynamic configurations."""
         if not self.external:
             nodes = (*self.controllers, *self.brokers)
             for node in nodes:
@@ -333,7 +333,7 @@ class Cluster:
     # --- partitions
 
     async def partition(self, topic: str, partition: int) -> Partition:
-        """A partition as it is now. UnknownTopicOrPartitionError."""
+        """A snapshot of a partition. UnknownTopicOrPartitionError."""
         check_name("topic", topic)
         check_number("partition", partition)
         found = await self._backend.partition(topic, partition)
@@ -343,12 +343,12 @@ class Cluster:
     async def elect(
         self, topic: str, partition: int, leader: int | None = None, *, unclean: bool = False
     ) -> None:
-        """Holds an election; returns when its winner leads. Nothing happens when it leads already.
+        """Elect a leader; return when it leads. No election is held if it leads already.
 
-        `leader`: this replica; None: the preferred one, or with `unclean` the first that lives of a partition without
-        leader. `unclean`: also one that is not in the ISR, at the loss of what it lacks. RequestError
-        (ELIGIBLE_LEADERS_NOT_AVAILABLE, PREFERRED_LEADER_NOT_AVAILABLE). From outside a given leader is first made the
-        preferred one, by a reassignment to the same replicas in another order."""
+        `leader`: this replica; None: the preferred one, or with `unclean` the first live replica of a partition
+        without leader. `unclean`: allow one outside the ISR; what it lacks is lost. RequestError
+        (ELIGIBLE_LEADERS_NOT_AVAILABLE, PREFERRED_LEADER_NOT_AVAILABLE). From outside, a given leader is first
+        made the preferred one, by reassigning the same replicas in another order."""
         check_name("topic", topic)
         check_number("partition", partition)
         if leader is not None:
@@ -377,8 +377,8 @@ class Cluster:
     ) -> T:
         """The first true value of `predicate(cluster)`, which may be a coroutine function. `timeout`: seconds.
 
-        Errors of brokers that do not answer, or not so yet, count as false. WaitTimeoutError tells what was waited for
-        and what was seen last."""
+        Brokers that do not answer (yet) count as false. WaitTimeoutError says what was waited for and what was seen
+        last."""
         self.observations.check(self, predicate, timeout)
         deadline = asyncio.get_running_loop().time() + timeout
         while True:
@@ -441,7 +441,7 @@ class Cluster:
         return self._require_inside("its inside")
 
     def node(self, node_id: int) -> NodeHandle:
-        """What starts and ends a broker or a controller. ClusterStateError; NotSupportedError."""
+        """The handle that starts and stops a broker or controller. ClusterStateError; NotSupportedError."""
         try:
             return self._require_inside("the network between brokers").node(node_id)
         except KeyError:

@@ -184,7 +184,7 @@ def cli() -> None:
     "--advertise",
     metavar="HOST",
     callback=_host,
-    help="Host that clients are told to connect to.",
+    help="Host name that is advertised to clients.",
 )
 @click.option(
     "--data-dir",
@@ -285,10 +285,10 @@ def node(supervised: bool, **options: Any) -> None:
     "--control",
     metavar="URL",
     envvar="KWIRE_CONTROL",
-    help="Where the control API is, as the ready line tells.  [env var: KWIRE_CONTROL]",
+    help="Address of the control API, as in the ready line.  [env var: KWIRE_CONTROL]",
 )
 @click.option(
-    "--ready-file", metavar="FILE", type=_path, help="What kwire up --ready-file has written."
+    "--ready-file", metavar="FILE", type=_path, help="File written by kwire up --ready-file."
 )
 @click.argument("kind", type=click.Choice(["status", "broker", "controller"]))
 @click.argument(

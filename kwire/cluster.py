@@ -48,25 +48,25 @@ class _Node(NodeState):
     # --- generated from kwire/aio.py by tools/sync_cluster.py
 
     def kill(self) -> None:
-        """Ends it as `kill -9` does: nothing is flushed, nobody is told. Others notice when they do: `wait_for`."""
+        """Kill it as `kill -9` does: nothing is flushed, nobody is notified; `wait_for` what follows."""
         self._run(self._inner.kill())
 
     def stop(self) -> None:
-        """A clean stop. Of a broker, with a controlled shutdown: leaderships move away first, then its logs are
-        closed. Of a controller: another takes over at once, if there is one."""
+        """Stop it cleanly. A broker shuts down controlled: its leaderships move, then its logs are closed. A controller
+        releases its lease: a standby takes over immediately."""
         self._run(self._inner.stop())
 
     def start(self) -> None:
-        """Starts it again, with its port and its directory. A broker: returns when the controller has taken it up."""
+        """Restart it on its port and directory; a broker is registered when this returns."""
         self._run(self._inner.start())
 
     def pause(self) -> None:
-        """Lets it stand still, its sockets open, as SIGSTOP does. Its lease runs out (broker.session.timeout.ms; a
-        controller's: controller.quorum.fetch.timeout.ms)."""
+        """Freeze it with its sockets open, as SIGSTOP does. Its session expires (broker.session.timeout.ms; a
+        controller's lease: controller.quorum.fetch.timeout.ms)."""
         self._run(self._inner.pause())
 
     def resume(self) -> None:
-        """Undoes `pause`."""
+        """Undo `pause`."""
         self._run(self._inner.resume())
 
     # --- end of what is generated
@@ -128,10 +128,10 @@ class Cluster:
     ) -> None:
         """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker".
 
-        `data_dir` (or log.dirs in `config`): for data that stays; without, a temporary directory. `topics`: made at
-        the start: "NAME[:PARTITIONS[:REPLICATION]]" each, or names and numbers of partitions. `recent_requests`: each
-        broker keeps the last 20 of its clients, for `describe`. `controllers`: how many; one of them is active, the
-        others take over from it. ConfigurationError."""
+        `data_dir` (or log.dirs in `config`): a directory that is kept; default: a temporary one. `topics`: created at
+        start, "NAME[:PARTITIONS[:REPLICATION]]" each, or names with partition counts. `recent_requests`: each broker
+        keeps its clients' last 20 requests for `describe`. `controllers`: how many; one is active, the others are
+        standbys. ConfigurationError."""
         self._wrap(
             aio.Cluster(
                 brokers,
@@ -146,30 +146,30 @@ class Cluster:
 
     @property
     def external(self) -> bool:
-        """Whether somebody else has started it."""
+        """Whether it was started elsewhere (`connect`)."""
         return self._inner.external
 
     def start(self) -> None:
-        """Starts all brokers; returns when each knows of all others. StartError, ConfigurationError: nothing runs."""
+        """Start all brokers; return when each knows all others. On StartError or ConfigurationError nothing runs."""
         self._begin()
 
     def stop(self) -> None:
-        """Stops everything. InternalError when a broker has met an error of kwire's own, StartError when one cannot be
-        stopped cleanly; in both cases nothing runs any more. What is stopped already stays so."""
+        """Stop everything; no error when it is stopped already. InternalError if a broker met a bug of kwire,
+        StartError if one could not be stopped cleanly; nothing runs afterwards in either case."""
         self._end()
 
     def failures(self) -> list[str]:
-        """Tracebacks of errors of kwire's own, so far; `stop` raises InternalError when there are any."""
+        """Tracebacks of kwire's own errors so far; `stop` raises InternalError if there are any."""
         return self._run(self._inner.failures())
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients are given: the addresses of all brokers."""
+        """The addresses of all brokers, as clients' bootstrap.servers."""
         return self._inner.bootstrap_servers
 
     @property
     def brokers(self) -> list[Broker]:
-        """All brokers, also those that do not run. NotSupportedError from outside."""
+        """All brokers, running or not. NotSupportedError from outside."""
         return [Broker(self, each) for each in self._inner.brokers]
 
     @property
@@ -179,19 +179,19 @@ class Cluster:
 
     @property
     def controllers(self) -> list[Controller]:
-        """All controllers, also those that do not run. NotSupportedError from outside."""
+        """All controllers, running or not. NotSupportedError from outside."""
         return [Controller(self, each) for each in self._inner.controllers]
 
     def controller(self, controller_id: int) -> Controller:
-        """One controller. ClusterStateError when there is none of this id."""
+        """The controller of this id. ClusterStateError if the cluster has no such controller."""
         return Controller(self, self._inner.controller(controller_id))
 
     def active_controller(self) -> Controller:
-        """The controller that decides now. BrokerNotAvailableError when there is none."""
+        """The active controller. BrokerNotAvailableError while none is active."""
         return Controller(self, self._run(self._inner.active_controller()))
 
     def broker(self, broker_id: int) -> Broker:
-        """One broker. ClusterStateError when there is none of this id."""
+        """The broker of this id. ClusterStateError if the cluster has no such broker."""
         return Broker(self, self._inner.broker(broker_id))
 
     def create_topic(
@@ -202,39 +202,39 @@ class Cluster:
         config: Mapping[str, object] | None = None,
         assignment: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """Makes a topic; returns when all its partitions have leaders. -1: the brokers' defaults.
+        """Create a topic; return when all its partitions have leaders. -1: the brokers' defaults.
 
-        `assignment`: the replicas of each partition, in place of the two numbers. RequestError (TOPIC_ALREADY_EXISTS,
+        `assignment`: the replicas of each partition, instead of the two numbers. RequestError (TOPIC_ALREADY_EXISTS,
         INVALID_REPLICATION_FACTOR, …)."""
         self._run(
             self._inner.create_topic(name, partitions, replication_factor, config, assignment)
         )
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic; returns when it is gone. UnknownTopicOrPartitionError."""
+        """Delete a topic; return when it is gone. UnknownTopicOrPartitionError."""
         self._run(self._inner.delete_topic(name))
 
     def topics(self) -> dict[str, int]:
-        """Every topic, those of the coordinators included, and how many partitions it has."""
+        """Every topic, internal ones included, with its partition count."""
         return self._run(self._inner.topics())
 
     def reset(self) -> None:
-        """Makes it as new: all brokers run, the network is whole, no topics, no groups, no dynamic configurations."""
+        """Reset to a new cluster: all nodes up, no cuts or delays, no topics, groups or dynamic configurations."""
         self._run(self._inner.reset())
 
     def partition(self, topic: str, partition: int) -> Partition:
-        """A partition as it is now. UnknownTopicOrPartitionError."""
+        """A snapshot of a partition. UnknownTopicOrPartitionError."""
         return self._run(self._inner.partition(topic, partition))
 
     def elect(
         self, topic: str, partition: int, leader: int | None = None, *, unclean: bool = False
     ) -> None:
-        """Holds an election; returns when its winner leads. Nothing happens when it leads already.
+        """Elect a leader; return when it leads. No election is held if it leads already.
 
-        `leader`: this replica; None: the preferred one, or with `unclean` the first that lives of a partition without
-        leader. `unclean`: also one that is not in the ISR, at the loss of what it lacks. RequestError
-        (ELIGIBLE_LEADERS_NOT_AVAILABLE, PREFERRED_LEADER_NOT_AVAILABLE). From outside a given leader is first made the
-        preferred one, by a reassignment to the same replicas in another order."""
+        `leader`: this replica; None: the preferred one, or with `unclean` the first live replica of a partition
+        without leader. `unclean`: allow one outside the ISR; what it lacks is lost. RequestError
+        (ELIGIBLE_LEADERS_NOT_AVAILABLE, PREFERRED_LEADER_NOT_AVAILABLE). From outside, a given leader is first
+        made the preferred one, by reassigning the same replicas in another order."""
         self._run(self._inner.elect(topic, partition, leader, unclean=unclean))
 
     def describe(self) -> str:

@@ -28,7 +28,7 @@ class ConfigurationError(KwireError, ValueError):
 
 
 class StartError(KwireError):
-    """A node could not be started (a port in use, a directory that is locked), or not be stopped cleanly."""
+    """A node could not be started (port in use, directory locked), or could not be stopped cleanly."""
 
 
 class ClusterStateError(KwireError):
@@ -36,13 +36,13 @@ class ClusterStateError(KwireError):
 
 
 class BrokerNotAvailableError(KwireError):
-    """A broker that would have to answer does not run, is paused, or does not answer."""
+    """The node that would have to answer is not running, is paused, or does not answer."""
 
     kafka_error = "BROKER_NOT_AVAILABLE"
 
 
 class RequestError(KwireError):
-    """A broker or the controller has refused; `kafka_error` says why."""
+    """A broker or the controller refused the request; `kafka_error` says why."""
 
 
 class UnknownTopicOrPartitionError(RequestError):
@@ -52,17 +52,17 @@ class UnknownTopicOrPartitionError(RequestError):
 
 
 class WaitTimeoutError(KwireError, TimeoutError):
-    """`wait_for` has waited in vain: the text says for what, and what was seen last."""
+    """`wait_for` timed out: the text says what it waited for and what it saw last."""
 
     kafka_error = "REQUEST_TIMED_OUT"
 
 
 class NotSupportedError(KwireError):
-    """The cluster was not started here: what needs its inside cannot be done from outside."""
+    """Not possible for a cluster that was started elsewhere."""
 
 
 class InternalError(KwireError):
-    """A broker or the controller has met an error that is kwire's own; the text holds the first one's traceback."""
+    """A bug in a broker or controller of kwire; the text holds the traceback of the first."""
 
     kafka_error = "UNKNOWN_SERVER_ERROR"
 

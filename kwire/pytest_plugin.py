@@ -1,7 +1,7 @@
 """The pytest plugin: fixtures `kwire`, `kwire_cluster` and `kwire_spark`, the marker `kwire`, a section in the report.
 
 Loaded by pytest through its entry point in every environment that has kwire: nothing here imports more of kwire than
-its name until a fixture is used. `-p no:kwire` leaves it out.
+its name until a fixture is used. `-p no:kwire` disables it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MARKER = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options; the command line goes before the ini file."""
+    """Register the options; the command line takes precedence over the ini file."""
     group = parser.getgroup("kwire", "kwire, a Kafka-compatible test broker")
     group.addoption(
         "--kwire-mode",
@@ -68,12 +68,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes the marker known to --strict-markers."""
+    """Register the marker, for --strict-markers."""
     config.addinivalue_line("markers", _MARKER)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A warning for a marker on a test that has no use for it: its author expects a cluster."""
+    """Warn of the marker on a test without the fixture: its author expects a cluster."""
     if "kwire" in getattr(item, "fixturenames", ()):
         return
     if any(marker.name == "kwire" for marker in item.own_markers):
@@ -89,7 +89,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def kwire_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
-    """A cluster that lives as long as the session, with what tests have left in it."""
+    """The session's cluster, not reset between tests."""
     cluster = _make(pytestconfig, {})
     yield cluster
     _stop(cluster, pytestconfig.stash.setdefault(_TOLD, set()))
@@ -97,7 +97,7 @@ def kwire_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
 
 @pytest.fixture
 def kwire(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """An empty cluster: the session's, made as new, or by the marker `kwire` one of the test's own."""
+    """An empty cluster: the session's, reset, or with the marker `kwire` one of the test's own."""
     options = _marker_options(request.node)
     if options:
         own = _make(request.config, options)
@@ -120,7 +120,7 @@ def kwire(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def kwire_spark_session(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
-    """A SparkSession that knows Kafka's source and sink, as long as pytest runs; one that is there already is it."""
+    """A SparkSession with Kafka's source and sink for the whole run; one that runs already is used."""
     from kwire.spark import SparkError, running_session
 
     try:
@@ -147,7 +147,7 @@ _TOLD: pytest.StashKey[set[str]] = pytest.StashKey()  # internal errors that hav
 
 
 def _stop(cluster: Cluster, told: set[str]) -> None:
-    """Stops it; what is wrong then, and has not been told yet, fails the test without this module's traceback."""
+    """Stop it; an error that was not reported yet fails the test, without this module's traceback."""
     from kwire.errors import InternalError, KwireError
 
     try:
@@ -160,7 +160,7 @@ def _stop(cluster: Cluster, told: set[str]) -> None:
 
 
 def _make(config: pytest.Config, options: dict[str, object]) -> Cluster:
-    """A started cluster, of the options of the session and of the marker."""
+    """Start a cluster with the options of the session and of the marker."""
     from kwire import Cluster
 
     mode = options.get("mode") or _option(config, "mode") or "thread"
@@ -197,7 +197,7 @@ def _make(config: pytest.Config, options: dict[str, object]) -> Cluster:
 
 
 def _count(config: pytest.Config, options: dict[str, object], name: str) -> object:
-    """How many: the marker's word, or the session's."""
+    """A count of the marker, or else of the session."""
     given = options.get(name)
     if given is not None:
         return given
@@ -208,13 +208,13 @@ def _count(config: pytest.Config, options: dict[str, object], name: str) -> obje
 
 
 def _refuse(text: str) -> NoReturn:
-    """Fails the test with a line for its author, without this module's traceback or the error that led here."""
+    """Fail the test with one line for its author, without a traceback of this module."""
     raise pytest.fail.Exception(text, pytrace=False) from None
 
 
 @contextmanager
 def _one_line() -> Iterator[None]:
-    """Errors of kwire's are told by `_refuse`."""
+    """Turn kwire's errors into failures of one line (`_refuse`)."""
     from kwire.errors import KwireError
 
     try:
@@ -224,7 +224,7 @@ def _one_line() -> Iterator[None]:
 
 
 def _lines(config: pytest.Config, name: str) -> dict[str, str]:
-    """An option of the ini file that is KEY=VALUE a line."""
+    """An option of the ini file with one KEY=VALUE per line."""
     values: dict[str, str] = {}
     for line in config.getini(name):
         key, equals, value = line.partition("=")
@@ -241,7 +241,7 @@ def _option(config: pytest.Config, name: str) -> str:
 
 
 def _marker_options(item: pytest.Item) -> dict[str, object]:
-    """What the closest marker says. A mistake in it is told, not ignored."""
+    """The arguments of the closest marker; a mistake in it fails the test."""
     marker = item.get_closest_marker("kwire")
     if marker is None:
         return {}
@@ -259,7 +259,7 @@ def _marker_options(item: pytest.Item) -> dict[str, object]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, object, None]:
-    """Adds to the report of a failed test what its cluster looks like: leaders, ISR, offsets, requests."""
+    """Add the cluster's state to the report of a failed test: leaders, ISR, offsets, requests."""
     outcome = yield
     if call.when != "call" or call.excinfo is None:
         return
@@ -283,7 +283,7 @@ def pytest_runtest_makereport(
 
 
 def _hint(item: pytest.Item, error: BaseException) -> str:
-    """What helps who has asked for more brokers than there are."""
+    """A hint for a test that needs more brokers than its cluster has."""
     from kwire.errors import ClusterStateError
 
     if not isinstance(error, ClusterStateError) or not str(error).startswith("there is no broker"):

@@ -1,8 +1,9 @@
-"""A SparkSession wired to a cluster: what the pytest fixture `kwire_spark` gives, for tests of Spark jobs.
+"""A SparkSession wired to a cluster, for tests of Spark jobs: the pytest fixture `kwire_spark`.
 
-Answers to Spark's "Structured Streaming + Kafka Integration Guide": source and sink `kafka`, whose connector is no part
-of Spark and is looked for in this order: `spark.jars` or `spark.jars.packages` of the user's own configuration, the
-paths in KWIRE_SPARK_JARS, PySpark's folder of jars, and at last the artifact of the same version, which Spark fetches.
+Answers to Spark's "Structured Streaming + Kafka Integration Guide": source and sink `kafka`, whose connector is not
+part of Spark and is looked for in this order: `spark.jars` or `spark.jars.packages` of the user's own configuration,
+the paths in KWIRE_SPARK_JARS, PySpark's folder of jars, and finally the artifact of the same version, which Spark
+fetches.
 
 PySpark is imported when a session is started, not before. Left out: Spark Connect, a master that is not this machine
 (give `spark.master` for one), databases and tables that a test makes.
@@ -54,7 +55,7 @@ _DEFAULTS = {
 
 
 class SparkError(KwireError):
-    """PySpark, Java or the connector is missing, or Spark did not start; nothing of it runs."""
+    """PySpark, Java or the connector is missing, or Spark did not start; no process is left running."""
 
 
 class Spark:
@@ -69,20 +70,20 @@ class Spark:
 
     @property
     def options(self) -> dict[str, str]:
-        """What any `format("kafka")` needs to find the cluster."""
+        """The options by which any `format("kafka")` finds the cluster."""
         return {"kafka.bootstrap.servers": self.cluster.bootstrap_servers}
 
     def read(self, topic: str | None = None, **options: object) -> DataFrame:
-        """A topic's records as a DataFrame, from the first to the last there is now.
+        """A topic's records as a DataFrame, from the first to the current last.
 
-        `options`: Spark's own (`startingOffsets=…`, `**{"kafka.group.id": …}`); without a topic they say what is read
-        (`subscribePattern`, `assign`)."""
+        `options`: Spark's own (`startingOffsets=…`, `**{"kafka.group.id": …}`); without a topic they select what is
+        read (`subscribePattern`, `assign`)."""
         given = self._source(topic, options)
         frame: DataFrame = self.session.read.format("kafka").options(**given).load()
         return frame
 
     def read_stream(self, topic: str | None = None, **options: object) -> DataFrame:
-        """A topic as a streaming DataFrame: from the first record on, unless the options begin elsewhere."""
+        """A topic as a streaming DataFrame: from the first record, unless an option says otherwise."""
         given = self._source(topic, options)
         if not any(name.lower().startswith("starting") for name in given):
             given["startingOffsets"] = "earliest"
@@ -90,7 +91,7 @@ class Spark:
         return frame
 
     def write(self, frame: DataFrame, topic: str | None = None, **options: object) -> None:
-        """Appends a DataFrame (columns `value`, and `key`, `partition`, `headers` if wanted); returns when it is there.
+        """Append a DataFrame (column `value`; `key`, `partition`, `headers` are optional); return when it is written.
 
         Without a topic the column `topic` says where each row goes."""
         frame.write.format("kafka").options(**self._sink(topic, options)).save()
@@ -100,7 +101,7 @@ class Spark:
     ) -> DataStreamWriter:
         """Spark's writer of a streaming DataFrame into a topic, to `.trigger(…)` and `.start()`.
 
-        Without the option `checkpointLocation` it has a new directory that goes with the test."""
+        Without the option `checkpointLocation` its checkpoint is a new directory, deleted after the test."""
         given = self._sink(topic, options)
         if "checkpointLocation" not in given:
             self._checkpoints += 1
@@ -122,7 +123,7 @@ class Spark:
 
 @contextmanager
 def running_session(config: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session with Kafka's source and sink, stopped at the end; one that runs already is taken and left running.
+    """A session with Kafka's source and sink, stopped at the end; one that runs already is used and left running.
 
     `config`: Spark's configuration, before the defaults. SparkError in one line when there is no session."""
     version = _pyspark_version()
@@ -150,7 +151,7 @@ def running_session(config: Mapping[str, str]) -> Iterator[SparkSession]:
 
 @contextmanager
 def left_as_found(session: SparkSession) -> Iterator[None]:
-    """What a test leaves in the session goes: its streaming queries, temporary views, caches, configuration."""
+    """Remove what a test leaves in the session: streaming queries, temporary views, caches, configuration."""
     config = _config(session)
     queries = {query.id for query in session.streams.active}
     try:
@@ -187,9 +188,9 @@ def _start(config: Mapping[str, str]) -> SparkSession:
 
 
 def _files(folder: str) -> dict[str, str]:
-    """Where Spark puts files of its own, which would else be the working directory; and what its JVM is told.
+    """Where Spark puts its own files (by default the working directory), and options of its JVM.
 
-    A test's JVM ends before the second compiler pays: with the first alone a run takes half the processor's time."""
+    A test's JVM ends before the second compiler pays off: with the first alone a run takes half the CPU time."""
     java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={folder}"
     return {
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
@@ -199,7 +200,7 @@ def _files(folder: str) -> dict[str, str]:
 
 @contextmanager
 def _working_directory_left_alone() -> Iterator[None]:
-    """Spark 4.0 makes a folder `artifacts` there, which nothing configures; it goes if no file is in it."""
+    """Remove the folder `artifacts` that Spark 4.0 creates there, unless it holds a file; no setting prevents it."""
     folder = Path("artifacts").absolute()
     there = folder.exists()
     yield
@@ -209,7 +210,7 @@ def _working_directory_left_alone() -> Iterator[None]:
 
 @contextmanager
 def _environment(config: Mapping[str, str]) -> Iterator[None]:
-    """Spark's Python workers are this Python, not whatever python3 is on the path; its addresses are loopback."""
+    """Make this Python that of Spark's workers, not the python3 on the path, and loopback its address."""
     wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if "spark.driver.host" not in config:
         wanted["SPARK_LOCAL_IP"] = _DEFAULTS["spark.driver.host"]
@@ -237,7 +238,7 @@ def _pyspark_version() -> str:
 
 
 def _require_java(version: str) -> None:
-    """The Java that Spark's scripts would run. SparkError when there is none, or one too old."""
+    """The Java that Spark's scripts would run. SparkError if it is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else shutil.which("java")
     wanted = f"Spark {version} needs a Java 17"
@@ -330,7 +331,7 @@ def _restore(session: SparkSession, before: Mapping[str, str]) -> None:
 
 
 def _close_producers(session: SparkSession) -> None:
-    """Spark keeps producers for ten minutes; their metadata requests would make the last test's topics again."""
+    """Close Spark's idle producers: kept for ten minutes, their metadata requests would recreate topics."""
     sql = session.sparkContext._jvm.org.apache.spark.sql
     with suppress(Exception):  # a connector that keeps them elsewhere
         pool = getattr(sql.kafka010.producer, "InternalKafkaProducerPool$")

@@ -1,6 +1,6 @@
 """The client over asyncio streams: for `kwire.aio.Cluster`, and for nodes that await each other.
 
-A connection is for one request: those who ask do so rarely, and of brokers that come and go.
+A connection serves one request: requests are rare, and brokers come and go.
 """
 
 from __future__ import annotations

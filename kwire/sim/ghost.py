@@ -189,7 +189,7 @@ class GhostPartition:
         self.given_up: set[tuple[int, int]] = (
             set()
         )  # (epoch, offset) of batches lost in such an election
-        self.lossy: set[int] = set()  # lost data, and have not been let into the ISR anew since
+        self.lossy: set[int] = set()  # lost data, and have not rejoined the ISR since
         self.reset_epoch = -1  # the last election that could lose data
         self.deleted_until = 0  # the highest log start; a power cut may bring back, at single replicas, what was below
         self.forgotten_until = -1  # commits of earlier epochs than this count no more

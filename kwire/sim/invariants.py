@@ -158,7 +158,7 @@ class Invariants:
             ghost.compacted.changed(self, node_id, ghost, old, new)
             return
         log = ghost.logs.get(node_id)
-        if log is None or log.real is not partition.log:  # deleted, or set aside, and made anew
+        if log is None or log.real is not partition.log:  # deleted, or set aside, and created again
             log = ghost.logs[node_id] = GhostLog(new.log_start_offset)
             log.real = partition.log
         self._follow_log(node_id, ghost, log, partition, new)

@@ -83,7 +83,7 @@ class Peers:
         self._outbox.hang_up(node, channel)
 
     def give_up(self, node: int, channel: str) -> None:
-        """Ends a channel whose answers would come too late: for who waits for them it is lost."""
+        """End a channel whose responses would come too late: pending requests count as lost."""
         waiting = [
             correlation
             for correlation, asked in self._asked.items()
