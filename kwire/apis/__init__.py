@@ -20,6 +20,8 @@ from kwire.protocol.api import ApiKey
 from kwire.replication.controller.table import TABLE as CONTROLLER_TABLE
 from kwire.replication.controller.table import AskedBy
 
+__all__ = ["context", "controller_plane", "releases"]  # modules for other rooms, beside the table
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable

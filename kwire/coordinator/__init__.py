@@ -1,1 +1,11 @@
+"""The group coordinator: classic groups and committed offsets on `__consumer_offsets`.
 
+`__all__` names the modules that other rooms may import.
+"""
+
+__all__ = [
+    "config",
+    "group_coordinator",
+    "offsets",
+    "result",
+]

@@ -1,1 +1,16 @@
+"""The driver of a core: sockets, files, clock and logs of a node.
 
+`__all__` names the modules that other rooms may import.
+"""
+
+__all__ = [
+    "errors",
+    "events",
+    "file_log_store",
+    "link_rules",
+    "listeners",
+    "log_dirs",
+    "logs",
+    "node",
+    "temporary",
+]

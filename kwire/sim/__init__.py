@@ -3,3 +3,7 @@
 `docs/simulation.md` is the manual; `kwire sim` runs it. Pure like the core: no sockets, clock or
 files.
 """
+
+__all__ = [
+    "command",
+]

@@ -1,4 +1,4 @@
-"""Writes decoders (see `kwire.protocol.language.compiler`)."""
+"""Generates the Python source of decoders (see `compiler.py`)."""
 
 from __future__ import annotations
 

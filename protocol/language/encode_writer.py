@@ -1,4 +1,4 @@
-"""Writes encoders (see `kwire.protocol.language.compiler`)."""
+"""Generates the Python source of encoders (see `compiler.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configuration: Kafka's table of keys, typed broker settings, what DescribeConfigs shows.
+"""Configuration: Kafka's table of keys, typed broker settings, the entries of DescribeConfigs.
 
 `__all__` names the modules that other rooms may import.
 """

@@ -1,4 +1,7 @@
-"""Topics made on demand: partitions, replication factor, overrides (kafka.server.AutoTopicCreationManager)."""
+"""Settings of automatically created topics: partitions, replication factor, overrides.
+
+Answers to kafka.server.AutoTopicCreationManager.
+"""
 
 from __future__ import annotations
 

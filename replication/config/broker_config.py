@@ -1,4 +1,4 @@
-"""Configuration keys: their types, defaults and limits, and what this broker's effective values are.
+"""Configuration keys: types, defaults and limits, and the effective values of this broker.
 
 Answers to org.apache.kafka.common.config.ConfigDef, KafkaConfig, DynamicBrokerConfig, LogConfig and
 ServerTopicConfigSynonyms. `table.py` lists every key of Kafka's. kwire acts on a broker key if `BrokerConfig` has an

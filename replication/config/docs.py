@@ -1,4 +1,4 @@
-"""Short texts about the keys that kwire acts on, for DescribeConfigs and the documentation. In kwire's own words."""
+"""Documentation texts of the keys that kwire acts on, for DescribeConfigs; in kwire's own words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What DescribeConfigs and CreateTopics show of a resource's configuration: every key, its value and its source.
+"""Entries of DescribeConfigs and CreateTopics: every key of a resource, its value and its source.
 
 Answers to kafka.server.ConfigHelper and KafkaConfigSchema. Values are texts, as clients see them; a password's is None.
 

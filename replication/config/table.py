@@ -1,4 +1,4 @@
-"""Every configuration key that Kafka 3.9 and 4.3 know, as data: the one list behind `config.py`.
+"""Every configuration key of Kafka 3.9 and 4.3, as data.
 
 Taken from Kafka's own ConfigDefs: 4.3's entry where both have the key, with 3.9's where 4.3 is narrower without need for
 a test broker (smallest segment) or demands what kwire does not (process.roles). A row is (type, default, valid range in

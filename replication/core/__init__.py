@@ -1,4 +1,4 @@
-"""What every room of replication uses: time, effects, the storage port, what a broker knows of its cluster.
+"""The base of all rooms of replication: time, effects, events, the storage port, the metadata cache.
 
 `__all__` names the modules that other rooms may import.
 """

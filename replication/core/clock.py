@@ -1,4 +1,4 @@
-"""Time as the core sees it: given from outside, standing still within a step.
+"""The clock and the timers of the core: time is set from outside and stands still within a step.
 
 The driver sets `now_ms` and `wall_ms` before each step (`Broker.receive`, `respond`, `tick`); nothing below the
 purity line reads a clock. Timers are not effects: the driver asks for `next_deadline_ms` and calls `Broker.tick`

@@ -1,16 +1,15 @@
-"""What the core reports: every event by name, with its level, its sentence and its fields.
+"""The events of the core: name, level, sentence and fields of each.
 
-A component calls `log_event(Event.LEADER_ELECTED, topic=…, …)`; that is `Outbox.log`, which stamps the time
-and leaves a `Log` effect. The driver decides how it looks: the sentence as a line of text, the fields as
-keys of JSON (kwire/server/logs.py). Names and fields are stable: programs read them. The string below each
+A component calls `log_event(Event.LEADER_ELECTED, topic=…, …)`, which is `Outbox.log`: it stamps the time
+and appends a `Log` effect. The driver formats it: the sentence as a line of text, the fields as keys of JSON
+ (kwire/server/logs.py). Names and fields are stable: programs read them. The string below each
 event is for people: tools/events.py writes the tables of docs/observing.md from it.
 
-The sentence has fields in braces. A part in brackets is left out where it says nothing: its field is None or
-False, or `previous_X` equals X. True is shown as the field's name. Fields that the sentence does not need
-are named after it. An event has all of its fields each time it is logged; None is what does not apply, or is
-not known.
+The sentence has fields in braces. A part in brackets is omitted if its field is None or False, or if `previous_X`
+equals X. True is shown as the field's name. Fields that the sentence does not need are listed after it. An
+event always has all of its fields; None: not applicable, or unknown.
 
-Field names: `topic`, `partition`, `leader` (None: nobody), `leader_epoch`, `partition_epoch`,
+Field names: `topic`, `partition`, `leader` (None: no leader), `leader_epoch`, `partition_epoch`,
 `controller_epoch`, `isr`, `broker_id`, `broker_epoch`, `log_dir`, `log_start_offset`, `log_end_offset`,
 `high_watermark`; `previous_…`: before the event; `error`: Kafka's name of it; `reason`: a fixed word that a
 program may compare; `detail`: the reason in free text.

@@ -1,4 +1,4 @@
-"""What one log needs to know of its topic's configuration, as typed attributes with Kafka's defaults.
+"""The configuration of one log, as typed attributes with Kafka's defaults.
 
 Built from the merged topic and broker keys by `config/broker_config.py`; replaced as a whole when a key changes.
 """

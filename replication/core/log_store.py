@@ -1,4 +1,4 @@
-"""The port through which logs reach a disk: a directory tree of append-only files and small whole files.
+"""The storage port of logs: a directory tree of append-only files and small whole files.
 
 `kwire.server.file_log_store.FileLogStore` is a real disk; `MemoryLogStore` (here) is for unit tests and the simulator
 and can lose what was not flushed. Everything above (segments, indexes, checkpoints, snapshots, recovery) is pure code

@@ -1,8 +1,8 @@
-"""What this broker knows of the cluster: brokers, topics, partitions, configurations.
+"""The metadata cache of a broker: live brokers, topics, partitions, configurations.
 
 Answers to kafka.server.MetadataCache (ZkMetadataCache's UpdateMetadata form). Fed only by the controller:
 `apply` takes its UpdateMetadata requests, `set_config` its configuration changes. Never a source of truth for roles
-(that is LeaderAndIsr); it answers Metadata requests and says who is alive.
+(LeaderAndIsr is); it serves Metadata requests and the set of live brokers.
 
 Invariants: the broker list is replaced as a whole; partition states merge, leader -2 deletes the partition, a request
 of type FULL deletes all that it does not list, too. `version` rises with every change. What getters return belongs to

@@ -1,7 +1,8 @@
-"""What the core wants sent: appended by anyone, drained by the driver after each step, in order.
+"""The effects of a step, in order: appended by any component, drained by the driver afterwards.
 
-One way out: nothing below the purity line calls back up. Parts of a reply are buffers written one after the other
-(length prefix included); a part may be a view of log data, so the driver writes or copies it before the next step.
+This is the only way out: nothing below the purity line calls the driver. Parts of a reply are buffers written one after
+the other (length prefix included); a part may be a view of log data, so the driver writes or copies it before the next
+step.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Requests to other nodes, and which answer belongs to which of them.
+"""Requests to other nodes, matched with their responses by correlation id.
 
-Answers to Kafka's NodeToNodeChannelManager, BrokerBlockingSender and ControllerChannelManager as far as they send: who
-asks gives a callback and hears exactly once, never on the asking stack, what came of it. A lost connection is an
-answer, too (`None`): whether the request was carried out is then unknown, and what to do (ask again, give up) is the
-asker's rule. Versions are the asker's choice: nodes of a cluster do not negotiate, as Kafka's brokers do not.
+Answers to Kafka's NodeToNodeChannelManager, BrokerBlockingSender and ControllerChannelManager as far as they
+send. The caller's callback is called exactly once, never within the call that sends. A lost connection is a response,
+too (`None`): whether the request was carried out is then unknown, and retrying or giving up is the caller's decision.
+The caller chooses the version: nodes of a cluster do not negotiate, as Kafka's brokers do not.
 
-Invariants: an answer is matched by its correlation id alone; one that nobody waits for any more (`forget`) is dropped.
+Invariants: a response is matched by its correlation id alone; a response to a forgotten request is dropped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which names a topic can have. Answers to org.apache.kafka.common.internals.Topic."""
+"""Validation of topic names. Answers to org.apache.kafka.common.internals.Topic."""
 
 from __future__ import annotations
 

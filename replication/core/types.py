@@ -1,4 +1,4 @@
-"""Types and constants that many rooms use, once."""
+"""Types and constants shared by many rooms."""
 
 from __future__ import annotations
 
