@@ -4,8 +4,8 @@ Kafka has no counterpart. Loaded with the first connection; until then the contr
 socket.
 
 Invariants: request heads are limited to `MAX_HEAD_BYTES`, bodies to `MAX_BODY_BYTES`, reading a
-request to `READ_SECONDS`; every exception of a handler becomes an answer; requests from web pages
-(those with an Origin header) are refused.
+request to `READ_SECONDS`, reading on after a refusal to `LINGER_SECONDS`; every exception of a
+handler becomes an answer; requests from web pages (those with an Origin header) are refused.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MAX_HEAD_BYTES = 16 << 10
 MAX_BODY_BYTES = 64 << 10
 READ_SECONDS = 30.0
+LINGER_SECONDS = 2.0
+LINGER_BYTES = 16 << 20
 _READ_BYTES = 16 << 10
 
 
@@ -43,9 +45,22 @@ async def serve_connection(
     except (OSError, TimeoutError):
         return
     finally:
+        with suppress(OSError, TimeoutError):
+            await asyncio.wait_for(_discard_rest(reader, writer), LINGER_SECONDS)
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
+
+
+async def _discard_rest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read on after the last answer: bytes that nobody has read turn a close into a reset, which
+    would overtake the answer (RFC 9112 §9.6)."""
+    if reader.at_eof() or writer.is_closing():
+        return
+    writer.write_eof()
+    left = LINGER_BYTES
+    while left > 0 and (data := await reader.read(_READ_BYTES)):
+        left -= len(data)
 
 
 class _Connection:

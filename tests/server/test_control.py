@@ -206,6 +206,11 @@ def test_bytes_that_are_no_request_end_the_connection(api: Api, data: bytes, sta
     assert api("GET", "/healthz") == (200, {"status": "ok"})
 
 
+def test_a_refusal_arrives_though_most_of_the_request_is_still_on_its_way(api: Api) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (8 << 20)
+    assert api.raw(head + bytes(8 << 20)).startswith(b"HTTP/1.1 413 ")
+
+
 def test_several_requests_on_one_connection_and_one_that_never_ends(api: Api) -> None:
     asking = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     assert api.raw(asking * 3).count(b"HTTP/1.1 200 OK") == 3
