@@ -293,7 +293,7 @@ TABLES = {"protocol/schemas", "protocol/errors.py"}
 # Names that no code of kwire mentions, and who uses them.
 USED_BY_OTHERS = {
     "asyncio": "buffer_updated eof_received pause_writing resume_writing",
-    "click": "completion dump_log sim",
+    "click": "format_commands list_commands",
     "construct": "_decode",
     "JSON, as a field of a status": "caught_up_ms_ago",
     "tests that write transactions; so will the transaction coordinator": "end_transaction_marker",

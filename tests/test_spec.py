@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kwire.cli import node as node_command
-from kwire.cli import up as up_command
+from kwire.cli.node import node as node_command
+from kwire.cli.up import up as up_command
 from kwire.docker.environment import container_settings
 from kwire.launch.configuration import cluster_spec, node_spec
 from kwire.launch.options import (

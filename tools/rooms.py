@@ -24,6 +24,7 @@ they work together.
 # Top to bottom, as the import contracts have them.
 FOLDERS = (
     "kwire",
+    "kwire/cli",
     "kwire/docker",
     "kwire/tools",
     "kwire/backends",

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from kwire import aio, cli, errors
+from kwire import aio, errors
+from kwire.cli.ctl import ctl
 from kwire.control.errors import ControlError, error_of
 from kwire.control.lines import answer_line, answer_of, request_line
 from kwire.control.node_api import NodeControl
@@ -81,7 +82,7 @@ def test_the_documentation_lists_every_route() -> None:
 
 
 def test_kwire_ctl_has_the_verbs_of_the_table() -> None:
-    kinds, verbs = (parameter.type for parameter in cli.ctl.params[2:4])
+    kinds, verbs = (parameter.type for parameter in ctl.params[2:4])
     assert set(kinds.choices) == {"status", "broker", "controller"}  # type: ignore[attr-defined]
     for kind in ("broker", "controller"):
         path = next(r.path for r in OF_CLUSTER if r.path.startswith(f"/v1/{kind}s/{{id"))

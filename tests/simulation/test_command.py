@@ -7,7 +7,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from kwire.cli import cli
+from kwire.cli.main import cli
 from kwire.replication.replica.partition import Partition
 from kwire.sim.command import parse_seeds, run_seeds
 

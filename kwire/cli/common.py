@@ -1,0 +1,85 @@
+"""What the commands share: KEY=VALUE options, examples in the help, failures as one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+_BROKEN_PIPE = 141  # as a shell says of a command that SIGPIPE has ended
+
+file_path = click.Path(dir_okay=False)
+config_option = click.option(
+    "--config",
+    "config_path",
+    metavar="FILE",
+    type=file_path,
+    help="Kafka's server.properties to read first.",
+)
+
+
+def key_value(
+    _context: click.Context, _parameter: click.Parameter, items: tuple[str, ...]
+) -> dict[str, str]:
+    """Parse a repeatable KEY=VALUE."""
+    values = {}
+    for item in items:
+        key, separator, value = item.partition("=")
+        if not separator or not key.strip():
+            raise click.BadParameter(f"expected key=value, not {item!r}")
+        values[key.strip()] = value
+    return values
+
+
+override_option = click.option(
+    "-c",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=key_value,
+    help="One configuration key of Kafka's; repeatable.",
+)
+
+
+def example(text: str) -> str:
+    """The epilog of a command's help."""
+    return f"\b\nExample:\n  {text}"
+
+
+def first_sentence(command: click.Command) -> str:
+    """What a list of commands says of a command: the first sentence of its help, whole."""
+    paragraph = " ".join((command.help or "").partition("\n\n")[0].split())
+    return paragraph.partition(". ")[0].removesuffix(".")
+
+
+def run(command: str, action: Callable[[], int]) -> NoReturn:
+    """Run a command that reads and prints, and exit with its status: failures are one line."""
+    from kwire.server.errors import NodeError, SettingsError
+
+    if sys.stdout is None:  # closed before Python started
+        fail(1, f"kwire {command}: stdout is closed")
+    try:
+        status = action()
+        sys.stdout.flush()
+    except SettingsError as error:
+        fail(2, f"kwire {command}: {error}")
+    except NodeError as error:
+        fail(1, f"kwire {command}: {error}")
+    except BrokenPipeError:  # `kwire … | head`: who reads has seen enough
+        os._exit(_BROKEN_PIPE)
+    except OSError as error:
+        where = "stdout" if error.filename is None else error.filename
+        fail(1, f"kwire {command}: {where}: {error.strerror}")
+    sys.exit(status)
+
+
+def fail(status: int, line: str) -> NoReturn:
+    """Print a line on stderr and exit."""
+    click.echo(line, err=True)
+    sys.exit(status)

@@ -1,0 +1,95 @@
+"""`kwire`: the group of all commands, and the one line that stands for each mistake.
+
+Exit status of every command: 0 done, 1 failed at run time, 2 a bad option or configuration; both with
+one clear line.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from kwire import __version__
+from kwire.cli.common import example, fail, first_sentence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SECTIONS = {
+    "Clusters": {
+        "up": "kwire.cli.up:up",
+        "node": "kwire.cli.node:node",
+        "ctl": "kwire.cli.ctl:ctl",
+    },
+    "Files and more": {
+        "config": "kwire.cli.files:config",
+        "dump-log": "kwire.cli.files:dump_log",
+        "sim": "kwire.cli.sim:sim",
+        "completion": "kwire.cli.completion:completion",
+    },
+}
+"""Where each command is defined, by section of the help."""
+_PLACES = {name: place for section in SECTIONS.values() for name, place in section.items()}
+
+
+class Commands(click.Group):
+    """The commands, each imported when it is used: a start of `kwire up` loads no other's options."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_PLACES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands and cmd_name in _PLACES:
+            self.add_command(_load(_PLACES[cmd_name]), cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] not in _PLACES:  # click proposes names from `commands`
+            for name in _PLACES:
+                self.get_command(ctx, name)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, _PLACES))
+        for title, places in SECTIONS.items():
+            rows = [(f"{name:<{width}}", first_sentence(_load(at))) for name, at in places.items()]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def _load(place: str) -> click.Command:
+    from importlib import import_module
+
+    module, _, name = place.partition(":")
+    found = getattr(import_module(module), name)
+    assert isinstance(found, click.Command)
+    return found
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=example("kwire up --topic orders:3"),
+)
+@click.version_option(__version__, "--version", message="kwire %(version)s")
+def cli() -> None:
+    """A Kafka-wire-compatible test broker with real logs and groups."""
+
+
+def main() -> None:
+    """Entry point: click's own complaints become one line, too."""
+    try:
+        cli.main(standalone_mode=False, prog_name="kwire")
+    except click.exceptions.NoArgsIsHelpError as error:
+        fail(2, error.format_message())
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else "kwire"
+        fail(2, f"{path}: {error.format_message()} (try '{path} --help')")
+    except click.ClickException as error:
+        fail(1, f"kwire: {error.format_message()}")
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)
