@@ -60,7 +60,7 @@ def readme_example() -> str:
 
 
 def test_the_readmes_example(tmp_path: Path) -> None:
-    assert len(readme_example().strip().splitlines()) == 5
+    assert len(readme_example().strip().splitlines()) == 6
     run = run_pytest(tmp_path, readme_example())
     assert run.counts == {"passed": 1}, run.text
 
@@ -80,7 +80,7 @@ def test_the_wheel_in_an_empty_environment_runs_the_readmes_example(tmp_path: Pa
     (wheel,) = tmp_path.glob("kwire-*.whl")
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True, timeout=120)
     python = tmp_path / "venv" / "bin" / "python"
-    install = [str(python), "-m", "pip", "install", "-q", str(wheel), "pytest", "kafka-python"]
+    install = [str(python), "-m", "pip", "install", "-q", str(wheel), "pytest", "confluent-kafka"]
     done = subprocess.run(install, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     tests = tmp_path / "tests"
