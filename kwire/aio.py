@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from contextlib import suppress
 
 from kwire import errors
@@ -39,6 +40,8 @@ from kwire.backends.waiting import Observations
 from kwire.client.admin import PREFERRED, REQUEST_SECONDS, UNCLEAN
 from kwire.launch.spec import DOCKER, ClusterSpec, NodeSpec
 from kwire.replication.core.types import NO_LEADER
+from kwire.server.events import NodeEvent
+from kwire.server.logs import event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,8 +52,11 @@ if TYPE_CHECKING:
 
     from kwire.backends.base import Backend, NodeHandle, StartedBackend
     from kwire.launch.supervisor import Supervisor
+    from kwire.replication.core.events import EventType
 
     T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.002
 _NAME_CHARACTERS = 100  # of a topic, in what is said of it
@@ -66,6 +72,7 @@ class _Node(NodeState):
     async def kill(self) -> None:
         """Kill it as `kill -9` does: nothing is flushed, nobody is notified; `wait_for` what follows."""
         await self._cluster.inside.keep_failures(self.id)
+        self._log(NodeEvent.KILL_REQUESTED)
         with kwire_errors():
             await self._handle.kill()
 
@@ -74,6 +81,7 @@ class _Node(NodeState):
         releases its lease: a standby takes over immediately."""
         await self.resume()
         await self._cluster.inside.keep_failures(self.id)
+        self._log(NodeEvent.STOP_REQUESTED)
         with kwire_errors():
             await self._handle.stop()
 
@@ -83,6 +91,7 @@ class _Node(NodeState):
         if self.running:
             raise errors.ClusterStateError(f"{self._kind} {self.id} runs already")
         self._handle.set_start_rules(self._cluster.network.rules_of(self.id))
+        self._log(NodeEvent.START_REQUESTED)
         with kwire_errors():
             await self._handle.start()
 
@@ -90,12 +99,17 @@ class _Node(NodeState):
         """Freeze it with its sockets open, as SIGSTOP does. Its session expires (broker.session.timeout.ms; a
         controller's lease: controller.quorum.fetch.timeout.ms)."""
         require_answering(self._handle, self._kind)
+        self._log(NodeEvent.PAUSE_REQUESTED)
         await _done(self._handle.pause())
 
     async def resume(self) -> None:
         """Undo `pause`."""
         if self.paused:
+            self._log(NodeEvent.RESUME_REQUESTED)
             await _done(self._handle.resume())
+
+    def _log(self, kind: EventType) -> None:
+        event(_log, kind, role=self._kind, node_id=self.id)
 
 
 class Broker(BrokerState, _Node):
@@ -315,11 +329,12 @@ class Cluster:
 
     async def reset(self) -> None:
         """Reset to a new cluster: all nodes up, no cuts or delays, no topics, groups or dynamic configurations."""
+        event(_log, NodeEvent.RESET_REQUESTED)
         if not self.external:
             nodes = (*self.controllers, *self.brokers)
             for node in nodes:
                 await node.resume()
-            await self.network.heal()  # a paused node could not be told
+            await self.network.undo()  # a paused node could not be told
             for node in nodes:
                 if not node.running:
                     await node.start()
@@ -353,11 +368,13 @@ class Cluster:
         check_number("partition", partition)
         if leader is not None:
             check_number("leader", leader)
+        kind = NodeEvent.ELECTION_REQUESTED
+        event(_log, kind, topic=topic, partition=partition, leader=leader, unclean=unclean)
         with kwire_errors(f"{topic}-{partition}"):
             if leader is None:
-                kind = UNCLEAN if unclean else PREFERRED
+                rule = UNCLEAN if unclean else PREFERRED
                 admin = self._backend.admin
-                await admin.run(admin.elect(topic, partition, kind, REQUEST_SECONDS))
+                await admin.run(admin.elect(topic, partition, rule, REQUEST_SECONDS))
             else:
                 await self._backend.appoint(topic, partition, leader, unclean)
         deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS

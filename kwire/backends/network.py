@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from kwire import errors
 from kwire.backends.options import kwire_errors
+from kwire.server.events import NodeEvent
 from kwire.server.link_rules import LinkRule, checked_delay_ms
+from kwire.server.logs import event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,21 +19,23 @@ if TYPE_CHECKING:
 
     Nodes = int | Iterable[int]
 
+_log = logging.getLogger(__name__)
+
 
 class Cut:
     """A cut or delay, as `Network.cut` and `delay` return it: `await` applies it; `async with` applies
     it for the duration of the block."""
 
     def __init__(
-        self, network: Network, pairs: list[tuple[int, int]], delay_ms: int | None = None
+        self, network: Network, a: set[int], b: set[int], delay_ms: int | None = None
     ) -> None:
-        """`pairs`: sender and receiver. `delay_ms`: None for a cut."""
+        """`delay_ms`: None for a cut."""
         self._network = network
-        self._pairs = pairs
+        self._a, self._b = a, b
         self._delay_ms = delay_ms
 
     def __await__(self) -> Generator[object, None, None]:
-        return self._network.apply(self._pairs, self._delay_ms).__await__()
+        return self._network.apply(self._a, self._b, self._delay_ms).__await__()
 
     async def __aenter__(self) -> None:
         await self
@@ -40,7 +46,7 @@ class Cut:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._network.undo(self._pairs)
+        await self._network.heal(self._a, self._b)
 
 
 class Network:
@@ -52,7 +58,7 @@ class Network:
 
     def cut(self, a: Nodes, b: Nodes) -> Cut:
         """Cut the links between `a` and `b`, in both directions."""
-        return Cut(self, self._pairs(a, b))
+        return Cut(self, *self._sides(a, b))
 
     def delay(self, a: Nodes, b: Nodes, milliseconds: float) -> Cut:
         """Delay each request and each response between `a` and `b`, in both directions."""
@@ -60,37 +66,52 @@ class Network:
             delay_ms = checked_delay_ms(milliseconds)
         except ValueError as error:
             raise errors.ConfigurationError(str(error)) from None
-        return Cut(self, self._pairs(a, b), delay_ms)
+        return Cut(self, *self._sides(a, b), delay_ms)
 
     async def heal(self, a: Nodes | None = None, b: Nodes | None = None) -> None:
         """Remove cuts and delays: all, all of `a`, or those between `a` and `b`."""
+        nodes = others = None
         if a is None:
             pairs = list(self._rules)
         elif b is None:
             nodes = self._known(a)
             pairs = [pair for pair in self._rules if nodes & set(pair)]
         else:
-            pairs = self._pairs(a, b)
-        await self.undo(pairs)
+            nodes, others = self._sides(a, b)
+            pairs = _pairs(nodes, others)
+        pairs = [pair for pair in pairs if pair in self._rules]
+        self._require_not_paused(pairs)
+        event(_log, NodeEvent.HEAL_REQUESTED, nodes=_ids(nodes), others=_ids(others))
+        await self._undo(pairs)
+
+    async def undo(self) -> None:
+        """Remove all cuts and delays, without a line in the log. BrokerNotAvailableError as `apply`."""
+        pairs = list(self._rules)
+        self._require_not_paused(pairs)
+        await self._undo(pairs)
+
+    async def _undo(self, pairs: list[tuple[int, int]]) -> None:
+        for pair in pairs:
+            del self._rules[pair]
+        await self._update_senders(pairs)
 
     def rules_of(self, node_id: int) -> list[LinkRule]:
         """The link rules of a node as sender; they also apply after its next start."""
         return [rule for (sender, _), rule in self._rules.items() if sender == node_id]
 
-    async def apply(self, pairs: list[tuple[int, int]], delay_ms: int | None) -> None:
-        """Cut or delay what the first of each pair sends to the second.
+    async def apply(self, a: set[int], b: set[int], delay_ms: int | None) -> None:
+        """Cut or delay what `a` and `b` send to each other.
 
-        BrokerNotAvailableError when a sender is paused: nothing has changed then."""
+        BrokerNotAvailableError when one of them is paused: nothing has changed then."""
+        pairs = _pairs(a, b)
         self._require_not_paused(pairs)
+        nodes, others = _ids(a), _ids(b)
+        if delay_ms is None:
+            event(_log, NodeEvent.CUT_REQUESTED, nodes=nodes, others=others)
+        else:
+            kind = NodeEvent.DELAY_REQUESTED
+            event(_log, kind, nodes=nodes, others=others, delay_ms=delay_ms)
         self._rules |= {(sender, to): LinkRule(to, delay_ms) for sender, to in pairs}
-        await self._update_senders(pairs)
-
-    async def undo(self, pairs: list[tuple[int, int]]) -> None:
-        """Remove the rules for these pairs. BrokerNotAvailableError as `apply`."""
-        pairs = [pair for pair in pairs if pair in self._rules]
-        self._require_not_paused(pairs)
-        for pair in pairs:
-            del self._rules[pair]
         await self._update_senders(pairs)
 
     def _require_not_paused(self, pairs: list[tuple[int, int]]) -> None:
@@ -118,12 +139,22 @@ class Network:
             self._cluster.node(node_id)  # ClusterStateError for an unknown id
         return found
 
-    def _pairs(self, a: Nodes, b: Nodes) -> list[tuple[int, int]]:
+    def _sides(self, a: Nodes, b: Nodes) -> tuple[set[int], set[int]]:
+        """Check two disjoint sets of nodes. ConfigurationError, ClusterStateError."""
         first, second = self._known(a), self._known(b)
         both = first & second
         if both or not first or not second:
             raise errors.ConfigurationError(
                 f"expected two different sets of nodes, not {sorted(first)} and {sorted(second)}"
             )
-        pairs = [(x, y) for x in sorted(first) for y in sorted(second)]
-        return pairs + [(y, x) for x, y in pairs]
+        return first, second
+
+
+def _pairs(a: set[int], b: set[int]) -> list[tuple[int, int]]:
+    """Each sender with each receiver, in both directions."""
+    pairs = [(x, y) for x in sorted(a) for y in sorted(b)]
+    return pairs + [(y, x) for x, y in pairs]
+
+
+def _ids(nodes: set[int] | None) -> list[int] | None:
+    return None if nodes is None else sorted(nodes)

@@ -9,6 +9,7 @@ that tests can inspect a broker that is cut off.
 
 from __future__ import annotations
 
+import logging
 import traceback
 from contextlib import suppress
 from functools import partial
@@ -16,6 +17,8 @@ from functools import partial
 from kwire.control.errors import ControlError
 from kwire.control.status import snapshot_of_broker, snapshot_of_controller
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.server.events import NodeEvent
+from kwire.server.logs import event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
 
         def set_link_rules(self, rules: list[LinkRule]) -> None: ...
 
+
+_log = logging.getLogger(__name__)
 
 NETWORK_FILE = "/tmp/kwire-network"
 """The file in which a container keeps its link rules, so that they survive a restart."""
@@ -198,24 +203,32 @@ def set_network(control: NodeControl, rules: list[Any] | None, texts: list[Any] 
 
 
 def cut(control: NodeControl, a: Ids, b: Ids) -> dict[str, Any]:
+    control.known_rules()
+    event(_log, NodeEvent.CUT_REQUESTED, nodes=sorted(_as_set(a)), others=sorted(_as_set(b)))
     return _add_rules(control, a, b, None)
 
 
 def delay(control: NodeControl, a: Ids, b: Ids, milliseconds: float) -> dict[str, Any]:
     from kwire.server.link_rules import checked_delay_ms
 
+    control.known_rules()
     try:
-        return _add_rules(control, a, b, checked_delay_ms(milliseconds))
+        delay_ms = checked_delay_ms(milliseconds)
     except ValueError as error:
         raise ControlError(400, str(error)) from None
+    sides = {"nodes": sorted(_as_set(a)), "others": sorted(_as_set(b))}
+    event(_log, NodeEvent.DELAY_REQUESTED, delay_ms=delay_ms, **sides)
+    return _add_rules(control, a, b, delay_ms)
 
 
 def heal(control: NodeControl, a: Ids | None, b: Ids | None) -> dict[str, Any]:
     """Remove the link rules between `a` and `b`; all rules if either is missing."""
     rules = control.known_rules()
     if a is None or b is None:
+        event(_log, NodeEvent.HEAL_REQUESTED, nodes=None, others=None)
         control.set_rules([])
     else:
+        event(_log, NodeEvent.HEAL_REQUESTED, nodes=sorted(_as_set(a)), others=sorted(_as_set(b)))
         others = _others(control, a, b)
         control.set_rules([rule for rule in rules if rule.to not in others])
     return {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 
 from kwire.server.events import NodeEvent
+from kwire.server.logs import emit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -149,10 +150,11 @@ def _partition_line(partition: dict[str, Any]) -> str:
     return line
 
 
-def log_snapshot(node_id: int, status: dict[str, Any]) -> None:
-    """Log a snapshot line by line; in the JSON log each line also has its values."""
+def log_snapshot(node_id: int, status: dict[str, Any], node: str | None = None) -> None:
+    """Log a snapshot line by line; in the JSON log each line also has its values.
+
+    `node`: "broker 1" for example, to begin the lines with."""
     kind = NodeEvent.NODE_STATUS
     for text, values in _entries(status):
         fields = {**dict.fromkeys(kind.fields), "text": text, "node_id": node_id, **values}
-        extra = {"event": kind.name, "fields": {"node_id": node_id}, "values": fields}
-        _log.log(kind.level, "%s", text, extra=extra)
+        emit(_log, kind, text, node, ("node_id",), fields)

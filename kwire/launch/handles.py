@@ -249,7 +249,7 @@ class ProcessHandle(NodeHandle):
             async with asyncio.timeout(STOP_SECONDS):
                 await process.wait()
         except TimeoutError:
-            event(_log, NodeEvent.NODE_KILLED, node_id=self.node_id)
+            event(_log, NodeEvent.NODE_KILLED, None, self.spec.name, node_id=self.node_id)
             await self.kill()
         self._process = None
         if process.returncode:

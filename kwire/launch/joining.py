@@ -114,15 +114,18 @@ class Joining:
         refusal = self.link.refusal if self.link is not None else None
         awaited = f"{where} {refusal}"
         if awaited != logged:
-            node_id = self._spec.node_id
+            node_id, name = self._spec.node_id, self._spec.name
             if refusal:
                 event(
                     _log,
                     NodeEvent.REGISTRATION_REFUSED,
+                    None,
+                    name,
                     address=where,
                     error=refusal.name,
                     node_id=node_id,
                 )
             else:
-                event(_log, NodeEvent.CONTROLLER_AWAITED, address=where, node_id=node_id)
+                awaited_event = NodeEvent.CONTROLLER_AWAITED
+                event(_log, awaited_event, None, name, address=where, node_id=node_id)
         self.log_waiting(awaited)

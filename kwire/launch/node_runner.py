@@ -71,7 +71,7 @@ class NodeRunner:
         self.stage = BINDING
         try:
             self.config = BrokerConfig(spec.configuration(), brokers=spec.brokers)
-            self.node = Node(self.config)
+            self.node = Node(self.config, spec.name)
         except ConfigError as error:
             raise SettingsError(str(error)) from None
         self._api_caps = _api_caps(spec.as_version)
@@ -198,7 +198,7 @@ class NodeRunner:
                 self.node.close_sockets()
                 if not tries_left:
                     raise
-                self.node = Node(self.config)
+                self.node = Node(self.config, self.spec.name)
             await asyncio.sleep(_BIND_PAUSE_SECONDS)
 
     def _load(self, cluster_id: str | None) -> Broker | ControllerNode:
@@ -269,6 +269,8 @@ class NodeRunner:
             event(
                 _log,
                 NodeEvent.LOG_DIRS_LOADED,
+                None,
+                self.spec.name,
                 log_dir=self.spec.data_dir,
                 cluster_id=services.cluster_id,
                 node_id=self.node_id,
@@ -285,7 +287,8 @@ class NodeRunner:
 
     def _halt(self, why: str) -> None:
         """Halt the broker after the current step, in which it found its log directories failed."""
-        event(_log, NodeEvent.BROKER_HALTED, detail=why, node_id=self.config.node_id)
+        node_id = self.config.node_id
+        event(_log, NodeEvent.BROKER_HALTED, None, self.spec.name, detail=why, node_id=node_id)
         self._halt_reason = why
         if self._joining is not None:
             self._joining.refuse(why)
@@ -312,10 +315,10 @@ class NodeRunner:
         from kwire.control.status import log_snapshot, snapshot_of_broker, snapshot_of_controller
 
         if not self.is_loaded:
-            event(_log, NodeEvent.NODE_STARTING, node_id=self.config.node_id)
+            event(_log, NodeEvent.NODE_STARTING, None, self.spec.name, node_id=self.config.node_id)
             return
         snapshot = snapshot_of_controller if self.is_controller else snapshot_of_broker
-        log_snapshot(self.config.node_id, snapshot(self.core))
+        log_snapshot(self.config.node_id, snapshot(self.core), self.spec.name)
 
     def set_link_rules(self, rules: list[LinkRule]) -> None:
         """Replace all link rules of this node, the sender; for tests."""

@@ -145,6 +145,11 @@ class NodeSpec(Spec):
         variable="KWIRE_LOG_JSON",
     )
 
+    @property
+    def name(self) -> str:
+        """The node as it is called in logs: "broker 1", "controller 1000"."""
+        return f"{'controller' if self.role == CONTROLLER else 'broker'} {self.node_id}"
+
     def argv(self) -> list[str]:
         """The options of `kwire node` that yield this spec."""
         fields = self.fields

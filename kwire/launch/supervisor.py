@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from kwire.launch.shape import ClusterLock
     from kwire.launch.spec import ClusterSpec, NodeSpec
+    from kwire.replication.core.events import EventType
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +76,13 @@ class Supervisor:
             event(_log, NodeEvent.NODE_DIED, node=what, detail=how, others=others, node_id=node_id)
             if not self.any_runs and self.on_none_left is not None:
                 self.on_none_left()
+
+    def name_of(self, node_id: int) -> str:
+        """The node as it is called in logs: "broker 1", "controller 1000"."""
+        return (self.controllers.get(node_id) or self.brokers[node_id]).spec.name
+
+    def _log_state(self, kind: EventType, node_id: int) -> None:
+        event(_log, kind, None, self.name_of(node_id), node_id=node_id)
 
     def _name(self, node_id: int) -> str:
         if node_id not in self.controllers:
@@ -176,15 +184,15 @@ class Supervisor:
 
         for handle in (*self.controllers.values(), *self.brokers.values()):
             if not handle.running:
-                event(_log, NodeEvent.NODE_NOT_RUNNING, node_id=handle.node_id)
+                self._log_state(NodeEvent.NODE_NOT_RUNNING, handle.node_id)
                 continue
             try:
                 # Shielded: a late answer must not be read as the answer to the next request.
                 asking = asyncio.shield(handle.ask("GET", "/v1/status"))
                 for node in (await asyncio.wait_for(asking, _STATUS_SECONDS))["nodes"]:
-                    log_snapshot(handle.node_id, node["status"])
+                    log_snapshot(handle.node_id, node["status"], self.name_of(handle.node_id))
             except (TimeoutError, NodeError):
-                event(_log, NodeEvent.NODE_NOT_ANSWERING, node_id=handle.node_id)
+                self._log_state(NodeEvent.NODE_NOT_ANSWERING, handle.node_id)
 
     async def active_controller(self) -> Handle | None:
         """The active controller; of two that claim to be, the one with the higher epoch. None: none

@@ -9,7 +9,9 @@ from __future__ import annotations
 from kwire.errors import INTERNAL_ERROR
 from kwire.replication.core.events import DEBUG, ERROR, INFO, WARNING, EventType
 
-_CONNECTION = ("peer", "listener", "connection", "client")
+_CONNECTION = ("node_id", "peer", "listener", "connection", "client")
+_PEER = ("node_id", "node", "channel", "detail")
+_SIDES = "{nodes} | {others}"
 
 
 class NodeEvent:
@@ -17,7 +19,7 @@ class NodeEvent:
 
     # --- Nodes
 
-    LISTENER_STARTED = EventType(INFO, "listening", "node_id", "listener", "address", "advertised")
+    LISTENER_STARTED = EventType(INFO, "listening on {address}", "node_id", "listener", "advertised")
     """A node accepts connections. `advertised`: the address that clients are given."""
     LOG_DIRS_LOADED = EventType(
         INFO, "log directory loaded", "log_dir", "cluster_id", "node_id", "logs"
@@ -42,7 +44,7 @@ class NodeEvent:
     BROKER_HALTED = EventType(ERROR, "the broker halts: {detail}", "node_id")
     """All log directories have failed, or the one with the controller's journal.
     To do: repair the disk and start the broker again."""
-    INTERNAL_ERROR = EventType(ERROR, INTERNAL_ERROR, "peer")
+    INTERNAL_ERROR = EventType(ERROR, INTERNAL_ERROR, "node_id", "peer")
     """A bug in kwire; a traceback follows. The connection, if it was one's, is closed; the node goes on."""
     UNUSED_DATA_FOUND = EventType(
         WARNING,
@@ -65,12 +67,35 @@ class NodeEvent:
     CONNECTION_ABORTED = EventType(WARNING, "connection closed", *_CONNECTION, "detail")
     """The node has closed a connection. `malformed request`: not Kafka's protocol, or not all of it; else a limit such
     as `max.connections` is reached."""
-    PEER_CONNECTION_ENDED = EventType(DEBUG, "peer connection ended", "node", "channel", "detail")
+    PEER_CONNECTION_ENDED = EventType(DEBUG, "peer connection ended", *_PEER)
     """A node's own connection to another node has ended."""
-    PEER_CONNECTION_ABORTED = EventType(
-        WARNING, "peer connection ended", "node", "channel", "detail"
-    )
+    PEER_CONNECTION_ABORTED = EventType(WARNING, "peer connection ended", *_PEER)
     """The other node has not answered in `replica.socket.timeout.ms`, or has answered what makes no sense."""
+
+    # --- Requests for faults and for other changes of a cluster, from Python, HTTP or the command line
+
+    KILL_REQUESTED = EventType(INFO, "control: kill {role} {node_id}")
+    """A node is about to be killed. `role`, here and below: broker or controller."""
+    STOP_REQUESTED = EventType(INFO, "control: stop {role} {node_id}")
+    """A node is about to be stopped in order. The end of the whole cluster is not logged."""
+    START_REQUESTED = EventType(INFO, "control: start {role} {node_id}")
+    """A node that was stopped or killed is about to start again."""
+    PAUSE_REQUESTED = EventType(INFO, "control: pause {role} {node_id}")
+    """A node is about to be suspended."""
+    RESUME_REQUESTED = EventType(INFO, "control: resume {role} {node_id}")
+    """A suspended node is about to go on."""
+    CUT_REQUESTED = EventType(INFO, f"control: cut {_SIDES}")
+    """The network between two sets of nodes is about to be cut. `nodes`, `others`: their ids."""
+    DELAY_REQUESTED = EventType(INFO, f"control: delay {_SIDES} by {{delay_ms}} ms")
+    """Messages between two sets of nodes will be delayed."""
+    HEAL_REQUESTED = EventType(INFO, "control: heal[ {nodes}][ | {others}]")
+    """Cuts and delays are about to end: all (`nodes` is null), all of `nodes`, or those between `nodes` and `others`."""
+    ELECTION_REQUESTED = EventType(
+        INFO, "control: elect[ {leader} for] {topic}-{partition}[, {unclean}]"
+    )
+    """`elect` was called. `leader`: this replica; null: by Kafka's rules. Its result is LEADER_ELECTED."""
+    RESET_REQUESTED = EventType(INFO, "control: reset")
+    """The cluster is about to be emptied, and its nodes and links repaired."""
 
     # --- SIGUSR1
 

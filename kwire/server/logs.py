@@ -2,8 +2,9 @@
 
 Built on the standard library's logging (asyncio imports it anyway). Loggers are named like modules;
 the core's is kwire.events. The text format is the event's sentence, for drivers' events followed by
-key=value for each field that the sentence does not contain; the JSON format has its name, its
-sentence, and a key for each field. A traceback belongs to the record of its line.
+key=value for each field that the sentence does not contain; the node it is of stands in front. The
+JSON format has its name, its sentence, and a key for each field. A traceback belongs to the record of
+its line.
 """
 
 from __future__ import annotations
@@ -26,26 +27,53 @@ def event(
     logger: logging.Logger,
     kind: EventType,
     error: BaseException | None = None,
+    node: str | None = None,
     /,
     **fields: object,
 ) -> None:
-    """Log an event of a driver if its level is enabled, with the traceback of `error`."""
-    if logger.isEnabledFor(kind.level):
-        more = kind.more_fields
-        shown = {name: fields[name] for name in more if fields.get(name) is not None}
-        extra = {"event": kind.name, "fields": shown, "values": fields}
-        logger.log(kind.level, "%s", kind.text(fields), exc_info=error, extra=extra)
+    """Log an event of a driver if its level is enabled, with the traceback of `error`.
+
+    `node`: which node the event is of, "broker 1" for example; None: of none, or of several."""
+    if logger.isEnabledFor(kind.level) and _is_wanted(logger, kind.level):
+        emit(logger, kind, kind.text(fields), node, kind.more_fields, fields, error)
 
 
-def write(effect: Log, node_id: int) -> None:
+def write(effect: Log, node_id: int, node: str | None = None) -> None:
     """Log an event of a node's core: its sentence; in JSON also its name, its fields and its time."""
     kind = effect.event
-    if kind.level < logging.ERROR and not _core_log.hasHandlers():
-        return  # a script without logging: it has asked for the faults that Python would print to stderr
-    if _core_log.isEnabledFor(kind.level):
-        values = {"time_ms": effect.time_ms, **effect.fields}
-        extra = {"event": kind.name, "fields": {"node_id": node_id}, "values": values}
-        _core_log.log(kind.level, "%s", effect.text, extra=extra)
+    if _core_log.isEnabledFor(kind.level) and _is_wanted(_core_log, kind.level):
+        fields = {"time_ms": effect.time_ms, **effect.fields, "node_id": node_id}
+        emit(_core_log, kind, effect.text, node, ("node_id",), fields)
+
+
+def _is_wanted(logger: logging.Logger, level: int) -> bool:
+    """Whether somebody has set up logging, or the event is an error.
+
+    A script that has not asked for logs would get warnings on stderr, from Python's last resort: faults
+    that it has made itself, as a rule."""
+    return level >= logging.ERROR or logger.hasHandlers()
+
+
+def emit(
+    logger: logging.Logger,
+    kind: EventType,
+    sentence: str,
+    node: str | None,
+    more: tuple[str, ...],
+    fields: dict[str, object],
+    error: BaseException | None = None,
+) -> None:
+    """Log a record whose location is that of the caller's caller.
+
+    Its message is for the handlers of others (pytest's, an application's): the node, the sentence and
+    the fields that `more` names. The formatters below read its attributes instead: event, node,
+    sentence, more, fields (all of them)."""
+    message = sentence if node is None else f"{node}: {sentence}"
+    names = more if node is None else tuple(name for name in more if name != "node_id")
+    if shown := _fields_text(fields, names):
+        message = f"{message} {shown}"
+    extra = {"event": kind.name, "node": node, "sentence": sentence, "more": more, "fields": fields}
+    logger.log(kind.level, "%s", message, exc_info=error, extra=extra, stacklevel=3)
 
 
 def _time_text(created: float) -> str:
@@ -60,17 +88,25 @@ def _value_text(value: object) -> str:
     return '"' + text.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
 
 
+def _fields_text(fields: dict[str, object], names: tuple[str, ...]) -> str:
+    """The fields of these names that have a value, as key=value."""
+    items = ((name, fields.get(name)) for name in names)
+    return " ".join(f"{name}={_value_text(value)}" for name, value in items if value is not None)
+
+
 class TextFormatter(logging.Formatter):
-    """2026-01-31T12:00:00.000Z INFO  kwire.server.node: listening listener=PLAINTEXT port=9092"""
+    """2026-01-31T12:00:00.000Z INFO    kwire.server.node: broker 1: stopped node_id=1"""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, object] = getattr(record, "fields", {})
+        more = _fields_text(getattr(record, "fields", {}), getattr(record, "more", ()))
+        text, node = getattr(record, "sentence", None), getattr(record, "node", None)
         parts = [
             _time_text(record.created),
             f"{record.levelname:<7}",
             f"{record.name}:",
-            record.getMessage(),
-            *(f"{key}={_value_text(value)}" for key, value in fields.items()),
+            *([] if node is None else [f"{node}:"]),
+            record.getMessage() if text is None else text,
+            *([more] if more else []),
         ]
         line = " ".join(parts)
         if record.exc_info:
@@ -84,7 +120,8 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         import json
 
-        text = record.getMessage()
+        sentence: str | None = getattr(record, "sentence", None)
+        text = record.getMessage() if sentence is None else sentence
         line: dict[str, object] = {
             "time": _time_text(record.created),
             "level": record.levelname.lower(),
@@ -94,10 +131,7 @@ class JsonFormatter(logging.Formatter):
             "time_ms": int(record.created * 1000),
         }
         fields: dict[str, object] = getattr(record, "fields", {})
-        values: dict[str, object] = getattr(
-            record, "values", {}
-        )  # the fields that the text contains
-        line |= {k: v for k, v in (fields | values).items() if k == "time_ms" or k not in line}
+        line |= {k: v for k, v in fields.items() if k == "time_ms" or k not in line}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=_json_value)

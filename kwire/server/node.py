@@ -78,8 +78,10 @@ VALID_PREVIOUS_STATES: dict[State, tuple[State, ...]] = {
 class Node:
     """`Node(config).bind()`, `attach(broker)`, `await serve()`, … `await stop()`; `run_node` does it all."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, name: str | None = None) -> None:
+        """`name`: how logs call it; default: "broker" and its id."""
         self.config = config
+        self.name = name or f"broker {config.node_id}"
         self.clock = Clock(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
         self.outbox = Outbox(self.clock)
         self.listeners = parse_listeners(config)
@@ -126,6 +128,8 @@ class Node:
             event(
                 _log,
                 NodeEvent.LISTENER_STARTED,
+                None,
+                self.name,
                 node_id=self.config.node_id,
                 listener=listener.name,
                 address=format_address(listener.host or "*", listener.port),
@@ -180,7 +184,7 @@ class Node:
         finally:
             self.write_events()
             self.outbox.drain()
-        event(_log, NodeEvent.NODE_STOPPED, node_id=self.config.node_id)
+        event(_log, NodeEvent.NODE_STOPPED, None, self.name, node_id=self.config.node_id)
 
     async def _prepare_stop(self) -> None:
         ready = asyncio.Event()
@@ -308,6 +312,9 @@ class Node:
         event(
             _log,
             kind,
+            None,
+            self.name,
+            node_id=self.config.node_id,
             peer=peer,
             listener=connection.listener.name,
             connection=connection.id,
@@ -412,13 +419,13 @@ class Node:
         """Log the core's events from outside of steps (start and stop). Other effects stay queued."""
         for effect in self.outbox.drain():
             if isinstance(effect, Log):
-                write(effect, self.config.node_id)
+                write(effect, self.config.node_id, self.name)
             else:
                 self.outbox.effects.append(effect)
 
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Log):
-            write(effect, self.config.node_id)
+            write(effect, self.config.node_id, self.name)
         elif isinstance(effect, Close):
             closing = self.connections.get(effect.connection)
             if closing is not None:
@@ -437,7 +444,8 @@ class Node:
         if self.peers is None:
             from kwire.server.peers import PeerConnections
 
-            self.peers = PeerConnections(self, self.config.replica_socket_timeout_ms / 1000)
+            seconds = self.config.replica_socket_timeout_ms / 1000
+            self.peers = PeerConnections(self, seconds, self.config.node_id, self.name)
         return self.peers
 
     def address_of(self, node: int) -> tuple[str, int] | None:
@@ -479,7 +487,7 @@ class Node:
         peer = None
         if connection is not None:
             peer = format_address(connection.peer_host, connection.peer_port)
-        event(_log, NodeEvent.INTERNAL_ERROR, error, peer=peer)
+        event(_log, NodeEvent.INTERNAL_ERROR, error, self.name, peer=peer, node_id=self.config.node_id)
         self.broker.step_failed(None if connection is None else connection.id, error)
 
     # --- timers

@@ -189,7 +189,9 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._transport.abort()
         elif self._connecting is not None and silently:
             self._connecting.cancel()
-        event(_log, kind, node=self.node, channel=self.channel, detail=reason)
+        own_id, name = self._peers.node_id, self._peers.name
+        fields = {"node": self.node, "channel": self.channel, "detail": reason}
+        event(_log, kind, None, name, node_id=own_id, **fields)
         if silently:
             return
         owed, self._owed = self._owed, deque()
@@ -202,9 +204,18 @@ class PeerConnection(asyncio.BufferedProtocol):
 class PeerConnections:
     """All connections from one node to others."""
 
-    def __init__(self, host: PeerHost, timeout_seconds: float = 30.0) -> None:
-        """`timeout_seconds`: the limit for a response (replica.socket.timeout.ms)."""
+    def __init__(
+        self,
+        host: PeerHost,
+        timeout_seconds: float = 30.0,
+        node_id: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        """`timeout_seconds`: the limit for a response (replica.socket.timeout.ms). `node_id`, `name`:
+        of the node whose connections these are, for its log."""
         self.host = host
+        self.node_id = node_id
+        self.name = name
         self.timeout_seconds = timeout_seconds
         self._open: dict[tuple[int, str], PeerConnection] = {}
         self._cut: set[int] = set()

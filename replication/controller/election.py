@@ -16,13 +16,17 @@ from collections.abc import Container, Sequence
 Elected = tuple[int, list[int], bool]
 """Leader, ISR, recovering."""
 
-OFFLINE, UNCLEAN, PREFERRED, REASSIGNMENT, CONTROLLED_SHUTDOWN = (
+OFFLINE, ONLINE_AGAIN, UNCLEAN, PREFERRED, APPOINTED, REASSIGNMENT, CONTROLLED_SHUTDOWN = (
     "offline",
+    "online again",
     "unclean",
     "preferred",
+    "appointed",
     "reassignment",
     "controlled shutdown",
 )
+"""The reasons for which a leader is elected. OFFLINE: the leader has failed. ONLINE_AGAIN: nobody led, and a
+member of the ISR is back. APPOINTED: a test has named the leader (`PartitionControl.appoint`)."""
 
 
 def offline(

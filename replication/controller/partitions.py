@@ -103,7 +103,7 @@ class PartitionControl:
                 state = partition.with_leader_and_isr(leader=isr[0], isr=isr, leader_epoch=0)
                 changes.set_state(topic, index, state, "new")
             return bool(isr)
-        why = election.OFFLINE
+        why = election.ONLINE_AGAIN if partition.leader == NO_LEADER else election.OFFLINE
         elected = election.offline(partition.replicas, partition.isr, alive, partition.recovering)
         if elected is None and context.config.eligible_leader_replicas_enable:
             from kwire.replication.controller import eligible_leaders
@@ -398,7 +398,7 @@ class PartitionControl:
             )
         if leader in partition.isr:
             elected = leader, list(partition.isr), partition.recovering
-            why = election.PREFERRED
+            why = election.APPOINTED
         elif unclean:
             elected, why = (leader, [leader], True), election.UNCLEAN
         else:

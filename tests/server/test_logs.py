@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -50,6 +52,50 @@ def test_fields_stand_behind_the_event_as_text(stream: io.StringIO) -> None:
     assert rest == (
         'INFO    kwire.test: something happened to me peer=1.2.3.4:5 why="a \\"b\\"\\nc" none=""'
     )
+
+
+def test_the_node_stands_in_front(stream: io.StringIO) -> None:
+    logs.configure("info", stream=stream)
+    logs.event(_log, Sample.HAPPENED, None, "broker 1", whom=None, peer="p", node_id=1)
+    logs.write(Log(Event.ISR_UPDATED, ISR_UPDATED, 17), 3, "controller 3")
+    happened, updated = (line.split(" ", 1)[1] for line in stream.getvalue().splitlines())
+    assert happened == "INFO    kwire.test: broker 1: something happened peer=p"
+    assert updated == (
+        "INFO    kwire.events: controller 3: t-0: ISR updated to 1,2, partition epoch 5 node_id=3"
+    )
+
+
+def test_handlers_of_others_get_the_whole_line_and_the_place_of_the_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("INFO", "kwire"):
+        logs.event(_log, Sample.HAPPENED, None, "broker 1", whom="me", peer="p", why="a b")
+        logs.write(Log(Event.ISR_UPDATED, ISR_UPDATED, 17), 3, "broker 3")
+        logs.write(Log(Event.ISR_UPDATED, ISR_UPDATED, 17), 3)
+    assert [record.getMessage() for record in caplog.records] == [
+        'broker 1: something happened to me peer=p why="a b"',
+        "broker 3: t-0: ISR updated to 1,2, partition epoch 5",
+        "t-0: ISR updated to 1,2, partition epoch 5 node_id=3",
+    ]
+    assert {record.filename for record in caplog.records} == {"test_logs.py"}
+
+
+def test_a_script_without_logging_sees_errors_only() -> None:
+    script = """
+import logging
+import subprocess
+import sys
+from kwire.replication.core.events import ERROR, WARNING, EventType
+from kwire.server import logs
+class Sample:
+    BAD = EventType(WARNING, "worth a look")
+    WORSE = EventType(ERROR, "not served any more")
+for logger in (logging.getLogger("kwire.x"),):
+    logs.event(logger, Sample.BAD)
+    logs.event(logger, Sample.WORSE, None, "broker 1")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stderr == "broker 1: not served any more\n"
 
 
 def test_fields_are_keys_of_their_own_as_json(stream: io.StringIO) -> None:

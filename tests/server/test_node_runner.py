@@ -59,7 +59,7 @@ async def test_a_node_that_is_not_loaded_refuses_questions(
         ask_nodes(runner.control, "POST", "/v1/failures", {"text": "x"})
     with caplog.at_level(logging.INFO):
         runner.log_status()
-    assert [record.getMessage() for record in caplog.records] == ["is starting"]
+    assert [record.getMessage() for record in caplog.records] == ["broker 1: is starting"]
 
 
 async def test_a_running_node_answers(running: NodeRunner) -> None:

@@ -376,6 +376,24 @@ def test_what_happened_is_counted_kept_and_said() -> None:
     assert cluster.controller.metrics()["OfflinePartitionsCount"] == 1
 
 
+def test_the_reason_of_an_election_says_why_that_replica_leads() -> None:
+    cluster = Simulated(1, 2)
+    cluster.create("t", [2, 1])
+    partitions, step = cluster.controller.partitions, cluster.controller.step
+    step(lambda: partitions.appoint("t", 0, 1, False))
+    step(lambda: partitions.appoint("t", 0, 2, False))  # the preferred one, but named all the same
+    cluster.kill(1)
+    cluster.kill(2)
+    cluster.start(2)
+    reasons = [
+        (each["previous_leader"], each["leader"], each["reason"])
+        for each in cluster.logged.of(Event.LEADER_ELECTED)
+    ]
+    assert reasons == [(2, 1, "appointed"), (1, 2, "appointed"), (None, 2, "online_again")]
+    counts = cluster.controller.metrics()
+    assert (counts["elections.appointed"], counts["elections.online again"]) == (2, 1)
+
+
 # Storage
 
 
