@@ -36,10 +36,9 @@ from kwire.backends.views import (
     Partition,
     require_answering,
 )
-from kwire.backends.waiting import Observations
+from kwire.backends.waiting import Observations, done, until_led
 from kwire.client.admin import PREFERRED, REQUEST_SECONDS, UNCLEAN
 from kwire.launch.spec import DOCKER, ClusterSpec, NodeSpec
-from kwire.replication.core.types import NO_LEADER
 from kwire.server.events import NodeEvent
 from kwire.server.logs import event
 
@@ -100,13 +99,13 @@ class _Node(NodeState):
         controller's lease: controller.quorum.fetch.timeout.ms)."""
         require_answering(self._handle, self._kind)
         self._log(NodeEvent.PAUSE_REQUESTED)
-        await _done(self._handle.pause())
+        await done(self._handle.pause())
 
     async def resume(self) -> None:
         """Undo `pause`."""
         if self.paused:
             self._log(NodeEvent.RESUME_REQUESTED)
-            await _done(self._handle.resume())
+            await done(self._handle.resume())
 
     def _log(self, kind: EventType) -> None:
         event(_log, kind, role=self._kind, node_id=self.id)
@@ -377,15 +376,7 @@ class Cluster:
                 await admin.run(admin.elect(topic, partition, rule, REQUEST_SECONDS))
             else:
                 await self._backend.appoint(topic, partition, leader, unclean)
-        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
-        while True:
-            now = await self.partition(topic, partition)
-            there = now.leader != NO_LEADER and leader in (None, now.leader)
-            if there and await self._backend.is_led(now):
-                return
-            if asyncio.get_running_loop().time() > deadline:
-                raise errors.WaitTimeoutError(f"nobody leads after the election: {now}")
-            await asyncio.sleep(_POLL_SECONDS)
+        await until_led(self, self._backend, topic, partition, leader)
 
     async def wait_for(
         self,
@@ -475,8 +466,3 @@ class Cluster:
             f"{what}: not possible with a cluster that somebody else has started"
             f" ({self._backend.bootstrap_servers})"
         )
-
-
-async def _done(work: Awaitable[None] | None) -> None:
-    if work is not None:
-        await work

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
 
+from kwire.client.admin import REQUEST_SECONDS
 from kwire.errors import ClusterStateError, ConfigurationError, WaitTimeoutError
+from kwire.replication.core.types import NO_LEADER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from typing import Any
 
+    from kwire.backends.base import Backend
     from kwire.backends.views import Partition
 
+_ELECTION_POLL_SECONDS = 0.002
 _MAX_CHARACTERS = 300
 
 
@@ -79,3 +84,26 @@ def source_of(predicate: Callable[..., object]) -> str:
         if isinstance(parsed.body, ast.Lambda):
             return source[:end].partition(":")[2].strip()[:_MAX_CHARACTERS]
     return source[:_MAX_CHARACTERS]
+
+
+async def until_led(
+    cluster: Any, backend: Backend, topic: str, partition: int, leader: int | None
+) -> None:
+    """Wait after an election until a broker, `leader` unless it is None, knows that it leads.
+
+    WaitTimeoutError."""
+    deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+    while True:
+        now = await cluster.partition(topic, partition)
+        there = now.leader != NO_LEADER and leader in (None, now.leader)
+        if there and await backend.is_led(now):
+            return
+        if asyncio.get_running_loop().time() > deadline:
+            raise WaitTimeoutError(f"nobody leads after the election: {now}")
+        await asyncio.sleep(_ELECTION_POLL_SECONDS)
+
+
+async def done(work: Awaitable[None] | None) -> None:
+    """Wait for what a backend does; None: it is done already."""
+    if work is not None:
+        await work

@@ -19,7 +19,9 @@ class NodeEvent:
 
     # --- Nodes
 
-    LISTENER_STARTED = EventType(INFO, "listening on {address}", "node_id", "listener", "advertised")
+    LISTENER_STARTED = EventType(
+        INFO, "listening on {address}", "node_id", "listener", "advertised"
+    )
     """A node accepts connections. `advertised`: the address that clients are given."""
     LOG_DIRS_LOADED = EventType(
         INFO, "log directory loaded", "log_dir", "cluster_id", "node_id", "logs"
@@ -89,7 +91,8 @@ class NodeEvent:
     DELAY_REQUESTED = EventType(INFO, f"control: delay {_SIDES} by {{delay_ms}} ms")
     """Messages between two sets of nodes will be delayed."""
     HEAL_REQUESTED = EventType(INFO, "control: heal[ {nodes}][ | {others}]")
-    """Cuts and delays are about to end: all (`nodes` is null), all of `nodes`, or those between `nodes` and `others`."""
+    """Cuts and delays are about to end: all (`nodes` is null), all of `nodes`, or those between `nodes` and
+    `others`."""
     ELECTION_REQUESTED = EventType(
         INFO, "control: elect[ {leader} for] {topic}-{partition}[, {unclean}]"
     )

@@ -212,3 +212,13 @@ def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
         raise NodeError(
             f"cannot listen on {address} (listener {listener.name}): {reason}"
         ) from None
+
+
+def connection_limits(config: BrokerConfig) -> dict[str, int]:
+    """Parse max.connections.per.ip.overrides, "host:100,127.0.0.1:200": the limit of each host."""
+    overrides = {}
+    for item in filter(None, config.max_connections_per_ip_overrides.split(",")):
+        host, _, limit = item.strip().rpartition(":")
+        if host and limit.isdigit():
+            overrides[host] = int(limit)
+    return overrides

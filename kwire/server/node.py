@@ -26,9 +26,16 @@ from kwire.protocol.errors import KafkaError, MalformedMessage
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.outbox import Close, HangUp, Log, Outbox, Reply, Send
 from kwire.server.connection import Connection
+from kwire.server.connection_log import NODE_STOPS, ConnectionLog
 from kwire.server.errors import NodeError
 from kwire.server.events import NodeEvent
-from kwire.server.listeners import Listener, bind, format_address, parse_listeners
+from kwire.server.listeners import (
+    Listener,
+    bind,
+    connection_limits,
+    format_address,
+    parse_listeners,
+)
 from kwire.server.logs import event, write
 
 TYPE_CHECKING = False
@@ -38,7 +45,6 @@ if TYPE_CHECKING:
 
     from kwire.core import Core
     from kwire.replication.config.broker_config import BrokerConfig
-    from kwire.replication.core.events import EventType
     from kwire.replication.core.outbox import Buffer, Effect
     from kwire.server.peers import PeerConnections
 
@@ -93,9 +99,10 @@ class Node:
         self.loop: asyncio.AbstractEventLoop
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.AbstractServer] = []
+        self._connection_log = ConnectionLog(config.node_id, self.name)
         self._last_connection_id = 0
         self._connections_by_host: dict[str, int] = {}
-        self._per_host_overrides = _per_host_overrides(config)
+        self._per_host_overrides = connection_limits(config)
         self._dirty: list[Connection] = []
         self._work: deque[Connection] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -167,13 +174,13 @@ class Node:
         if self.connections:
             self._all_closed = asyncio.Event()
             for connection in list(self.connections.values()):
-                connection.close("the node stops")
+                connection.close(NODE_STOPS)
             try:
                 async with asyncio.timeout(FLUSH_TIMEOUT_SECONDS):
                     await self._all_closed.wait()
             except TimeoutError:
                 for connection in list(self.connections.values()):
-                    connection.close("the node stops", abort=True)
+                    connection.close(NODE_STOPS, abort=True)
                 await asyncio.sleep(0)
         self._set_clock()
         self._move(STOPPED)
@@ -270,12 +277,12 @@ class Node:
             connection.transport.pause_reading()
         if refusal is not None:
             connection.close(refusal, abort=True)
-        elif _log.isEnabledFor(logging.DEBUG):
-            self._log_connection(NodeEvent.CONNECTION_OPENED, connection)
+        else:
+            self._connection_log.opened(connection)
 
     def _refusal(self, host: str) -> str | None:
         if not self.accepts_connections:
-            return "the node stops"
+            return NODE_STOPS
         if len(self.connections) >= self.config.max_connections:
             return f"max.connections={self.config.max_connections} reached"
         limit = self._per_host_overrides.get(host, self.config.max_connections_per_ip)
@@ -291,36 +298,12 @@ class Node:
             self._connections_by_host[connection.peer_host] = left
         else:
             del self._connections_by_host[connection.peer_host]
-        reason = connection.close_reason
-        # A disconnect by the client is logged at DEBUG, one by the node as a warning.
-        kind = NodeEvent.CONNECTION_ABORTED
-        if reason in (None, "the node stops") or reason.startswith("idle "):
-            kind = NodeEvent.CONNECTION_CLOSED
-        if _log.isEnabledFor(kind.level):
-            detail = reason or str(error or "by the client")
-            self._log_connection(kind, connection, detail=detail)
+        self._connection_log.closed(connection, error)
         self._set_clock()
         self._guard(connection, self.broker.connection_closed, connection.id)
         self._settle()
         if self._all_closed is not None and not self.connections:
             self._all_closed.set()
-
-    def _log_connection(self, kind: EventType, connection: Connection, **fields: object) -> None:
-        peer = format_address(connection.peer_host, connection.peer_port)
-        session = connection.session
-        client = f"{session.client_software_name} {session.client_software_version}"
-        event(
-            _log,
-            kind,
-            None,
-            self.name,
-            node_id=self.config.node_id,
-            peer=peer,
-            listener=connection.listener.name,
-            connection=connection.id,
-            client=client,
-            **fields,
-        )
 
     # --- steps
 
@@ -457,7 +440,7 @@ class Node:
 
         Returns the reason if the frame is malformed."""
         if self.state is STOPPED:
-            return "the node stops"
+            return NODE_STOPS
         self._set_clock()
         reason: str | None = "internal error"
         try:
@@ -487,7 +470,9 @@ class Node:
         peer = None
         if connection is not None:
             peer = format_address(connection.peer_host, connection.peer_port)
-        event(_log, NodeEvent.INTERNAL_ERROR, error, self.name, peer=peer, node_id=self.config.node_id)
+        event(
+            _log, NodeEvent.INTERNAL_ERROR, error, self.name, peer=peer, node_id=self.config.node_id
+        )
         self.broker.step_failed(None if connection is None else connection.id, error)
 
     # --- timers
@@ -521,16 +506,6 @@ class Node:
             if 0 <= idle_ms <= silent_ms and connection.session.in_flight is None:
                 connection.close(f"idle for connections.max.idle.ms={idle_ms}", abort=True)
         self._arm_idle_check()
-
-
-def _per_host_overrides(config: BrokerConfig) -> dict[str, int]:
-    """Parse max.connections.per.ip.overrides: "host:100,127.0.0.1:200"."""
-    overrides = {}
-    for item in filter(None, config.max_connections_per_ip_overrides.split(",")):
-        host, _, limit = item.strip().rpartition(":")
-        if host and limit.isdigit():
-            overrides[host] = int(limit)
-    return overrides
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -78,9 +78,7 @@ def test_a_fault_is_a_line(
     assert requested(caplog) == [f"control: {line}" for line in lines]
 
 
-def test_a_refused_fault_is_no_line(
-    three: kwire.Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refused_fault_is_no_line(three: kwire.Cluster, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "kwire"):
         for refused in (
             lambda: three.network.cut(1, 1),

@@ -94,7 +94,9 @@ for logger in (logging.getLogger("kwire.x"),):
     logs.event(logger, Sample.BAD)
     logs.event(logger, Sample.WORSE, None, "broker 1")
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
     assert done.stderr == "broker 1: not served any more\n"
 
 
