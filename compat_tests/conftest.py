@@ -25,6 +25,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "kwire_only: about kwire's own process, not run with REAL=1")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests neither see nor touch the `kwire up`s of the person that runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KWIRE_RUNTIME_DIR", str(tmp_path_factory.mktemp("running")))
+        yield
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.environ.get("REAL") == "1":
         reason = pytest.mark.skip(reason="about kwire's own process")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests import tooling
-from compat_tests.brokers import Broker, KwireBroker, answers_metadata
+from compat_tests.brokers import Broker, KwireBroker, answers_metadata, free_port
 
 ROOT = tooling.HERE.parent
 KWIRE = [sys.executable, "-m", "kwire"]
@@ -33,7 +33,7 @@ class Up(KwireBroker):
 
     def __init__(self, folder: Path, line: str) -> None:
         super().__init__(folder)
-        self.words = shlex.split(line.removesuffix("&"))[1:]
+        self.words = [word for word in shlex.split(line)[1:] if word != "--detach"]
 
     def _command(self) -> list[str]:
         return [*KWIRE, *self.words, "--port", "0", "--ready-file", str(self.ready_file)]
@@ -57,17 +57,21 @@ def test_every_kwire_up_starts_and_ends(tmp_path: Path, line: str) -> None:
         subprocess.run([*KWIRE, *shlex.split(dump)[1:]], cwd=tmp_path, check=True, timeout=20)
 
 
-def test_kcat_example(tmp_path: Path) -> None:
+def test_kcat_example_pasted_twice() -> None:
     tooling.kcat()
-    (up,) = [line for line in lines_starting("kwire up") if line.endswith("&")]
-    broker = Up(tmp_path, up)
-    broker.start()
-    (kcats,) = [block for block in blocks("sh") if "kcat -P" in block]
-    commands = "\n".join(line for line in kcats.splitlines() if "kcat" in line)
-    commands = commands.replace("localhost:9092", broker.bootstrap_servers)
-    done = subprocess.run(["bash", "-ec", commands], capture_output=True, text=True, timeout=40)
-    broker.kill9()
-    assert sorted(done.stdout.splitlines()) == ["ann drinks tea", "bob drinks coffee"], done.stderr
+    (block,) = [block for block in blocks("sh") if "kcat -P" in block]
+    port = str(free_port())
+    commands = block.replace("9092", port).replace("kwire up", f"kwire up --port {port}")
+    kwire = f'kwire() {{ {shlex.join(KWIRE)} "$@"; }}\n'
+    done = subprocess.run(
+        ["bash", "-ec", kwire + commands + commands], capture_output=True, text=True, timeout=50
+    )
+    ready, *drinks, stopped = done.stdout.splitlines()[:4]
+    assert ready == f"ready bootstrap=127.0.0.1:{port}", done
+    assert sorted(drinks) == ["ann drinks tea", "bob drinks coffee"], done
+    assert stopped.startswith(f"stopped kwire up at 127.0.0.1:{port} ")
+    assert done.stdout.splitlines()[4] == ready
+    assert sorted(done.stdout.splitlines()[5:7]) == sorted(drinks)
 
 
 def test_python_example(broker: Broker) -> None:

@@ -99,7 +99,7 @@ def test_options_that_kwire_up_shares_survive_its_command_line() -> None:
     words = [w for name in shared for w in NodeSpec.fields[name].words(getattr(spec, name))]
     words += ["--brokers", "3", "--controllers", "2", "--isolation", "process"]
     options = dict(up_command.make_context("up", words).params)
-    for name in ("topics", "ready_file", "control_port"):
+    for name in ("topics", "ready_file", "control_port", "detach"):
         del options[name]
     found = cluster_spec(**options)
     assert (found.brokers, found.controllers, found.isolation) == (3, 2, PROCESS)

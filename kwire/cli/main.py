@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SECTIONS = {
     "Clusters": {
         "up": "kwire.cli.up:up",
+        "down": "kwire.cli.running:down",
+        "wait": "kwire.cli.running:wait",
+        "status": "kwire.cli.running:status",
         "node": "kwire.cli.node:node",
         "ctl": "kwire.cli.ctl:ctl",
     },

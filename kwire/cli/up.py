@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.control.routes import Handler
+    from kwire.launch.detach import Detached
     from kwire.launch.supervisor import Supervisor
 
 
@@ -65,18 +66,27 @@ if TYPE_CHECKING:
     type=click.IntRange(0, 2**31 - 1),
     help="Node id of the first broker.  [default: 1]",
 )
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Return when it is ready and let it run in the background, until `kwire down`.",
+)
 @spec_options(NodeSpec, "log_level", of_up=True)
-def up(
-    topics: list[tuple[str, int, int]],
-    ready_file: str | None,
-    control_port: int | None,
-    **options: Any,
-) -> None:
+def up(detach: bool, **options: Any) -> None:
     """Start a cluster in the foreground; Ctrl-C stops it cleanly.
 
     Prints one line when it is ready: "ready bootstrap=127.0.0.1:9092", all brokers with commas between;
     of several, also "control=http://127.0.0.1:41234", for `kwire ctl` and docs/control.md.
     """
+    if not detach:
+        sys.exit(_run(options, None))
+    from kwire.launch.detach import run_detached
+
+    sys.exit(run_detached(lambda detached: _run(options, detached)))
+
+
+def _run(options: dict[str, Any], detached: Detached | None) -> int:
+    """Run until a signal; return the exit status."""
     from kwire.launch.configuration import cluster_spec
     from kwire.launch.up import Surroundings, run_up
     from kwire.server import logs
@@ -87,10 +97,17 @@ def up(
 
         return cluster_handler(Cluster.of(supervisor))
 
-    logs.configure(options["log_level"], options["log_json"])
+    level, as_json = options["log_level"], options["log_json"]
+    logs.configure(level, as_json, None if detached is None else detached.log)
+    if detached is not None:
+        detached.show_warnings()
     surroundings = Surroundings(
-        topics=topics, ready_file=ready_file, control_port=control_port, make_control=make_control
+        topics=options.pop("topics"),
+        ready_file=options.pop("ready_file"),
+        control_port=options.pop("control_port"),
+        make_control=make_control,
+        announce=None if detached is None else detached.announce,
+        log_path=None if detached is None else detached.log_path,
     )
-    status = run_up(lambda: cluster_spec(**options), surroundings)
-    # Nothing is left to be cleaned up that the kernel does not clean up faster.
-    sys.exit(status)
+    # Nothing is left after it to be cleaned up that the kernel does not clean up faster.
+    return run_up(lambda: cluster_spec(**options), surroundings)

@@ -49,12 +49,13 @@ def change_node(url: str, kind: str, node_id: int, verb: str) -> str:
 
 def status(url: str) -> str:
     """A line for each node: kind, id, address, state."""
-    return _call(url, "GET", "/v1/cluster", _lines)
+    return _call(url, "GET", "/v1/cluster", lambda found: "\n".join(node_lines(found)))
 
 
-def _lines(found: Any) -> str:
+def node_lines(found: Any) -> list[str]:
+    """The lines of `status`, from the answer of /v1/cluster."""
     lines = [_line("controller", each) for each in found["controllers"]]
-    return "\n".join(lines + [_line("broker", each) for each in found["brokers"]])
+    return lines + [_line("broker", each) for each in found["brokers"]]
 
 
 def _line(kind: str, node: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@
 
 __all__ = [
     "configuration",
+    "detach",
     "handles",
     "initial_topics",
     "node_command",
@@ -12,6 +13,7 @@ __all__ = [
     "options",
     "process",
     "properties",
+    "running",
     "shape",
     "spec",
     "supervisor",

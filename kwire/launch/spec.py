@@ -1,7 +1,7 @@
 """Specs of a node and of a cluster: every start option is defined here, once.
 
 The fields of `NodeSpec` define the options of `kwire node` and those that `kwire up` shares with it
-(cli.py), the arguments of a child process (`argv`) and the variables of a container (`variables`;
+(kwire.cli), the arguments of a child process (`argv`) and the variables of a container (`variables`;
 kwire.docker.environment reads them). `kwire up` and `kwire.Cluster` pass a `ClusterSpec` to the
 supervisor. To add an option, add a field here and read it from the spec where it takes effect.
 tests/test_spec.py sends every field through all of these.

@@ -22,6 +22,9 @@ from kwire.launch.process import (
     write_ready_line,
 )
 from kwire.server.errors import NodeError, SettingsError
+from kwire.server.events import NodeEvent
+from kwire.server.listeners import format_address
+from kwire.server.logs import event
 from kwire.server.node import new_event_loop, settle_garbage_collector
 
 TYPE_CHECKING = False
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from kwire.control.routes import Handler
     from kwire.control.socket import ControlSocket
     from kwire.controller_node import ControllerNode
+    from kwire.launch.registry import Registration
     from kwire.launch.spec import ClusterSpec, NodeSpec
     from kwire.launch.supervisor import Supervisor
     from kwire.server.temporary import TemporaryDirectory
@@ -48,9 +52,11 @@ class Surroundings:
     __slots__ = (
         "announce",
         "control_port",
+        "log_path",
         "make_control",
         "open_control",
         "ready_file",
+        "registration",
         "topic_configs",
         "topics",
     )
@@ -62,12 +68,14 @@ class Surroundings:
         topic_configs: Mapping[str, Mapping[str, str]] | None = None,
         ready_file: str | None = None,
         announce: Callable[[str], None] | None = None,
+        log_path: str | None = None,
         control_port: int | None = None,
         make_control: MakeControl | None = None,
         open_control: OpenControl | None = None,
     ) -> None:
         """`topics`: name, partitions, replication (-1: default). `announce` is called with the
-        bootstrap servers when the nodes are ready; None: print the ready line on stdout.
+        ready line when the nodes are ready; None: print it on stdout. `log_path`: where the log
+        goes, for the registry; None: to stderr.
 
         `control_port`: port of the control API; None: an ephemeral port for a cluster, no control
         API for a standalone broker. `make_control(supervisor)`: make its handler. `open_control`:
@@ -76,9 +84,12 @@ class Surroundings:
         self.topic_configs = topic_configs or {}
         self.ready_file = ready_file
         self.announce = announce
+        self.log_path = log_path
         self.control_port = control_port
         self.make_control = make_control
         self.open_control = open_control
+        self.registration: Registration | None = None
+        """This process's entry in the registry of running clusters, from `announce` on."""
 
 
 def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> int:
@@ -104,10 +115,12 @@ def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> 
             loop.close()
             if ready_file is not None:
                 remove(ready_file)
+            if surroundings.registration is not None:
+                surroundings.registration.remove()
     except SettingsError as error:
         return _print_failure(2, str(error))
     except NodeError as error:
-        return _print_failure(1, str(error))
+        return _print_failure(1, _with_port_holder(str(error)))
     except Exception as error:
         _log.debug("internal error", exc_info=error)
         text = f"internal error: {type(error).__name__}: {error}"
@@ -148,7 +161,9 @@ async def _serve_standalone(
     if surroundings.open_control is not None:
         control = await surroundings.open_control(runner)
     try:
-        announce(surroundings, runner.advertised)
+        at = format_address(*runner.address)
+        url = None if control is None else control.url
+        announce(surroundings, runner.spec, runner.advertised, at, url)
         settle_garbage_collector()
         halted = await stopping
         if halted is not None:
@@ -179,17 +194,53 @@ def make_temporary(path: str) -> TemporaryDirectory:
         raise NodeError(f"temporary directory {path}: {error.strerror}") from None
 
 
-def announce(surroundings: Surroundings, bootstrap: str, control: str | None = None) -> None:
-    """Write the ready file and the ready line, or call `announce`. NodeError when it fails.
+def announce(
+    surroundings: Surroundings, spec: NodeSpec, bootstrap: str, addresses: str, control: str | None
+) -> None:
+    """Write the ready file, the registry's entry and the ready line. NodeError when it fails.
 
-    `control`: the URL of the control API, if there is one."""
+    `addresses`: of the brokers, as this machine reaches them, with commas between. `control`: the URL
+    of the control API, if there is one."""
     if surroundings.ready_file is not None:
         write_ready_file(surroundings.ready_file, bootstrap, control)
-    if surroundings.announce is not None:
-        surroundings.announce(bootstrap)
-        return
+    _register(surroundings, spec, bootstrap, addresses, control)
     more = "" if control is None else f" control={control}"
-    write_ready_line(f"ready bootstrap={bootstrap}{more}")
+    write = surroundings.announce or write_ready_line
+    write(f"ready bootstrap={bootstrap}{more}")
+
+
+def _register(
+    surroundings: Surroundings, spec: NodeSpec, bootstrap: str, addresses: str, control: str | None
+) -> None:
+    from time import time
+
+    from kwire import __version__
+    from kwire.launch.registry import RegistryError, register
+
+    try:
+        surroundings.registration = register(
+            {
+                "version": __version__,
+                "ready_ms": int(time() * 1000),
+                "bootstrap": bootstrap,
+                "addresses": addresses,
+                "control": control,
+                "data_dir": spec.data_dir,
+                "temporary": spec.temporary,
+                "log": surroundings.log_path,
+            }
+        )
+    except RegistryError as error:
+        event(_log, NodeEvent.NOT_REGISTERED, detail=str(error))
+
+
+def _with_port_holder(line: str) -> str:
+    """A failure's line; of a port that another `kwire up` holds, one that names it."""
+    if "cannot listen on" not in line:
+        return line
+    from kwire.launch.running import holder_text
+
+    return holder_text(line) or line
 
 
 def _print_failure(status: int, line: str) -> int:

@@ -13,6 +13,7 @@ from kwire.launch.supervisor import Supervisor
 from kwire.launch.up import announce, make_temporary
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.server.errors import NodeError
+from kwire.server.listeners import format_address
 from kwire.server.node import settle_garbage_collector
 
 TYPE_CHECKING = False
@@ -99,7 +100,8 @@ async def _start(
         if surroundings.topics:
             await supervisor.create_topics(surroundings.topics, surroundings.topic_configs)
         url = None if control is None else control.url
-        announce(surroundings, supervisor.bootstrap_servers, url)
+        at = ",".join(format_address(*each.address) for each in supervisor.brokers.values())
+        announce(surroundings, supervisor.spec.node, supervisor.bootstrap_servers, at, url)
     except BaseException:
         await supervisor.stop()
         raise

@@ -60,6 +60,12 @@ class NodeEvent:
     )
     """Kafka has no such broker key."""
 
+    NOT_REGISTERED = EventType(
+        INFO, "kwire status, down and ctl will not find this cluster: {detail}"
+    )
+    """No directory for the registry of running clusters can be used.
+    To do: set `KWIRE_RUNTIME_DIR`, or name addresses (`--bootstrap`, `--control`)."""
+
     # --- Connections
 
     CONNECTION_OPENED = EventType(DEBUG, "connection opened", *_CONNECTION)

@@ -1,6 +1,6 @@
-"""Read-only commands: `kwire dump-log`, `kwire config`.
+"""Commands that look at something: running clusters, files, configuration.
 
 `__all__` names the modules that other rooms may import.
 """
 
-__all__ = ["dump_log", "show_config"]
+__all__ = ["clusters", "dump_log", "show_config"]
