@@ -1,7 +1,13 @@
-"""The pytest plugin: fixtures `kwire`, `kwire_cluster` and `kwire_spark`, the marker `kwire`, a section in the report.
+"""The pytest plugin: fixtures `kwire`, `kwire_factory`, `kwire_cluster`, `kwire_spark`, the marker `kwire`, the report.
 
 Loaded by pytest through its entry point in every environment that has kwire: nothing here imports more of kwire than
 its name until a fixture is used. `-p no:kwire` disables it.
+
+Isolation. Whatever a test leaves open (a consumer in a failing test's traceback, a thread that nobody
+stops), the next test does not meet it. In mode thread each test has a new cluster at other ports, and
+the ports of clusters that have ended stay reserved (`kwire.server.ports`), so that the clients left
+behind connect to nothing. In the other modes, whose clusters take longer to start, tests share the
+session's cluster, which is reset before each (`Cluster.reset`).
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
 _FIXTURES = ("kwire", "kwire_cluster")
 _MODES = ("thread", "process", "docker", "external")
 _MARKER_OPTIONS = ("brokers", "config", "controllers", "mode", "topics")
+_ONCE = {"listeners", "advertised.listeners", "log.dir", "log.dirs"}
 _MARKER = (
     "kwire(brokers=1, config={}, mode=None, topics=(), controllers=1): the test's `kwire` is a cluster of its own,"
     " with these options"
@@ -88,7 +95,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def kwire_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+def _kwire_session() -> Iterator[None]:
+    """What all clusters of a session share: the event loop's thread, and the ports that are used up."""
+    from kwire.backends import loop_thread
+    from kwire.server import ports
+
+    owner = object()
+    loop_thread.acquire(owner, lambda: None)  # or it would end and start with each test's cluster
+    ports.keep_reserved()
+    yield
+    ports.release_all()
+    loop_thread.release(owner)
+
+
+@pytest.fixture(scope="session")
+def kwire_cluster(pytestconfig: pytest.Config, _kwire_session: None) -> Iterator[Cluster]:
     """The session's cluster, not reset between tests."""
     cluster = _make(pytestconfig, {})
     yield cluster
@@ -96,10 +117,10 @@ def kwire_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def kwire(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """An empty cluster: the session's, reset, or with the marker `kwire` one of the test's own."""
+def kwire(request: pytest.FixtureRequest, _kwire_session: None) -> Iterator[Cluster]:
+    """An empty cluster: a new one, in other modes than thread the session's, reset. The marker `kwire` has options."""
     options = _marker_options(request.node)
-    if options:
+    if options or (_mode(request.config, {}) == "thread" and not _is_unique(request.config)):
         own = _make(request.config, options)
         yield own
         _stop(own, set())
@@ -163,7 +184,7 @@ def _make(config: pytest.Config, options: dict[str, object]) -> Cluster:
     """Start a cluster with the options of the session and of the marker."""
     from kwire import Cluster
 
-    mode = options.get("mode") or _option(config, "mode") or "thread"
+    mode = _mode(config, options)
     if mode == "external":
         bootstrap = _option(config, "bootstrap")
         if not bootstrap:
@@ -194,6 +215,15 @@ def _make(config: pytest.Config, options: dict[str, object]) -> Cluster:
         )
         cluster.start()
     return cluster
+
+
+def _mode(config: pytest.Config, options: dict[str, object]) -> object:
+    return options.get("mode") or _option(config, "mode") or "thread"
+
+
+def _is_unique(config: pytest.Config) -> bool:
+    """Whether the session's keys give ports or directories, which two clusters at a time cannot have."""
+    return not _ONCE.isdisjoint(_lines(config, "kwire_config"))
 
 
 def _count(config: pytest.Config, options: dict[str, object], name: str) -> object:

@@ -14,6 +14,7 @@ from kwire.protocol.errors import KafkaError
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.log_dirs import join_dirs, split_dirs
+from kwire.server.ports import ReservedPorts
 from kwire.server.temporary import TemporaryDirectory
 
 TYPE_CHECKING = False
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from kwire.launch.spec import ClusterSpec
 
 _MAX_BROKERS = 100
-_LISTENERS = "PLAINTEXT://127.0.0.1:0"
+_LISTENERS = "PLAINTEXT://127.0.0.1:{port}"
 
 
 class NodeLauncher:
@@ -42,7 +43,8 @@ class NodeLauncher:
         checked_controllers(controllers)
         if not isinstance(data_dir, str | PathLike | None):
             raise errors.ConfigurationError(f"data_dir: expected a path, not {data_dir!r}")
-        values = {"listeners": _LISTENERS, **config}
+        self._chooses_ports = "listeners" not in config
+        values = {"listeners": _LISTENERS.format(port=0), **config}
         self.spec = spec.replace(node=spec.node.replace(values=values))
         self._data_dir: str | None = None if data_dir is None else str(Path(data_dir).absolute())
         given = config.get("log.dirs") or config.get("log.dir")
@@ -54,6 +56,7 @@ class NodeLauncher:
             with kwire_errors():
                 self._data_dir = join_dirs(split_dirs(given))
         self._temporary: TemporaryDirectory | None = None
+        self._ports: ReservedPorts | None = None
         more = f", controllers={controllers}" if controllers != 1 else ""
         self.call = f"Cluster(brokers={brokers}, config={config}, isolation={isolation!r}{more})"
         check_config(brokers, values)
@@ -71,10 +74,26 @@ class NodeLauncher:
         node = self.spec.node.replace(data_dir=directory, temporary=self._temporary is not None)
         if not logging.getLogger("kwire").hasHandlers():
             node = node.replace(log_level="error")  # in child processes as here: see logs.write
-        return Supervisor(self.spec.replace(node=node))
+        return Supervisor(self.spec.replace(node=node, overrides=self._listeners()))
+
+    def _listeners(self) -> dict[int, Mapping[str, str]]:
+        """The overrides of the brokers' keys, with a reserved port for each unless ports are given."""
+        overrides = dict(self.spec.overrides)
+        if self._chooses_ports:
+            first, count = self.spec.node.node_id, self.spec.brokers
+            self._ports = ReservedPorts(count)
+            for broker_id, port in zip(
+                range(first, first + count), self._ports.numbers, strict=True
+            ):
+                listeners = {"listeners": _LISTENERS.format(port=port)}
+                overrides[broker_id] = {**listeners, **overrides.get(broker_id, {})}
+        return overrides
 
     def clean_up(self) -> None:
-        """Remove the temporary directory, if any."""
+        """Remove the temporary directory and release the ports, if any."""
+        ports, self._ports = self._ports, None
+        if ports is not None:
+            ports.release()
         temporary, self._temporary = self._temporary, None
         if temporary is not None:
             temporary.remove()

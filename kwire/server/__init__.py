@@ -12,5 +12,6 @@ __all__ = [
     "log_dirs",
     "logs",
     "node",
+    "ports",
     "temporary",
 ]

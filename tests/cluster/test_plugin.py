@@ -25,7 +25,7 @@ CLIENT = """
 """
 
 
-def test_each_test_finds_an_empty_cluster_and_the_session_has_one(tmp_path: Path) -> None:
+def test_each_test_has_a_new_cluster_at_another_port(tmp_path: Path) -> None:
     run = run_pytest(
         tmp_path,
         CLIENT
@@ -38,12 +38,49 @@ def test_each_test_finds_an_empty_cluster_and_the_session_has_one(tmp_path: Path
         produce(kwire.bootstrap_servers, "made-on-demand")
         kwire.create_topic("t", 2)
         assert sorted(kwire.topics()) == ["made-on-demand", "t"]
+        assert kwire.bootstrap_servers not in seen
         seen.add(kwire.bootstrap_servers)
         kwire.broker(1).kill()
 
+    def test_not_the_sessions(kwire_cluster, kwire):
+        assert kwire is not kwire_cluster and kwire.bootstrap_servers not in seen
+        kwire_cluster.create_topic("t")
+        assert kwire.topics() == {} and kwire.broker(1).running
+
+    def test_left_as_it_was(kwire_cluster):
+        assert kwire_cluster.topics() == {"t": 1}
+    """,
+    )
+    assert run.counts == {"passed": 5}, run.text
+
+
+@pytest.mark.parametrize(
+    ("options", "ini"),
+    [
+        (("--kwire-mode=process",), ""),
+        ((), "kwire_config = log.dirs=data\n"),
+        ((), "kwire_config = listeners=PLAINTEXT://127.0.0.1:0\n"),
+    ],
+    ids=["process", "directory", "listeners"],
+)
+def test_where_clusters_are_dear_or_unique_tests_share_the_sessions(
+    tmp_path: Path, options: tuple[str, ...], ini: str
+) -> None:
+    run = run_pytest(
+        tmp_path,
+        CLIENT
+        + """
+    @pytest.mark.parametrize("number", range(3))
+    def test_empty(kwire, number, kwire_cluster):
+        assert kwire is kwire_cluster
+        assert kwire.topics() == {}
+        produce(kwire.bootstrap_servers, "made-on-demand")
+        kwire.create_topic("t", 2)
+        assert sorted(kwire.topics()) == ["made-on-demand", "t"]
+        kwire.broker(1).kill()
+
     def test_one_cluster(kwire_cluster, kwire):
-        assert kwire is kwire_cluster and seen == {kwire.bootstrap_servers}
-        assert kwire.broker(1).running
+        assert kwire is kwire_cluster and kwire.broker(1).running
 
     def test_left_as_it_was(kwire_cluster):
         kwire_cluster.create_topic("t")
@@ -52,6 +89,8 @@ def test_each_test_finds_an_empty_cluster_and_the_session_has_one(tmp_path: Path
     def test_left_as_it_was_indeed(kwire_cluster):
         assert kwire_cluster.topics() == {"t": 1}
     """,
+        *options,
+        ini=ini,
     )
     assert run.counts == {"passed": 6}, run.text
 
