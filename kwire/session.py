@@ -27,15 +27,12 @@ from kwire.protocol.errors import ErrorCode, MalformedMessage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from kwire.apis import Api, Handler
     from kwire.apis.context import Services
     from kwire.apis.controller_plane import ControllerServices
     from kwire.protocol.language.schema import Message
     from kwire.recent import RecentRequests
-    from kwire.replication.core.outbox import Buffer, Outbox
+    from kwire.replication.core.outbox import Outbox
 
 API_VERSIONS = int(ApiKey.API_VERSIONS)  # a plain number: looked at for every request
 MAX_WAITING_BYTES = 1 << 20
@@ -128,12 +125,12 @@ class Request(RequestContext):
 
 
 class _Route:
-    """Decoder and handler of one API in one version; made once, looked up for each request."""
+    """Decoders and handler of one API; made once a version, looked up for each request."""
 
-    __slots__ = ("decode", "handler")
+    __slots__ = ("decoders", "handler")
 
-    def __init__(self, decode: Callable[[Buffer, int], tuple[Any, int]], handler: Handler) -> None:
-        self.decode = decode
+    def __init__(self, message: type[Message], handler: Handler) -> None:
+        self.decoders = message.decoders
         self.handler = handler
 
 
@@ -234,7 +231,7 @@ class Sessions:
             if route is None:
                 self._refuse(session, api_key, api_version, header.correlation_id)
                 return
-            message, _ = route.decode(frame, header.body_position)
+            message, _ = route.decoders[api_version](frame, header.body_position)
             request = session.in_flight = Request(header, session, self._services)  # type: ignore[arg-type]  # a controller's handlers expect its services
             route.handler(request, message)
         except MalformedMessage as error:
@@ -245,7 +242,7 @@ class Sessions:
         lowest, highest = self._ranges.get(api_key, (0, -1))
         if not lowest <= api_version <= highest:
             return None
-        route = _Route(request_class(api_key).decoder(api_version), self._apis[api_key].handler)
+        route = _Route(request_class(api_key), self._apis[api_key].handler)
         self._routes[api_key << 16 | api_version] = route
         return route
 

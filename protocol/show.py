@@ -27,7 +27,7 @@ USAGE = "usage: python -m kwire.protocol.show MESSAGE VERSION"
 
 def generated(cls: type[Message], version: int) -> str:
     """The source of the decoder and the encoder of one version of a message."""
-    functions: list[Any] = [cls._decoder(version), cls._encoder(version)]
+    functions: list[Any] = [cls.compiled_decoder(version), cls.compiled_encoder(version)]
     return "\n\n".join("".join(_lines(function)) for function in functions)
 
 

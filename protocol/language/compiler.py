@@ -1,4 +1,4 @@
-"""Compiles message definitions to straight-line Python, per (message, version), at first use.
+"""Compiles message definitions to straight-line Python, per (message, version), after some uses.
 
 A generated function has no loop over fields and no test of versions. Neighbouring fields of fixed
 size, with the length or count that follows them, are read by one `unpack_from` and written by one

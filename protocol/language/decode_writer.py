@@ -6,8 +6,8 @@ import struct
 from typing import Any
 
 from kwire.protocol.language import wire
-from kwire.protocol.language.primitives import ArrayKind, Kind, covers, parse_versions
-from kwire.protocol.language.source_writer import SMALL, Writer, layout, small_array
+from kwire.protocol.language.primitives import ArrayKind, Kind, covers, layout, parse_versions
+from kwire.protocol.language.source_writer import SMALL, Writer, small_array
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

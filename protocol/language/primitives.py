@@ -7,6 +7,8 @@ or compact (`kwire.protocol.language.schema`).
 
 from __future__ import annotations
 
+from struct import Struct as Layout
+
 Buffer = bytes | bytearray | memoryview
 
 ZERO_UUID = bytes(16)
@@ -74,3 +76,14 @@ def parse_versions(text: str | None) -> VersionRange | None:
 def covers(versions: VersionRange | None, version: int) -> bool:
     """Whether the range includes the version."""
     return versions is not None and versions[0] <= version <= versions[1]
+
+
+_layouts: dict[str, Layout] = {}
+
+
+def layout(format: str) -> Layout:
+    """The big-endian layout of a `struct` format; the same object for the same format."""
+    found = _layouts.get(format)
+    if found is None:
+        found = _layouts[format] = Layout(">" + format)
+    return found

@@ -12,9 +12,9 @@ Names and rules are those of Kafka's message definitions
 (clients/src/main/resources/common/message/README.md of Apache Kafka): in a flexible version
 strings, bytes and arrays are compact and every structure ends with tagged fields (KIP-482); a field
 that a version does not have is left at its default when read, and when written must be at its
-default or `ignorable`. `reference.py` interprets definitions with construct, field by field;
-`compiler.py` turns them into straight-line Python per (message, version) at first use, which kwire
-runs. A test compares the two.
+default or `ignorable`. `compiler.py` turns definitions into straight-line Python per (message,
+version); before that pays, `interpreter.py` decodes and encodes the first messages field by field.
+`reference.py` interprets definitions with construct, for tests, which compare the three.
 
 Classes are slotted; every field has a default; constructors take keywords; type checkers understand
 both (PEP 681: as no function is declared a field specifier, `= field(…)` reads as "has a default"
@@ -61,6 +61,13 @@ __all__ = [
     "UINT16", "UINT32", "UUID", "ZERO_UUID", "Buffer", "Field", "Message", "Struct", "array",
     "construct_for", "field",
 ]  # fmt: skip
+
+
+INTERPRETED_USES = 16
+"""How many messages of one (message, version) are interpreted before it is compiled, which costs as
+much as some twenty of them; 0: none."""
+INTERPRETED_INSTANCES = 128
+"""Likewise for instances of a class and its constructor."""
 
 
 class Field:
@@ -148,6 +155,8 @@ class StructType(type):
     fields: dict[str, Field]
     kafka_name: str
     _shared_default: Any
+    _made: int
+    """How many instances were made before the constructor was compiled."""
 
     def __new__(
         mcls,
@@ -171,14 +180,15 @@ class StructType(type):
         cls.fields = fields
         cls.kafka_name = kafka_name or name
         cls._shared_default = None
+        cls._made = 0
         if versions is not None:
             message: Any = cls
             message.versions = parse_versions(versions)
             message.flexible = parse_versions(flexible)
             message.record_type = record_type
             message.former = former
-            message._decoders = _Compiled(message._decoder)
-            message._encoders = _Compiled(message._encoder)
+            message.decoders = _ByVersion(message._first_decoder)
+            message.encoders = _ByVersion(message._first_encoder)
         return cls
 
     @property
@@ -193,8 +203,8 @@ class StructType(type):
         return cls._shared_default
 
 
-class _Compiled(dict[int, "Callable[..., Any]"]):
-    """A message's decoders or encoders by version, each compiled at first use."""
+class _ByVersion(dict[int, "Callable[..., Any]"]):
+    """A message's decoders or encoders by version, each made at first use."""
 
     __slots__ = ("_make",)
 
@@ -216,11 +226,20 @@ class Struct(metaclass=StructType):
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, **values: Any) -> None:
-        from kwire.protocol.language.compiler import compile_constructor
-
+        """Take one keyword per field. After some instances a compiled constructor takes over."""
         cls = type(self)
-        compile_constructor(cls)  # replaces this very method
-        cls.__init__(self, **values)
+        cls._made += 1
+        if cls._made > INTERPRETED_INSTANCES or not cls.fields.keys() >= values.keys():
+            from kwire.protocol.language.compiler import compile_constructor
+
+            compile_constructor(cls)  # replaces this very method
+            cls.__init__(self, **values)
+            return
+        self.unknown_tags = None
+        for name, one in cls.fields.items():
+            if name not in values:
+                values[name] = one.default
+            setattr(self, name, values[name])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Struct) or type(other).fields is not type(self).fields:
@@ -255,42 +274,40 @@ class Message(Struct):
     """For records of a coordinator's topic: the int16 before the key."""
     former: ClassVar[str | None]
     """Its name in Kafka 3.9, where 4.x renamed it."""
-    _decoders: ClassVar[dict[int, Callable[[Buffer, int], tuple[Any, int]]]]
-    _encoders: ClassVar[dict[int, Callable[[Any, list[Buffer], list[int]], None]]]
+    decoders: ClassVar[dict[int, Callable[[Buffer, int], tuple[Any, int]]]]
+    """By version, the functions behind `decode_from`. Look them up for each message: after some
+    messages a compiled function takes the place of an interpreter."""
+    encoders: ClassVar[dict[int, Callable[[Any, list[Buffer], list[int]], None]]]
 
     @classmethod
     def decode(cls, data: Buffer, version: int) -> Self:
         """Decode a message; as in Kafka bytes after it are ignored. Raises MalformedMessage."""
-        message: Self = cls._decoders[version](data, 0)[0]
+        message: Self = cls.decoders[version](data, 0)[0]
         return message
 
     @classmethod
     def decode_from(cls, data: Buffer, position: int, version: int) -> tuple[Self, int]:
         """Like `decode`, from a position on; also returns the position after the message."""
-        return cls._decoders[version](data, position)
-
-    @classmethod
-    def decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Self, int]]:
-        """The function behind `decode_from`, for decoding many messages of one version."""
-        return cls._decoders[version]
+        return cls.decoders[version](data, position)
 
     def encode(self, version: int) -> bytes:
         """The message's bytes. KafkaError: UNSUPPORTED_VERSION where the version cannot carry a
         value that is set, INVALID_REQUEST for a null, a number or a length that the wire has no
         room for."""
         pieces: list[Buffer] = []
-        self._encoders[version](self, pieces, [])
+        self.encoders[version](self, pieces, [])
         return b"".join(pieces)
 
     def encode_parts(self, version: int) -> list[Buffer]:
         """Encode in several parts: records are separate parts and are not copied."""
         pieces: list[Buffer] = []
         records: list[int] = []  # which of the pieces are
-        self._encoders[version](self, pieces, records)
+        self.encoders[version](self, pieces, records)
         return _join_pieces(pieces, records) if records else [b"".join(pieces)]
 
     @classmethod
-    def _decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
+    def compiled_decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
+        """Compile the decoder of a version. MalformedMessage for a version that is not there."""
         if not cls.versions[0] <= version <= cls.versions[1]:
             first, last = cls.versions
             raise MalformedMessage(f"{cls.__name__} has versions {first}-{last}, not {version}")
@@ -299,7 +316,8 @@ class Message(Struct):
         return compile_decoder(cls, version)  # type: ignore[no-any-return]
 
     @classmethod
-    def _encoder(cls, version: int) -> Callable[[Any, list[Buffer], list[int]], None]:
+    def compiled_encoder(cls, version: int) -> Callable[[Any, list[Buffer], list[int]], None]:
+        """Compile the encoder of a version. KafkaError for a version that is not there."""
         if not cls.versions[0] <= version <= cls.versions[1]:
             first, last = cls.versions
             raise KafkaError(
@@ -309,6 +327,22 @@ class Message(Struct):
         from kwire.protocol.language.compiler import compile_encoder
 
         return compile_encoder(cls, version)  # type: ignore[no-any-return]
+
+    @classmethod
+    def _first_decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
+        if not INTERPRETED_USES or not cls.versions[0] <= version <= cls.versions[1]:
+            return cls.compiled_decoder(version)
+        from kwire.protocol.language.interpreter import FirstDecoder
+
+        return FirstDecoder(cls, version)
+
+    @classmethod
+    def _first_encoder(cls, version: int) -> Callable[[Any, list[Buffer], list[int]], None]:
+        if not INTERPRETED_USES or not cls.versions[0] <= version <= cls.versions[1]:
+            return cls.compiled_encoder(version)
+        from kwire.protocol.language.interpreter import FirstEncoder
+
+        return FirstEncoder(cls, version)
 
 
 def _join_pieces(pieces: list[Buffer], records: list[int]) -> list[Buffer]:

@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 from kwire.protocol.errors import MalformedMessage
-from kwire.protocol.language.primitives import covers, parse_versions
+from kwire.protocol.language.primitives import covers, layout, parse_versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,15 +16,7 @@ if TYPE_CHECKING:
 SMALL = 16
 """Arrays of up to this many numbers use a precompiled layout."""
 
-_layouts: dict[str, struct.Struct] = {}
 _small_arrays: dict[tuple[str, str], tuple[Any, ...]] = {}
-
-
-def layout(format: str) -> struct.Struct:
-    found = _layouts.get(format)
-    if found is None:
-        found = _layouts[format] = struct.Struct(">" + format)
-    return found
 
 
 def small_array(format: str, method: str) -> tuple[Any, ...]:

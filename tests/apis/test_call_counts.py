@@ -17,6 +17,7 @@ import pytest
 from kwire.broker import Broker
 from kwire.protocol import api
 from kwire.protocol.api import ApiKey
+from kwire.protocol.language import schema
 from kwire.protocol.records import Record, build_batch
 from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -104,7 +105,9 @@ def listed(calls: list[tuple[int, str]]) -> str:
 
 
 @pytest.fixture
-def path() -> FastPath:
+def path(monkeypatch: pytest.MonkeyPatch) -> FastPath:
+    monkeypatch.setattr(schema, "INTERPRETED_USES", 0)  # as after many requests
+    monkeypatch.setattr(schema, "INTERPRETED_INSTANCES", 0)
     fast_path = FastPath()
     for _ in range(2):  # the first request of an API imports its handler and makes its codec
         fast_path.produce()
@@ -139,6 +142,7 @@ def test_fetch_of_one_partition_takes_no_more_calls_than_it_did(path: FastPath) 
 
 
 if __name__ == "__main__":
+    schema.INTERPRETED_USES = schema.INTERPRETED_INSTANCES = 0
     printed = FastPath()
     for name, request in (("Produce v9", printed.produce), ("Fetch v11", printed.fetch)):
         for _ in range(2):

@@ -149,7 +149,7 @@ def test_importing_definitions_compiles_nothing() -> None:
         "import sys\n"
         "from kwire.protocol.schemas import produce, fetch, metadata\n"
         "assert 'kwire.protocol.language.compiler' not in sys.modules\n"
-        "assert not produce.ProduceRequest._decoders"
+        "assert not produce.ProduceRequest.decoders"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
 

@@ -45,7 +45,7 @@ def test_a_traceback_shows_the_line_of_generated_code() -> None:
     with pytest.raises(TypeError) as caught:
         TopicProduceData(no_such_field=1)  # type: ignore[call-arg]
     assert "no_such_field" in str(caught.value)
-    decode = ProduceRequest._decoder(9)
+    decode = ProduceRequest.compiled_decoder(9)
     with pytest.raises(TypeError) as caught:
         decode(None, 0)  # type: ignore[arg-type]
     last = traceback.extract_tb(caught.value.__traceback__)[-1]
