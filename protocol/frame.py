@@ -20,6 +20,7 @@ BUSY_BYTES = 256 * 1024
 """If reads fill the buffer it doubles up to this size, for fewer and larger reads."""
 KEPT_BYTES = 16 * 1024 * 1024
 """A buffer above this size is freed with the frame that needed it; others by `release`."""
+_HEAD_BYTES = 8
 _ROOM_BYTES = 2048
 """With less room than this the remaining bytes move to the front, to avoid tiny reads."""
 
@@ -93,6 +94,10 @@ class FrameReader:
             return None
         self._start = end
         return self._buffer[start + 4 : end]
+
+    def head(self) -> bytes:
+        """Copy the first bytes that were not returned yet, eight at most: they show another protocol."""
+        return bytes(self._buffer[self._start : min(self._end, self._start + _HEAD_BYTES)])
 
     def _needed(self) -> int:
         """Size of the first frame with its length prefix, as far as known."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from contextlib import suppress
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -19,12 +20,19 @@ from urllib.parse import urlsplit
 import h11
 
 from kwire.control.errors import ControlError
+from kwire.server.connection_log import TLS, Repetitions, foreign_protocol
+from kwire.server.events import NodeEvent
+from kwire.server.listeners import format_address
+from kwire.server.logs import event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from kwire.control.routes import Handler
+
+_log = logging.getLogger(__name__)
+_refused = Repetitions()
 
 MAX_HEAD_BYTES = 16 << 10
 MAX_BODY_BYTES = 64 << 10
@@ -67,6 +75,7 @@ class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._head = b""  # the first bytes of the connection
         self._is_head = False  # the request is a HEAD, whose answer has no body
 
     async def answer_one(self, handler: Handler) -> bool:
@@ -76,7 +85,7 @@ class _Connection:
         try:
             found = await asyncio.wait_for(self._read(), READ_SECONDS)
         except h11.RemoteProtocolError as error:
-            return await self._refuse(ControlError(error.error_status_hint, f"no HTTP: {error}"))
+            return await self._refuse(self._no_http(error))
         except ControlError as error:
             return await self._refuse(error)
         if found is None:
@@ -105,8 +114,25 @@ class _Connection:
             if http.they_are_waiting_for_100_continue:
                 proceed = h11.InformationalResponse(status_code=100, headers=[])
                 self._writer.write(http.send(proceed) or b"")
-            http.receive_data(await self._reader.read(_READ_BYTES))
+            data = await self._reader.read(_READ_BYTES)
+            self._head = self._head or data[:8]
+            http.receive_data(data)
         return event
+
+    def _no_http(self, error: h11.RemoteProtocolError) -> ControlError:
+        """What is wrong with a client that does not speak HTTP; log what it speaks, if that is known."""
+        protocol = TLS if foreign_protocol(self._head) == TLS else None
+        detail = "the control API has no TLS, its addresses begin with http://"
+        if self._head.startswith(b"\0"):  # the length of a request of less than 16 MiB
+            protocol, detail = "Kafka's protocol", "this is the control API, not a broker"
+        if protocol is None:
+            return ControlError(error.error_status_hint, f"no HTTP: {error}")
+        host, port = (self._writer.get_extra_info("peername") or ("unknown", 0))[:2]
+        more = _refused.count((host, protocol), int(asyncio.get_running_loop().time() * 1000))
+        if more is not None:
+            peer, fields = format_address(host, port), {"repeated": more or None, "detail": detail}
+            event(_log, NodeEvent.CONTROL_CLIENT_REFUSED, peer=peer, protocol=protocol, **fields)
+        return ControlError(400, f"{protocol}: {detail}")
 
     async def _refuse(self, error: ControlError) -> bool:
         return await self._write(error.status, error.to_json(), error.allow)

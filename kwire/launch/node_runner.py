@@ -193,6 +193,7 @@ class NodeRunner:
         for tries_left in reversed(range(_BIND_TRIES if self.spec.again else 1)):
             try:
                 self.node.bind()
+                self.node.connection_log.control_url = self.spec.control_url
                 return
             except NodeError:
                 self.node.close_sockets()

@@ -37,7 +37,8 @@ class NodeSpec(Spec):
     `values`: configuration keys and texts; `node_id` and `data_dir` override theirs. `data_dir`:
     absolute paths, comma-separated; "": not chosen yet. `again`: a restart, on the ports in `values`.
     `network`: link rules of the node (as sender), from its start on. `temporary`: the data need not
-    survive a power failure, so nothing is fsynced."""
+    survive a power failure, so nothing is fsynced. `control_url`: of the cluster's control API, for the
+    log."""
 
     node_id: int = option(
         "--id",
@@ -120,6 +121,7 @@ class NodeSpec(Spec):
     )
     again: bool = option("--again", FLAG, default=False)
     network: tuple[LinkRule, ...] = option("--network", RULES, default=())
+    control_url: str | None = option("--control-url", default=None)
     recent_requests: bool = option(
         "--recent-requests",
         FLAG,

@@ -53,6 +53,8 @@ class Supervisor:
         self._stopping = False
         self.on_none_left: Callable[[], None] | None = None
         """Called when the last running node has died unexpectedly."""
+        self.control_url: str | None = None
+        """The address of the cluster's control API, if it has one; read by `start`."""
         self._lock: ClusterLock | None = None
         self._idle: list[int] = []  # ids with data here that the spec does not start
         self.deaths: list[tuple[str, str, int]] = []  # unexpected: node, how, return code
@@ -117,7 +119,7 @@ class Supervisor:
                 await active.ask("POST", "/v1/brokers/fence", {"brokers": self._idle})
             voters = tuple((node_id, *each.address) for node_id, each in self.controllers.items())
             for handle in self.brokers.values():
-                handle.spec = handle.spec.replace(controllers=voters)
+                handle.spec = handle.spec.replace(controllers=voters, control_url=self.control_url)
             starts = [self._start_node(handle) for handle in self.brokers.values()]
             results = await asyncio.gather(*starts, return_exceptions=True)
             for failure in results:

@@ -95,6 +95,7 @@ async def _start(
 ) -> None:
     if control is not None:
         await control.open("127.0.0.1", surroundings.control_port or 0)
+        supervisor.control_url = control.url
     await supervisor.start()
     try:
         if surroundings.topics:

@@ -4,6 +4,7 @@
 """
 
 __all__ = [
+    "connection_log",
     "errors",
     "events",
     "file_log_store",

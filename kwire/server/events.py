@@ -75,6 +75,21 @@ class NodeEvent:
     CONNECTION_ABORTED = EventType(WARNING, "connection closed", *_CONNECTION, "detail")
     """The node has closed a connection. `malformed request`: not Kafka's protocol, or not all of it; else a limit such
     as `max.connections` is reached."""
+    FOREIGN_PROTOCOL = EventType(
+        WARNING,
+        "connection closed: {peer} speaks {protocol}[, as {repeated} connections before]: {detail}",
+        "node_id",
+        "listener",
+    )
+    """A client has sent a TLS handshake or an HTTP request to a Kafka listener: logged once a minute for each address.
+    `repeated`: how many more there were since the last such line.
+    To do: set `security.protocol=PLAINTEXT` in a client that speaks TLS; correct the port of one that speaks HTTP."""
+    CONTROL_CLIENT_REFUSED = EventType(
+        WARNING,
+        "control API: {peer} speaks {protocol}[, as {repeated} connections before]: {detail}",
+    )
+    """A client that does not speak HTTP has connected to the control API: logged once a minute for each address.
+    To do: give Kafka's clients the address of a broker."""
     PEER_CONNECTION_ENDED = EventType(DEBUG, "peer connection ended", *_PEER)
     """A node's own connection to another node has ended."""
     PEER_CONNECTION_ABORTED = EventType(WARNING, "peer connection ended", *_PEER)

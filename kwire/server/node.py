@@ -99,7 +99,7 @@ class Node:
         self.loop: asyncio.AbstractEventLoop
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.AbstractServer] = []
-        self._connection_log = ConnectionLog(config.node_id, self.name)
+        self.connection_log = ConnectionLog(config.node_id, self.name)
         self._last_connection_id = 0
         self._connections_by_host: dict[str, int] = {}
         self._per_host_overrides = connection_limits(config)
@@ -278,7 +278,7 @@ class Node:
         if refusal is not None:
             connection.close(refusal, abort=True)
         else:
-            self._connection_log.opened(connection)
+            self.connection_log.opened(connection)
 
     def _refusal(self, host: str) -> str | None:
         if not self.accepts_connections:
@@ -298,7 +298,7 @@ class Node:
             self._connections_by_host[connection.peer_host] = left
         else:
             del self._connections_by_host[connection.peer_host]
-        self._connection_log.closed(connection, error)
+        self.connection_log.closed(connection, error)
         self._set_clock()
         self._guard(connection, self.broker.connection_closed, connection.id)
         self._settle()
