@@ -1,17 +1,43 @@
 """kwire: a Kafka-wire-compatible test broker with real logs, groups and replication."""
 
 __version__ = "0.1.0"
-__all__ = ["Cluster", "__version__"]
+__all__ = [
+    "Cluster",
+    "Group",
+    "GroupOffset",
+    "Member",
+    "Partition",
+    "Record",
+    "Replica",
+    "__version__",
+]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kwire.backends.views import Partition, Replica
+    from kwire.client.views import Group, GroupOffset, Member, Record
     from kwire.cluster import Cluster
+
+_MODULES = {
+    "Cluster": "kwire.cluster",
+    "Group": "kwire.client.views",
+    "GroupOffset": "kwire.client.views",
+    "Member": "kwire.client.views",
+    "Partition": "kwire.backends.views",
+    "Record": "kwire.client.views",
+    "Replica": "kwire.backends.views",
+}
 
 
 def __getattr__(name: str) -> object:
-    """`kwire.Cluster` is loaded when somebody wants it (PEP 562): the import of kwire costs nothing."""
-    if name == "Cluster":
-        from kwire.cluster import Cluster
+    """Load a name at its first use (PEP 562): the import of kwire itself costs nothing."""
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        return Cluster
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

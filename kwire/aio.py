@@ -17,6 +17,7 @@ import logging
 from contextlib import suppress
 
 from kwire import errors
+from kwire.backends.contents import Contents
 from kwire.backends.launched import Launched
 from kwire.backends.network import Network
 from kwire.backends.options import (
@@ -119,7 +120,7 @@ class Controller(ControllerState, _Node):
     """One controller of a cluster that was started here. When none is active, no leader is elected, no topic made."""
 
 
-class Cluster:
+class Cluster(Contents):
     """A cluster: `async with Cluster(brokers=3) as cluster`, or `await start()` … `await stop()`."""
 
     def __init__(
@@ -322,9 +323,12 @@ class Cluster:
         with kwire_errors(f"topic {name[:_NAME_CHARACTERS]}"):
             await admin.run(admin.delete_topics([name], REQUEST_SECONDS))
 
-    async def topics(self) -> dict[str, int]:
-        """Every topic, internal ones included, with its partition count."""
-        return dict(sorted((await self._backend.topics()).items()))
+    async def topics(self, *, internal: bool = False) -> dict[str, int]:
+        """Every topic with its partition count. `internal`: `__consumer_offsets` and the like, too."""
+        from kwire.replication.core.metadata import INTERNAL_TOPICS
+
+        found = sorted((await self._backend.topics()).items())
+        return {name: count for name, count in found if internal or name not in INTERNAL_TOPICS}
 
     async def reset(self) -> None:
         """Reset to a new cluster: all nodes up, no cuts or delays, no topics, groups or dynamic configurations."""
@@ -436,7 +440,7 @@ class Cluster:
         return [f"{each!r}{' active' if each is active else ''}" for each in self.controllers]
 
     async def _all_partitions(self) -> AsyncIterator[Partition]:
-        for topic, count in (await self.topics()).items():
+        for topic, count in (await self.topics(internal=True)).items():
             for index in range(count):
                 with suppress(errors.KwireError):
                     yield await self.partition(topic, index)

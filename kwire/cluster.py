@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self, TypeVar
 
+    from kwire.backends.contents import Data, Headers
     from kwire.backends.network import Cut, Nodes
     from kwire.backends.views import Partition
+    from kwire.client.views import Group, Record
 
     T = TypeVar("T")
 
@@ -214,9 +216,9 @@ class Cluster:
         """Delete a topic; return when it is gone. UnknownTopicOrPartitionError."""
         self._run(self._inner.delete_topic(name))
 
-    def topics(self) -> dict[str, int]:
-        """Every topic, internal ones included, with its partition count."""
-        return self._run(self._inner.topics())
+    def topics(self, *, internal: bool = False) -> dict[str, int]:
+        """Every topic with its partition count. `internal`: `__consumer_offsets` and the like, too."""
+        return self._run(self._inner.topics(internal=internal))
 
     def reset(self) -> None:
         """Reset to a new cluster: all nodes up, no cuts or delays, no topics, groups or dynamic configurations."""
@@ -240,6 +242,53 @@ class Cluster:
     def describe(self) -> str:
         """Brokers and partitions as text, for people: leaders, ISR, offsets; the last requests, if they are kept."""
         return self._run(self._inner.describe())
+
+    def groups(self) -> list[str]:
+        """The ids of all groups."""
+        return self._run(self._inner.groups())
+
+    def group(self, group_id: str) -> Group:
+        """A group: state, members, and for each partition the committed offset, the end and the lag.
+
+        One that does not exist is Dead, without members, as for Kafka."""
+        return self._run(self._inner.group(group_id))
+
+    def records(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        limit: int | None = None,
+    ) -> list[Record]:
+        """The records of a topic, or of one partition, by partition and offset: those that are there
+        now, without a group and without waiting for more.
+
+        `start`, `end`: of each partition, from this offset to before that one. `limit`: at most so
+        many, in all. UnknownTopicOrPartitionError."""
+        return self._run(self._inner.records(topic, partition, start=start, end=end, limit=limit))
+
+    def produce(
+        self,
+        topic: str,
+        value: Data | None,
+        key: Data | None = None,
+        *,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: int | None = None,
+    ) -> Record:
+        """Write a record; return it with its offset once all replicas in the ISR have it. A str is encoded
+        as UTF-8, the value None is a tombstone.
+
+        `partition`: None: by the key as Java's producer does, without a key one after the other.
+        `timestamp`: milliseconds since 1970; None: now. RequestError (NOT_ENOUGH_REPLICAS, …)."""
+        return self._run(
+            self._inner.produce(
+                topic, value, key, partition=partition, headers=headers, timestamp=timestamp
+            )
+        )
 
     # --- end of what is generated
 

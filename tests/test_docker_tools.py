@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kwire.client.partitioner import murmur2, partition_of
 from kwire.docker.client import ToolError
-from kwire.docker.console import Formatter, LineReader, murmur2, partition_of
+from kwire.docker.console import Formatter, LineReader
 from kwire.docker.options import Options
 from kwire.protocol.records import Record
 

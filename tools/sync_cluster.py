@@ -17,6 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ASYNC, SYNC = ROOT / "kwire" / "aio.py", ROOT / "kwire" / "cluster.py"
+PARTS = {"Contents": ROOT / "kwire" / "backends" / "contents.py"}
+"""Classes that a class of kwire/aio.py inherits methods from, which are its own here."""
 BEGIN = "    # --- generated from kwire/aio.py by tools/sync_cluster.py"
 END = "    # --- end of what is generated"
 
@@ -52,11 +54,22 @@ def text() -> str:
             generating = True
             name = _class_at(lines, number)
             by_hand = set(_by_hand(parts, name))
-            for function in _public(classes[name]):
-                if function.name not in by_hand | ASYNC_ONLY:
-                    written += ["", *_synchronous(source, name, function)]
+            for text_of, part in ((source, classes[name]), *_parts(classes[name])):
+                for function in _public(part):
+                    if function.name not in by_hand | ASYNC_ONLY:
+                        written += ["", *_synchronous(text_of, name, function)]
             written.append("")
     return _formatted("\n".join(written) + "\n")
+
+
+def _parts(of: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]:
+    """The classes in PARTS that a class inherits from, each with its module's source."""
+    for base in map(ast.unparse, of.bases):
+        if base in PARTS:
+            source = PARTS[base].read_text()
+            for node in ast.parse(source).body:
+                if isinstance(node, ast.ClassDef) and node.name == base:
+                    yield source, node
 
 
 def _class_at(lines: list[str], number: int) -> str:

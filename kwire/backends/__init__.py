@@ -6,6 +6,7 @@
 __all__ = [
     "base",
     "containers",
+    "contents",
     "launched",
     "loop_thread",
     "network",

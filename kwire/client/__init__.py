@@ -1,6 +1,15 @@
-"""Kafka clients for kwire's own use: administration over the wire, the image's tools.
+"""Kafka clients for kwire's own use: administration over the wire, groups, records, the image's tools.
 
 `__all__` names the modules that other rooms may import.
 """
 
-__all__ = ["admin", "blocking", "connection", "streams"]
+__all__ = [
+    "admin",
+    "blocking",
+    "connection",
+    "groups",
+    "partitioner",
+    "records",
+    "streams",
+    "views",
+]

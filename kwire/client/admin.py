@@ -37,7 +37,7 @@ REQUEST_SECONDS = 20.0
 """How long the controller may take for what it is asked for."""
 CONNECTION_SECONDS = 10.0
 """How long a broker may take to be reached and to answer what it need not wait for."""
-_GROUP_COORDINATOR = 0
+GROUP_COORDINATOR = 0
 _PAUSE_SECONDS = 0.005
 _LONG_PAUSE_SECONDS = 0.05  # while a topic or a coordinator comes into being
 
@@ -49,6 +49,10 @@ class NoBrokerError(Exception):
         super().__init__(text)
         self.api = api
         self.reasons = reasons
+
+
+class UnreachedBrokerError(NoBrokerError):
+    """The one broker that could answer does not."""
 
 
 class Ask:
@@ -80,6 +84,8 @@ class Admin:
         """`addresses`: where to ask, best first; called for each request. `seconds`: to answer."""
         self._addresses = addresses
         self._seconds = seconds
+        self.turns: dict[str, int] = {}
+        """How many records without a key were written to each topic (`records.produce`)."""
 
     def ask_any(self, request: Message, seconds: float | None = None) -> Steps[Any]:
         """The response of the first broker that gives one."""
@@ -96,14 +102,14 @@ class Admin:
             reasons,
         )
 
-    def ask_at(self, address: Address, request: Message) -> Steps[Any]:
-        """The response of one broker."""
+    def ask_at(self, address: Address, request: Message, seconds: float = 0.0) -> Steps[Any]:
+        """The response of one broker, which may take `seconds` for it beside the usual."""
         try:
-            return (yield from _ask(address, request, self._seconds))
+            return (yield from _ask(address, request, seconds + self._seconds))
         except NoResponseError as error:
             host, port = address
             text = f"{host}:{port}: {error}"
-            raise NoBrokerError(text, key_of(request).api_name, [error]) from None
+            raise UnreachedBrokerError(text, key_of(request).api_name, [error]) from None
 
     def ask_controller(self, request: Message, seconds: float) -> Steps[Any]:
         """The controller's response to what it may take `seconds` for."""
@@ -286,7 +292,7 @@ class Admin:
 
         deadline = monotonic() + seconds
         while True:
-            request = FindCoordinatorRequest(key_type=_GROUP_COORDINATOR, key=group)
+            request = FindCoordinatorRequest(key_type=GROUP_COORDINATOR, key=group)
             found = yield from self.ask_any(request)
             if found.error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
                 check(found.error_code, found.error_message)

@@ -9,7 +9,7 @@ import socket
 import time
 
 from kwire.client.admin import Admin, Ask, Pause
-from kwire.client.connection import Connection, NoResponseError
+from kwire.client.connection import Connection, NoResponseError, NotReachedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _READ_BYTES = 1 << 18
-
-
-class NotReachedError(NoResponseError):
-    """No connection can be made; `refused`: the host is there, or may come."""
-
-    def __init__(self, text: str, *, refused: bool) -> None:
-        super().__init__(text)
-        self.refused = refused
 
 
 class Client(Admin):

@@ -60,6 +60,14 @@ class NoResponseError(ConnectionError):
     """A broker was not reached, did not answer, or not with a response: the text says which."""
 
 
+class NotReachedError(NoResponseError):
+    """No connection can be made, nothing was sent; `refused`: the host is there, or may come."""
+
+    def __init__(self, text: str, *, refused: bool) -> None:
+        super().__init__(text)
+        self.refused = refused
+
+
 class Connection:
     """One connection to one broker."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from kwire.client.admin import CONNECTION_SECONDS, Admin, Ask, Pause
-from kwire.client.connection import NEWEST, Connection, NoResponseError
+from kwire.client.connection import NEWEST, Connection, NoResponseError, NotReachedError
 from kwire.protocol.api import key_of
 from kwire.recent import ADMINISTRATION_CLIENT_ID
 
@@ -83,7 +83,7 @@ async def _carry(exchange: Exchange, address: Address, seconds: float) -> Any:
     """Move an exchange on over a connection of its own, and return its result."""
     try:
         async with asyncio.timeout(seconds):
-            reader, writer = await asyncio.open_connection(*address)
+            reader, writer = await _connect(address)
             try:
                 received: bytes | None = None
                 while True:
@@ -101,3 +101,12 @@ async def _carry(exchange: Exchange, address: Address, seconds: float) -> Any:
         raise
     except OSError as error:  # TimeoutError is one
         raise NoResponseError(str(error) or "no answer") from None
+
+
+async def _connect(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    try:
+        return await asyncio.open_connection(*address)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise NotReachedError(str(error), refused=True) from None

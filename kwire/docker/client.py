@@ -7,9 +7,8 @@ import time
 
 from kwire.client import blocking
 from kwire.client.admin import NoBrokerError
-from kwire.client.blocking import NotReachedError
+from kwire.client.connection import NotReachedError, parse_address
 from kwire.client.connection import check as check_code
-from kwire.client.connection import parse_address
 from kwire.protocol.errors import KafkaError
 
 TYPE_CHECKING = False

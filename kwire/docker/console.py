@@ -12,6 +12,7 @@ import os
 import sys
 import time
 
+from kwire.client.partitioner import partition_of
 from kwire.docker.client import TIMEOUT_MS, Client, ToolError, check
 from kwire.protocol.records import Record, build_batch, iter_batches, iter_records
 
@@ -25,28 +26,6 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 1 << 16
 _POLL_MS = 250
-_UINT32 = 0xFFFFFFFF
-
-
-def murmur2(data: bytes) -> int:
-    """Hash a key as Kafka does; unsigned (Utils.murmur2)."""
-    size = len(data)
-    value = 0x9747B28C ^ size
-    whole = size & ~3
-    for start in range(0, whole, 4):
-        part = int.from_bytes(data[start : start + 4], "little") * 0x5BD1E995 & _UINT32
-        part = (part ^ part >> 24) * 0x5BD1E995 & _UINT32
-        value = (value * 0x5BD1E995 & _UINT32) ^ part
-    if whole < size:
-        value ^= int.from_bytes(data[whole:], "little")
-        value = value * 0x5BD1E995 & _UINT32
-    value = (value ^ value >> 13) * 0x5BD1E995 & _UINT32
-    return value ^ value >> 15
-
-
-def partition_of(key: bytes, partitions: int) -> int:
-    """The partition that Kafka's default partitioner chooses for a key."""
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def _on(properties: Mapping[str, str], key: str, default: str = "false") -> bool:

@@ -158,12 +158,18 @@ def test_tools_and_cluster_at_brokers_of_other_releases(
         cluster = kwire.Cluster.connect(servers)
         try:
             cluster.create_topic("y", 1)
-            assert cluster.topics() == {
-                "__consumer_offsets": cluster.topics()["__consumer_offsets"],
+            assert cluster.topics(internal=True) == {
+                "__consumer_offsets": cluster.topics(internal=True)["__consumer_offsets"],
                 "t": 2,
                 "y": 1,
             }
             assert cluster.partition("y", 0).leader == 1
+            assert cluster.produce("y", "v", "k", timestamp=5).offset == 0
+            assert [(r.key, r.value, r.timestamp) for r in cluster.records("y")] == [
+                (b"k", b"v", 5)
+            ]
+            assert cluster.groups() == ["g"]
+            assert [each.topic for each in cluster.group("g").offsets] == ["t", "t"]
             cluster.delete_topic("y")
             if release == "2.0":
                 with pytest.raises(kwire.errors.RequestError, match="no version of ElectLeaders"):

@@ -34,7 +34,7 @@ def test_each_test_has_a_new_cluster_at_another_port(tmp_path: Path) -> None:
 
     @pytest.mark.parametrize("number", range(3))
     def test_empty(kwire, number):
-        assert kwire.topics() == {}
+        assert kwire.topics(internal=True) == {}
         produce(kwire.bootstrap_servers, "made-on-demand")
         kwire.create_topic("t", 2)
         assert sorted(kwire.topics()) == ["made-on-demand", "t"]
@@ -206,7 +206,7 @@ def test_a_cluster_that_runs_elsewhere_is_emptied_and_not_stopped(tmp_path: Path
     from kwire.errors import NotSupportedError
 
     def test_outside(kwire):
-        assert kwire.topics() == {}
+        assert kwire.topics(internal=True) == {}
         kwire.create_topic("t")
         with pytest.raises(NotSupportedError):
             kwire.broker(1)
@@ -276,7 +276,7 @@ def test_coroutines_as_tests(tmp_path: Path, options: tuple[str, ...]) -> None:
             assert await cluster.wait_for(led)
 
     async def test_sync_in_the_second_worker(kwire):
-        assert kwire.topics() == {}
+        assert kwire.topics(internal=True) == {}
     """,
         *options,
         ini="asyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n",
@@ -306,7 +306,7 @@ def test_a_failing_test_shows_leaders_isr_offsets_and_the_last_requests(tmp_path
         assert False
 
     def test_goes_on(kwire):
-        assert kwire.topics() == {}
+        assert kwire.topics(internal=True) == {}
     """,
     )
     assert run.counts == {"failed": 2, "passed": 2}, run.text

@@ -1,0 +1,81 @@
+"""Leaders and offsets of many partitions: one Metadata request, then one ListOffsets per leader."""
+
+from __future__ import annotations
+
+from kwire.client.connection import check
+from kwire.protocol.errors import ErrorCode, KafkaError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kwire.client.admin import Admin, Steps
+    from kwire.client.connection import Address
+
+    Key = tuple[str, int]
+    """Topic and partition."""
+
+
+def leaders(admin: Admin, topics: Iterable[str]) -> Steps[dict[Key, Address | None]]:
+    """The leader of each partition of the topics that exist; None: no leader."""
+    metadata = yield from admin.metadata(topics)
+    brokers = admin.brokers_in(metadata)
+    return {
+        (topic.name, each.partition_index): brokers.get(each.leader_id)
+        for topic in metadata.topics
+        for each in topic.partitions
+    }
+
+
+def partitions(admin: Admin, topic: str, partition: int | None = None) -> Steps[dict[Key, Address]]:
+    """The leaders of a topic, or of one partition. KafkaError: no such partition, no leader."""
+    found = yield from leaders(admin, [topic])
+    wanted = {key: at for key, at in found.items() if partition in (None, key[1])}
+    if not wanted:
+        name = topic if partition is None else f"{topic}-{partition}"
+        what = "topic" if partition is None else "partition"
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {what} {name}")
+    led: dict[Key, Address] = {}
+    for key, address in sorted(wanted.items()):
+        if address is None:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{key[0]}-{key[1]} has no leader")
+        led[key] = address
+    return led
+
+
+def offsets(
+    admin: Admin, leaders_of: Mapping[Key, Address], timestamp: int
+) -> Steps[dict[Key, int]]:
+    """The offset of each partition at its leader. `timestamp`: as `Admin.offset`."""
+    from kwire.client.admin import CONSUMER
+    from kwire.protocol.schemas.offsets import (
+        ListOffsetsPartition,
+        ListOffsetsRequest,
+        ListOffsetsTopic,
+    )
+
+    found: dict[Key, int] = {}
+    for address in dict.fromkeys(leaders_of.values()):
+        of_topic: dict[str, list[int]] = {}
+        for (topic, index), at in leaders_of.items():
+            if at == address:
+                of_topic.setdefault(topic, []).append(index)
+        request = ListOffsetsRequest(
+            replica_id=CONSUMER,
+            topics=[
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+                        for index in indexes
+                    ],
+                )
+                for topic, indexes in of_topic.items()
+            ],
+        )
+        response = yield from admin.ask_at(address, request)
+        for topic in response.topics:
+            for each in topic.partitions:
+                check(each.error_code, f"the offset of {topic.name}-{each.partition_index}")
+                found[topic.name, each.partition_index] = each.offset
+    return found

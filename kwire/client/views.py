@@ -1,0 +1,148 @@
+"""What a cluster holds, for people and for asserts: groups with their members and offsets, records.
+
+Loaded at first use. `str` of each is for people.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kwire.errors import BrokerNotAvailableError
+
+NO_SUCH_GROUP = "Dead"
+_TEXT_CHARACTERS = 200  # of a key or a value, in a text for people
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of a topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970: of creation or of the append, as the topic is configured; -1: none."""
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    leader_epoch: int
+    """The epoch of the leader that appended it; -1: unknown."""
+
+    def __str__(self) -> str:
+        key = "" if self.key is None else f"{_short(self.key)}: "
+        headers = "".join(f" {name}={_short(value)}" for name, value in self.headers)
+        return f"{self.topic}-{self.partition}@{self.offset} {key}{_short(self.value)}{headers}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """The position of a group in a partition."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    """The committed offset; None: nothing is committed."""
+    end: int | None
+    """The partition's high watermark; None: without a leader that could be asked."""
+    lag: int | None
+    """Records from the committed offset to the end; without one, all records of the partition; None
+    when the end is unknown."""
+    member_id: str | None
+    """The member that the partition is assigned to, if any."""
+    metadata: str
+    """The text that the client committed with the offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a group."""
+
+    id: str
+    client_id: str
+    host: str
+    """The address of its connection to the coordinator, without the port."""
+    instance_id: str | None
+    """`group.instance.id` of a static member."""
+    partitions: list[tuple[str, int]]
+    """Topic and partition of each assigned partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group at its coordinator."""
+
+    id: str
+    state: str
+    """Kafka's name: Stable, PreparingRebalance, CompletingRebalance, Empty; Dead: no such group."""
+    protocol_type: str
+    """"consumer" for consumers."""
+    assignor: str
+    """The protocol that the members agreed on: range, cooperative-sticky, …"""
+    coordinator: int
+    """A broker's id; -1: the cluster has no group yet."""
+    members: list[Member]
+    offsets: list[GroupOffset]
+    """Of each partition that is assigned or has a committed offset, by topic and partition."""
+
+    @property
+    def lag(self) -> int:
+        """The lag in all its partitions.
+
+        BrokerNotAvailableError while the end of one is unknown, so that `wait_for` waits."""
+        found = 0
+        for each in self.offsets:
+            if each.lag is None:
+                raise BrokerNotAvailableError(
+                    f"group {self.id}: the end of {each.topic}-{each.partition} is unknown",
+                    "LEADER_NOT_AVAILABLE",
+                )
+            found += each.lag
+        return found
+
+    def __str__(self) -> str:
+        if self.state == NO_SUCH_GROUP and not self.offsets:
+            return f"group {self.id}: there is no such group"
+        assignor = f" ({self.assignor})" if self.assignor else ""
+        coordinator = f", coordinator {self.coordinator}" if self.coordinator >= 0 else ""
+        lags = [each.lag for each in self.offsets if each.lag is not None]
+        unknown = "" if len(lags) == len(self.offsets) else " and more"
+        text = f"group {self.id}: {self.state}{assignor}{coordinator}, lag {sum(lags)}{unknown}"
+        lines = [text, *(f"  {line}" for line in self._table())]
+        idle = [member for member in self.members if not member.partitions]
+        lines += [f"  member {_name(member)} has no partitions" for member in idle]
+        return "\n".join(lines)
+
+    def _table(self) -> list[str]:
+        if not self.offsets:
+            return [] if self.members else ["no members, no committed offsets"]
+        names = {member.id: _name(member) for member in self.members}
+        rows = [("partition", "committed", "end", "lag", "member")]
+        for each in self.offsets:
+            owner = "-" if each.member_id is None else names.get(each.member_id, each.member_id)
+            numbers = (each.committed, each.end, each.lag)
+            committed, end, lag = ("-" if number is None else str(number) for number in numbers)
+            rows.append((f"{each.topic}-{each.partition}", committed, end, lag, owner))
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        return [
+            f"{row[0]:{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}"
+            f"  {row[3]:>{widths[3]}}  {row[4]}"
+            for row in rows
+        ]
+
+
+def _name(member: Member) -> str:
+    static = f" ({member.instance_id})" if member.instance_id else ""
+    return f"{member.client_id} at {member.host}{static} {member.id}"
+
+
+def _short(data: bytes | None) -> str:
+    """The text of a key or value, cut; what is not UTF-8 as Python writes it."""
+    if data is None:
+        return "null"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = repr(data)
+    if not text.isprintable():
+        text = repr(text)
+    return text if len(text) <= _TEXT_CHARACTERS else f"{text[:_TEXT_CHARACTERS]}…"

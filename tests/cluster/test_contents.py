@@ -1,0 +1,147 @@
+"""Groups and records, as `kwire.Cluster` shows them beside real clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from cluster_clients import consume, produce
+from confluent_kafka import Consumer
+
+import kwire
+from kwire import Cluster, errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Cluster]:
+    with Cluster(brokers=3) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_what_is_written_is_read_and_the_lag_of_a_group(isolation: str) -> None:
+    with Cluster(brokers=2, isolation=isolation, topics=["t:2:2"]) as cluster:
+        first = cluster.produce("t", "tea", "k1", headers={"h": "1", "none": None}, timestamp=5)
+        second = cluster.produce("t", b"\x00\xff", partition=1 - first.partition)
+        assert cluster.records("t") == sorted((first, second), key=lambda r: r.partition)
+        assert (first.value, first.key, first.timestamp) == (b"tea", b"k1", 5)
+        assert first.headers == [("h", b"1"), ("none", None)]
+        assert cluster.records("t", second.partition) == [second]
+
+        assert (cluster.groups(), cluster.group("shop").state) == ([], "Dead")
+        assert list(cluster.topics(internal=True)) == ["t"]  # a look has created nothing
+        cluster.delete_topic("t")
+        cluster.create_topic("t", 2, 2)
+        produce(cluster.bootstrap_servers, "t", ["a", "b", "c"], partition=1)
+        assert consume(cluster.bootstrap_servers, "t", 3, "shop") == ["a", "b", "c"]
+        produce(cluster.bootstrap_servers, "t", ["d"], partition=1)
+        assert cluster.groups() == ["shop"]
+        group = cluster.group("shop")
+        assert (group.state, group.members, group.lag) == ("Empty", [], 1)
+        assert [(o.partition, o.committed, o.end, o.lag) for o in group.offsets][-1] == (1, 3, 4, 1)
+        assert cluster.topics() == {"t": 2}
+        assert "__consumer_offsets" in cluster.topics(internal=True)
+
+
+def test_members_and_their_partitions(shared: Cluster) -> None:
+    shared.create_topic("watched", 2, 3)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": shared.bootstrap_servers,
+            "group.id": "watchers",
+            "client.id": "tester",
+            "group.instance.id": "static-1",
+        }
+    )
+    consumer.subscribe(["watched"])
+    try:
+
+        def assigned(cluster: Cluster) -> bool:
+            consumer.poll(0.05)
+            return len(cluster.group("watchers").offsets) == 2
+
+        assert shared.wait_for(assigned, 30)
+        group = shared.group("watchers")
+        (member,) = group.members
+        assert (group.state, group.protocol_type, group.assignor) == ("Stable", "consumer", "range")
+        assert (member.client_id, member.host, member.instance_id) == (
+            "tester",
+            "127.0.0.1",
+            "static-1",
+        )
+        assert member.partitions == [("watched", 0), ("watched", 1)]
+        assert {each.member_id for each in group.offsets} == {member.id}
+        assert group.coordinator in (1, 2, 3)
+        assert "watchers: Stable (range)" in str(group) and "tester at 127.0.0.1" in str(group)
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_records_of_every_codec(shared: Cluster, codec: str) -> None:
+    topic, values = f"codec-{codec}", [f"{codec} {index}" * 20 for index in range(50)]
+    produce(shared.bootstrap_servers, topic, values, **{"compression.type": codec})
+    assert [record.value.decode() for record in shared.records(topic) if record.value] == values
+
+
+def test_a_look_goes_on_while_leaders_move() -> None:
+    with Cluster(brokers=3, topics=["t:3:3"]) as cluster:
+        written = [cluster.produce("t", str(number)) for number in range(3)]
+        consume(cluster.bootstrap_servers, "t", 3, "g")
+        cluster.broker(cluster.group("g").coordinator).kill()
+        assert cluster.group("g").lag == 0 and cluster.groups() == ["g"]
+        assert cluster.records("t") == written
+        assert cluster.produce("t", "4", partition=0).offset == 1
+
+
+def test_what_is_refused(shared: Cluster) -> None:
+    def refused(kind: type[errors.KwireError], call: Callable[[], object]) -> str:
+        with pytest.raises(kind) as caught:
+            call()
+        return str(caught.value)
+
+    shared.create_topic("small", 1, 3, {"min.insync.replicas": 3})
+    unknown = errors.UnknownTopicOrPartitionError
+    assert "no topic absent" in refused(unknown, lambda: shared.records("absent"))
+    assert "no partition small-7" in refused(unknown, lambda: shared.records("small", 7))
+    refused(unknown, lambda: shared.produce("small", "v", partition=7))
+    wrong = errors.ConfigurationError
+    assert "value: expected a text or bytes, not 5" in refused(
+        wrong,
+        lambda: shared.produce("small", 5),  # type: ignore[arg-type]
+    )
+    refused(wrong, lambda: shared.produce("small", "v", headers=[("h",)]))  # type: ignore[list-item]
+    refused(wrong, lambda: shared.records("small", start=-1))
+    refused(wrong, lambda: shared.records("small", True))
+    refused(wrong, lambda: shared.group(b"g"))  # type: ignore[arg-type]
+    assert "INVALID_TOPIC_EXCEPTION" in refused(
+        errors.RequestError, lambda: shared.produce("no topic", "v")
+    )
+    with Cluster(config={"auto.create.topics.enable": False}) as strict:
+        refused(unknown, lambda: strict.produce("t", "v"))
+        strict.broker(1).kill()
+        refused(errors.BrokerNotAvailableError, lambda: strict.groups())
+
+
+def test_a_look_from_outside_is_the_same(shared: Cluster) -> None:
+    shared.create_topic("outside", 2, 3)
+    outside = Cluster.connect(shared.bootstrap_servers)
+    try:
+        written = outside.produce("outside", "v", "k")
+        assert outside.records("outside") == shared.records("outside") == [written]
+        consume(shared.bootstrap_servers, "outside", 1, "outsiders")
+        assert outside.group("outsiders") == shared.group("outsiders")
+        assert "outsiders" in outside.groups()
+    finally:
+        outside.stop()
+
+
+def test_the_types_have_names() -> None:
+    assert {"Cluster", "Group", "Member", "GroupOffset", "Record", "Partition"} <= set(dir(kwire))
+    for name in kwire.__all__:
+        assert getattr(kwire, name) is not None
