@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from contextlib import suppress
 
 from kwire import errors
 from kwire.backends.contents import Contents
@@ -46,7 +45,7 @@ from kwire.server.logs import event
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Any, Self, TypeVar
 
@@ -411,39 +410,9 @@ class Cluster(Contents):
 
     async def describe(self) -> str:
         """Brokers and partitions as text, for people: leaders, ISR, offsets; the last requests, if they are kept."""
-        if not self.started:
-            return "the cluster is stopped"
-        lines = [] if self.external else [repr(broker) for broker in self.brokers]
-        if not self.external and len(self.controllers) > 1:
-            lines += await self._describe_controllers()
-        try:
-            async for partition in self._all_partitions():
-                lines.append(str(partition))
-        except errors.BrokerNotAvailableError as error:  # no controller, say
-            lines.append(str(error))
-        if not self.external:
-            lines += await self._describe_requests()
-        return "\n".join(lines)
+        from kwire.backends.description import describe
 
-    async def _describe_requests(self) -> list[str]:
-        kept = await self.inside.requests.by_broker()
-        if not any(kept.values()):
-            return []
-        from kwire.recent import format_requests
-
-        return ["last requests of clients:", *format_requests(kept)]
-
-    async def _describe_controllers(self) -> list[str]:
-        active = None
-        with suppress(errors.KwireError):
-            active = await self.active_controller()
-        return [f"{each!r}{' active' if each is active else ''}" for each in self.controllers]
-
-    async def _all_partitions(self) -> AsyncIterator[Partition]:
-        for topic, count in (await self.topics(internal=True)).items():
-            for index in range(count):
-                with suppress(errors.KwireError):
-                    yield await self.partition(topic, index)
+        return await describe(self)
 
     # --- inside
 

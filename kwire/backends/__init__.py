@@ -7,6 +7,7 @@ __all__ = [
     "base",
     "containers",
     "contents",
+    "description",
     "launched",
     "loop_thread",
     "network",

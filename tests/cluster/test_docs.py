@@ -46,7 +46,9 @@ def test_the_tutorials_time_out_is_what_one_sees() -> None:
     assert [re.sub(r"\d+\.\.\d+.*|watermark \d+", "", line) for line in lines] == words
 
 
-@pytest.mark.parametrize("block", blocks("docs/python.md"), ids=["cluster", "inside", "outside", "loop"])
+@pytest.mark.parametrize(
+    "block", blocks("docs/python.md"), ids=["cluster", "inside", "outside", "loop"]
+)
 def test_the_reference(block: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", block], capture_output=True, text=True, timeout=60
