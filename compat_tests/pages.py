@@ -47,6 +47,7 @@ finish() {
     running=()
 }
 running=()
+trap 'status=$?; kwire down --all &>/dev/null; exit $status' EXIT  # of a block that has failed
 set -eo pipefail
 """
 _FOREGROUND = re.compile(r"^(kwire (?:up|node) (?!.*--(?:detach|help)\b).*?)(?<!&)$")
@@ -157,7 +158,7 @@ def run_script(script: str, folder: Path, logs: Path, seconds: float = 90.0) -> 
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "LOGS": str(logs),
-        "XDG_RUNTIME_DIR": str(logs),
+        "KWIRE_RUNTIME_DIR": str(logs / "running"),
     }
     began = time.monotonic()
     done = subprocess.run(
