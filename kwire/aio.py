@@ -1,12 +1,11 @@
 """`kwire.aio.Cluster`: a cluster of brokers as an object, for code that runs on an event loop.
 
 With isolation "thread" the brokers run on the caller's own loop, each behind its own TCP port; with "process" each is a
-process (`kill` is SIGKILL, `pause` is SIGSTOP), with "docker" a container. `Cluster.connect` takes one that somebody
-else has started, also a real Kafka: then whatever needs a broker's inside raises NotSupportedError. `kwire.Cluster` is
-the same for code without a loop. Nothing outlives `stop`: no task, socket, process, container or temporary directory.
+process (`kill` is SIGKILL, `pause` is SIGSTOP), with "docker" a container. `Cluster.connect` takes one that runs, also
+a real Kafka: what needs a broker's inside then raises NotSupportedError. `kwire.Cluster` is the same for code without a
+loop. Nothing outlives `stop`: no task, socket, process, container or temporary directory.
 
-Backends do the work: `launched.py`, `containers.py`, `outside.py`. Not implemented yet: faults, the clock, snapshots,
-recorded requests.
+Backends do the work (`launched.py`, `containers.py`, `outside.py`). Left out: faults, the clock, snapshots.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from kwire.backends.options import (
     check_assignment,
     check_name,
     check_number,
+    checked_racks,
     config_texts,
     kwire_errors,
     parse_topics,
@@ -132,19 +132,21 @@ class Cluster(Contents):
         topics: Iterable[str] | Mapping[str, int] = (),
         recent_requests: bool = False,
         controllers: int = 1,
+        racks: Sequence[str] = (),
     ) -> None:
         """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker".
 
         `data_dir` (or log.dirs in `config`): a directory that is kept; default: a temporary one. `topics`: created at
         start, "NAME[:PARTITIONS[:REPLICATION]]" each, or names with partition counts. `recent_requests`: each broker
         keeps its clients' last 20 requests for `describe`. `controllers`: how many; one is active, the others are
-        standbys. ConfigurationError."""
+        standbys. `racks`: of the brokers in turn (broker.rack). ConfigurationError."""
         self._topics = parse_topics(topics)
         texts = config_texts(config)
         spec = ClusterSpec(
             brokers=brokers,
             controllers=controllers,
             isolation=isolation,
+            overrides=checked_racks(racks, brokers),
             node=NodeSpec(
                 node_id=1, values=texts, recent_requests=recent_requests, log_level="warning"
             ),

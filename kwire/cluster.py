@@ -127,13 +127,14 @@ class Cluster:
         topics: Iterable[str] | Mapping[str, int] = (),
         recent_requests: bool = False,
         controllers: int = 1,
+        racks: Sequence[str] = (),
     ) -> None:
         """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker".
 
         `data_dir` (or log.dirs in `config`): a directory that is kept; default: a temporary one. `topics`: created at
         start, "NAME[:PARTITIONS[:REPLICATION]]" each, or names with partition counts. `recent_requests`: each broker
         keeps its clients' last 20 requests for `describe`. `controllers`: how many; one is active, the others are
-        standbys. ConfigurationError."""
+        standbys. `racks`: of the brokers in turn (broker.rack). ConfigurationError."""
         self._wrap(
             aio.Cluster(
                 brokers,
@@ -143,6 +144,7 @@ class Cluster:
                 topics=topics,
                 recent_requests=recent_requests,
                 controllers=controllers,
+                racks=racks,
             )
         )
 

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 _FIXTURES = ("kwire", "kwire_cluster")
 _MODES = ("thread", "process", "docker", "external")
-_MARKER_OPTIONS = ("brokers", "config", "controllers", "mode", "topics")
+_MARKER_OPTIONS = ("brokers", "config", "controllers", "mode", "racks", "topics")
 _ONCE = {"listeners", "advertised.listeners", "log.dir", "log.dirs"}
 _MARKER = (
-    "kwire(brokers=1, config={}, mode=None, topics=(), controllers=1): the test's `kwire` is a cluster of its own,"
-    " with these options"
+    "kwire(brokers=1, config={}, mode=None, topics=(), controllers=1, racks=()): the test's `kwire` is a cluster of"
+    " its own, with these options"
 )
 
 
@@ -212,6 +212,7 @@ def _make(config: pytest.Config, options: dict[str, object]) -> Cluster:
             topics=options.get("topics") or (),  # type: ignore[arg-type]
             recent_requests=True,
             controllers=controllers,  # type: ignore[arg-type]
+            racks=options.get("racks") or (),  # type: ignore[arg-type]
         )
         cluster.start()
     return cluster

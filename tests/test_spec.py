@@ -23,6 +23,7 @@ from kwire.launch.options import (
     option,
 )
 from kwire.launch.spec import BROKER, CONTROLLER, DOCKER, PROCESS, ClusterSpec, NodeSpec
+from kwire.server.errors import SettingsError
 from kwire.server.link_rules import LinkRule
 
 LISTENERS = {"listeners": "PLAINTEXT://127.0.0.1:9092"}
@@ -171,3 +172,24 @@ def test_the_choices_of_a_command_line_do_not_bind_python() -> None:
         "isolation": DOCKER,
         "node": node,
     }
+
+
+def test_racks_of_kwire_up() -> None:
+    def spec(*words: str) -> ClusterSpec:
+        options = dict(up_command.make_context("up", list(words)).params)
+        for name in ("topics", "ready_file", "control_port", "detach"):
+            del options[name]
+        return cluster_spec(**options)
+
+    racks = ["--rack", "a", "--rack", "b"]
+    brokers = spec("--brokers", "3", *racks).broker_specs()
+    assert [broker.values["broker.rack"] for broker in brokers] == ["a", "b", "a"]
+    assert spec("--rack", "a").node.values["broker.rack"] == "a"
+    for words, said in (
+        (racks, "--rack: 2 racks (a, b) for 1 broker(s)"),
+        (["--rack", ""], "--rack: a rack has no name"),
+        (["--rack", "a", "-c", "broker.rack=b"], "--rack and -c broker.rack=b: give one of them"),
+    ):
+        with pytest.raises(SettingsError) as refused:
+            spec(*words)
+        assert str(refused.value) == said

@@ -67,7 +67,7 @@ class Containers(SeenFromOutside):
     def __init__(self, spec: ClusterSpec, data_dir: str | os.PathLike[str] | None) -> None:
         """ConfigurationError. The engine is contacted by `start` only."""
         super().__init__()
-        config = dict(spec.node.values)
+        self._config = config = dict(spec.node.values)
         check_config(spec.brokers, config)
         count = checked_controllers(spec.controllers)
         self._node = spec.node
@@ -86,7 +86,7 @@ class Containers(SeenFromOutside):
             if key in _OWN_KEYS or key.startswith(_OWN_PREFIXES):
                 raise errors.ConfigurationError(f'{key}: not possible with isolation "docker"')
         self._brokers = spec.brokers
-        self._config = config
+        self._overrides = spec.overrides
         self.image = os.environ.get(IMAGE_VARIABLE) or "kwire"
         self.handles: dict[int, ContainerHandle] = {}
         self._client: Any = None
@@ -277,7 +277,7 @@ class Containers(SeenFromOutside):
         raise AssertionError
 
     def _broker_variables(self, node_id: int, advertised: str) -> dict[str, str]:
-        variables = _variables(self._config)
+        variables = _variables({**self._config, **self._overrides.get(node_id, {})})
         factor = str(min(3, self._brokers))
         variables.setdefault("KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR", factor)
         variables.setdefault("KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR", factor)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
 from kwire import errors
 from kwire.client.admin import NoBrokerError
-from kwire.launch.spec import MAX_CONTROLLERS, PROCESS, THREAD
+from kwire.launch.spec import MAX_CONTROLLERS, PROCESS, THREAD, rack_overrides
 from kwire.launch.supervisor import Supervisor
 from kwire.protocol.errors import KafkaError
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
@@ -110,6 +111,18 @@ def checked_controllers(controllers: object) -> int:
             f"controllers: at most {MAX_CONTROLLERS}, not {controllers}"
         )
     return controllers
+
+
+def checked_racks(racks: object, brokers: object) -> dict[int, dict[str, str]]:
+    """The configuration keys of each broker that these racks give it. ConfigurationError."""
+    if isinstance(racks, str) or not isinstance(racks, Sequence):
+        raise errors.ConfigurationError(f'racks: expected names, ["a", "b"], not {racks!r}')
+    for rack in racks:
+        check_name("racks", rack)
+    try:
+        return rack_overrides(racks, 1, brokers) if isinstance(brokers, int) else {}
+    except ValueError as error:
+        raise errors.ConfigurationError(f"racks: {error}") from None
 
 
 def check_config(brokers: int, values: dict[str, str]) -> None:

@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     help="Where logs live, DIR,DIR for several; a temporary directory when not given.",
 )
 @spec_options(ClusterSpec, "isolation", of_up=True)
+@click.option(
+    "--rack",
+    "racks",
+    metavar="NAME",
+    multiple=True,
+    help="Rack of the brokers in turn (broker.rack); repeatable.",
+)
 @config_option
 @override_option
 @click.option(

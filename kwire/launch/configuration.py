@@ -5,7 +5,7 @@ Precedence of keys, lowest first: the file (--config), -c KEY=VALUE, options tha
 
 from __future__ import annotations
 
-from kwire.launch.spec import BROKER, ClusterSpec, NodeSpec
+from kwire.launch.spec import BROKER, ClusterSpec, NodeSpec, rack_overrides
 from kwire.server.errors import NodeError, SettingsError
 
 TYPE_CHECKING = False
@@ -28,6 +28,7 @@ def cluster_spec(
     advertise: str | None = None,
     first_id: int | None = None,
     data_dir: str | None = None,
+    racks: tuple[str, ...] = (),
     **fields: Any,
 ) -> ClusterSpec:
     """Build the spec of `kwire up`. An option is None when it was not given; `fields` are those of
@@ -46,6 +47,9 @@ def cluster_spec(
     else:
         directory = absolute_dirs(directory)
     own = {name: fields.pop(name) for name in ClusterSpec.fields if name in fields}
+    if racks:
+        own["overrides"] = _rack_overrides(racks, overrides, node_id, own.get("brokers", 1))
+        values["broker.rack"] = racks[0]  # of a standalone broker
     node = NodeSpec(
         node_id=node_id, values=values, data_dir=directory, temporary=temporary, **fields
     )
@@ -156,6 +160,18 @@ def _check_one_data_dir(data_dir: str | None, overrides: Mapping[str, str]) -> N
     also = overrides.get("log.dirs") or overrides.get("log.dir")
     if data_dir and also:
         raise SettingsError(f"--data-dir {data_dir} and -c log.dirs={also}: give one of them")
+
+
+def _rack_overrides(
+    racks: tuple[str, ...], overrides: Mapping[str, str], first_id: int, brokers: int
+) -> dict[int, dict[str, str]]:
+    also = overrides.get("broker.rack")
+    if also is not None:
+        raise SettingsError(f"--rack and -c broker.rack={also}: give one of them")
+    try:
+        return rack_overrides(racks, first_id, brokers)
+    except ValueError as error:
+        raise SettingsError(f"--rack: {error}") from None
 
 
 def absolute_dirs(data_dir: str) -> str:

@@ -14,7 +14,7 @@ from kwire.replication.core.types import CONTROLLER_ID
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kwire.launch.options import Voter
     from kwire.server.link_rules import LinkRule
@@ -273,6 +273,17 @@ class ClusterSpec(Spec):
     def _values(self) -> dict[str, str]:
         own = ("node.id", "broker.id", "log.dir", "log.dirs")
         return {key: value for key, value in self.node.values.items() if key not in own}
+
+
+def rack_overrides(racks: Sequence[str], first_id: int, brokers: int) -> dict[int, dict[str, str]]:
+    """`ClusterSpec.overrides` that give the brokers these racks in turn, from the first again when
+    there are fewer. ValueError for more racks than brokers, or an empty one."""
+    if len(racks) > brokers:
+        raise ValueError(f"{len(racks)} racks ({', '.join(racks)}) for {brokers} broker(s)")
+    if not all(racks):
+        raise ValueError("a rack has no name")
+    numbers = range(brokers if racks else 0)
+    return {first_id + number: {"broker.rack": racks[number % len(racks)]} for number in numbers}
 
 
 def _shifted_ports(values: Mapping[str, str], number: int) -> dict[str, str]:

@@ -69,6 +69,11 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"topics": [5]}, "topics: expected NAME[:PARTITIONS[:REPLICATION]], not 5"),
     ({"topics": ["t:0"]}, "topics: expected NAME[:PARTITIONS[:REPLICATION]], not 't:0'"),
     ({"topics": {"t": -1}}, "not 't:-1'"),
+    ({"racks": "ab"}, """racks: expected names, ["a", "b"], not 'ab'"""),
+    ({"racks": [1]}, "racks: expected a text, not 1"),
+    ({"racks": [""]}, "racks: a rack has no name"),
+    ({"racks": ["a", "b"]}, "racks: 2 racks (a, b) for 1 broker(s)"),
+    ({"racks": ["a"], "brokers": "1"}, "brokers: expected a number from 1, not '1'"),
     ({"data_dir": 5}, "data_dir: expected a path, not 5"),
 ]
 

@@ -17,6 +17,7 @@ import kwire
 from kwire import Cluster, errors
 from kwire.client.streams import ask
 from kwire.protocol.schemas import configs
+from kwire.protocol.schemas.metadata import MetadataRequest
 
 pytestmark = pytest.mark.timeout(60)
 BOTH = pytest.mark.parametrize("isolation", ["thread", "process"])
@@ -48,6 +49,19 @@ def dynamic_configs(cluster: Cluster, name: str) -> set[str]:
     request = configs.DescribeConfigsRequest(resources=[resource])
     (result,) = ask_broker(cluster, name, 4, request).results
     return {config.name for config in result.configs if config.config_source in (2, 3)}
+
+
+def racks_in_metadata(address: str) -> list[str]:
+    """The racks of the brokers, by id, as a client is told."""
+    host, _, port = address.rpartition(":")
+    found = asyncio.run(ask((host, int(port)), MetadataRequest(topics=[]), version=9))
+    return [broker.rack for broker in sorted(found.brokers, key=lambda each: each.node_id)]
+
+
+@BOTH
+def test_racks_go_to_the_brokers_in_turn(isolation: str) -> None:
+    with Cluster(3, racks=["a", "b"], isolation=isolation) as cluster:
+        assert racks_in_metadata(cluster.broker(1).address) == ["a", "b", "a"]
 
 
 @pytest.fixture
