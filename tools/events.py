@@ -1,6 +1,7 @@
 """Writes the tables of events into docs/observing.md, between its markers.
 
-The events are those of kwire/replication/core/events.py and kwire/server/events.py, read from their source:
+The events are those of kwire/replication/core/events.py, kwire/coordinator/events.py and
+kwire/server/events.py, read from their source:
 comments `# --- …` head the groups, the string below an event says when it is logged, and after "To do:"
 what to do then. Run from the project's root; tests/test_events.py fails when the page is out of date.
 """
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from kwire.coordinator.events import GroupEvent
 from kwire.replication.core.events import Event, EventType
 from kwire.server.events import NodeEvent
 
@@ -22,6 +24,7 @@ BEGIN, END = "<!-- events: written by tools/events.py -->\n", "<!-- end of event
 LEVELS = {10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR"}
 _SOURCES: tuple[tuple[Path, type], ...] = (
     (ROOT / "replication" / "core" / "events.py", Event),
+    (ROOT / "kwire" / "coordinator" / "events.py", GroupEvent),
     (ROOT / "kwire" / "server" / "events.py", NodeEvent),
 )
 

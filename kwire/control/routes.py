@@ -48,6 +48,7 @@ ROUTES = (
     Route("POST", "/v1/reset", cluster=of_cluster.reset),
     Route("GET", "/v1/requests", cluster=of_cluster.requests, nodes=of_nodes.requests),
     Route("DELETE", "/v1/requests", cluster=of_cluster.forget, nodes=of_nodes.forget),
+    Route("GET", "/v1/events", "after:int?", nodes=of_nodes.events),
     Route("GET", "/v1/status", nodes=of_nodes.status),
     Route("GET", "/v1/failures", nodes=of_nodes.failures),
     Route("POST", "/v1/failures", "text:text", broker=of_nodes.fail),

@@ -14,9 +14,11 @@ from __future__ import annotations
 from kwire.coordinator import classic_group as states
 from kwire.coordinator.classic_answers import generation, join_error
 from kwire.coordinator.classic_group import ClassicGroup, ClassicGroupMember
+from kwire.coordinator.group_events import GroupEvents
 from kwire.coordinator.group_records import group_metadata_record
 from kwire.coordinator.result import Result, nothing
 from kwire.protocol.errors import ErrorCode
+from kwire.replication.core.events import ignore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from kwire.coordinator.config import GroupConfig
     from kwire.coordinator.result import CoordinatorTimer
     from kwire.replication.core.clock import Clock
+    from kwire.replication.core.events import LogEvent
 
 PUT_OFF_MS = 100
 """Shortest wait until a rebalance that no member joined is retried; members may set timeout 0."""
@@ -33,11 +36,17 @@ PUT_OFF_MS = 100
 class ClassicPhases:
     """The groups of one shard, and their moves from phase to phase."""
 
-    __slots__ = ("_clock", "_config", "_random", "_timer", "groups")
+    __slots__ = ("_clock", "_config", "_random", "_timer", "events", "groups")
 
     def __init__(
-        self, config: GroupConfig, clock: Clock, timer: CoordinatorTimer, random: Random
+        self,
+        config: GroupConfig,
+        clock: Clock,
+        timer: CoordinatorTimer,
+        random: Random,
+        log_event: LogEvent = ignore,
     ) -> None:
+        self.events = GroupEvents(log_event)
         self._config = config
         self._clock = clock
         self._timer = timer
@@ -56,10 +65,12 @@ class ClassicPhases:
 
     # --- phases
 
-    def prepare_or_complete(self, group: ClassicGroup) -> Result[None]:
-        """Start a rebalance if the state allows it, else complete the running one if possible."""
+    def prepare_or_complete(self, group: ClassicGroup, reason: str, detail: str) -> Result[None]:
+        """Start a rebalance if the state allows it, else complete the running one if possible.
+
+        `reason`, `detail`: of GROUP_REBALANCE_STARTED."""
         if group.can_rebalance:
-            return self.prepare_rebalance(group)
+            return self.prepare_rebalance(group, reason, detail)
         return self.complete_if_all_joined(group)
 
     def complete_if_all_joined(self, group: ClassicGroup) -> Result[None]:
@@ -73,8 +84,9 @@ class ClassicPhases:
             return self.complete_join(group)
         return nothing()
 
-    def prepare_rebalance(self, group: ClassicGroup) -> Result[None]:
+    def prepare_rebalance(self, group: ClassicGroup, reason: str, detail: str) -> Result[None]:
         """Start the join phase: all members must rejoin within the rebalance timeout."""
+        self.events.log_rebalance(group, reason, detail)
         if group.state == states.COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
@@ -126,6 +138,8 @@ class ClassicPhases:
         self._timer.cancel(("join", group_id))
         for member in list(group.members.values()):
             if member.awaiting_join is None and member.group_instance_id is None:
+                detail = "it has not joined again in time"
+                self.events.log_failure(group, member, "join_timeout", detail)
                 group.remove(member.member_id)
                 self._timer.cancel(("heartbeat", group_id, member.member_id))
         if group.state == states.DEAD:
@@ -136,6 +150,7 @@ class ClassicPhases:
             return nothing()
         group.init_next_generation()
         if group.state == states.EMPTY:
+            self.events.log_empty(group)
             # If the write fails, a restart loads the previous generation, which is harmless.
             return Result([group_metadata_record(group, {})], None, replay=False)
         for member in group.members.values():
@@ -158,12 +173,24 @@ class ClassicPhases:
                 or not group.pending_sync_members
             ):
                 return nothing()
-            for member_id in list(group.pending_sync_members):
+            late = list(group.pending_sync_members)
+            for member_id in late:
+                member = group.members.get(member_id)  # None: of a static member replaced since
+                if member is not None:
+                    detail = "it has not taken its assignment"
+                    self.events.log_failure(group, member, "sync_timeout", detail)
                 group.remove(member_id)
                 self._timer.cancel(("heartbeat", group.group_id, member_id))
-            return self.prepare_rebalance(group)
+            detail = f"{len(late)} members have not taken their assignments"
+            return self.prepare_rebalance(group, "member_failed", detail)
 
         self._timer.schedule(("sync", group.group_id), group.rebalance_timeout_ms, expired)
+
+    def complete_sync(self, group: ClassicGroup) -> None:
+        """End the sync phase: the assignment is committed, and the answer to every parked sync."""
+        group.transition_to(states.STABLE)
+        self.events.log_stable(group)
+        self.propagate_assignment(group, ErrorCode.NONE)
 
     def propagate_assignment(self, group: ClassicGroup, error: ErrorCode) -> None:
         """Answer every parked sync with its assignment or the error."""
@@ -205,10 +232,12 @@ class ClassicPhases:
         elif member is None or member.has_satisfied_heartbeat:
             return nothing()
         else:
+            detail = f"no heartbeat for {member.session_timeout_ms} ms"
+            self.events.log_failure(group, member, "session_timeout", detail)
             self.fail_parked_join(group, member)
             group.remove(member_id)
             if group.state in (states.STABLE, states.COMPLETING_REBALANCE):
-                return self.prepare_or_complete(group)
+                return self.prepare_or_complete(group, "member_failed", f"{member_id} has failed")
         if group.state == states.PREPARING_REBALANCE and group.has_all_members_joined:
             return self.complete_join(group)
         return nothing()

@@ -13,6 +13,7 @@ from kwire.coordinator.classic_answers import generation, join_error, new_member
 from kwire.coordinator.classic_group import ClassicGroup, ClassicGroupMember
 from kwire.coordinator.classic_phases import ClassicPhases
 from kwire.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
+from kwire.coordinator.group_events import describe_leaving
 from kwire.coordinator.group_records import empty_group_metadata_record, group_metadata_record
 from kwire.coordinator.result import Deferred, Result, nothing
 from kwire.protocol.errors import ErrorCode, KafkaError
@@ -165,7 +166,7 @@ class ClassicProtocol(ClassicPhases):
             request.session_timeout_ms,
             answer,
         )
-        return self.prepare_or_complete(group)
+        return self.prepare_or_complete(group, "member_rejoined", f"{member_id} joins again")
 
     def _add_member(
         self,
@@ -191,7 +192,7 @@ class ClassicProtocol(ClassicPhases):
         group.add(member, answer)
         # As in Kafka: a parked first join sends no heartbeats, but a dead client must expire.
         self.schedule_heartbeat(group, member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        return self.prepare_or_complete(group)
+        return self.prepare_or_complete(group, "member_joined", f"{member_id} joins")
 
     def _replace_static_member(
         self,
@@ -216,11 +217,11 @@ class ClassicProtocol(ClassicPhases):
         )
         if group.state == states.COMPLETING_REBALANCE:
             # The leader may be assigning partitions to the old id.
-            return self.prepare_rebalance(group)
+            return self.prepare_rebalance(group, "static_member_replaced", instance_id)
         if group.state != states.STABLE:
             return self.complete_if_all_joined(group)
         if group.select_protocol() != group.protocol_name:
-            return self.prepare_or_complete(group)
+            return self.prepare_or_complete(group, "static_member_replaced", instance_id)
 
         def on_append(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
@@ -310,12 +311,11 @@ class ClassicProtocol(ClassicPhases):
                 for member in group.members.values():
                     member.assignment = b""
                 self.propagate_assignment(group, error)
-                self.prepare_or_complete(group)
+                self.prepare_or_complete(group, "assignment_failed", f"not written: {error.name}")
                 return
             for member in group.members.values():
                 member.assignment = assignment.get(member.member_id, b"")
-            group.transition_to(states.STABLE)
-            self.propagate_assignment(group, ErrorCode.NONE)
+            self.complete_sync(group)
 
         record = group_metadata_record(group, assignment)
         return Result([record], None, on_append=on_append, replay=False)
@@ -367,9 +367,9 @@ class ClassicProtocol(ClassicPhases):
                     error_code=int(error),
                 )
             )
-        result = nothing()
+        result, left = nothing(), describe_leaving(request.members)
         if anyone and group.state in (states.STABLE, states.COMPLETING_REBALANCE):
-            result = self.prepare_or_complete(group)
+            result = self.prepare_or_complete(group, "member_left", left)
         elif anyone and group.state == states.PREPARING_REBALANCE:
             result = self.complete_if_all_joined(group)
         return Result(
@@ -404,7 +404,7 @@ class ClassicProtocol(ClassicPhases):
             for member in group.members.values():
                 self.schedule_heartbeat(group, member.member_id, member.session_timeout_ms)
             if len(group.members) > self._config.group_max_size:
-                results.append(self.prepare_rebalance(group))
+                results.append(self.prepare_rebalance(group, "group_max_size", "too many members"))
         return results
 
     def on_unloaded(self) -> None:

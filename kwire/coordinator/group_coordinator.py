@@ -88,7 +88,9 @@ class GroupCoordinator:
     ) -> None:
         self.config = GroupConfig.from_broker(config)
         self._metadata = metadata
-        self.runtime = CoordinatorRuntime(self.config, clock, timers, random, replica_manager)
+        self.runtime = CoordinatorRuntime(
+            self.config, clock, timers, random, replica_manager, replica_manager.log_event
+        )
         replica_manager.role_listeners.append(self.role_changed)
         replica_manager.deletion_listeners.append(self.on_partitions_deleted)
 

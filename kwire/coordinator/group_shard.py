@@ -22,6 +22,7 @@ from kwire.coordinator.group_records import (
 from kwire.coordinator.offsets import FetchedTopic, OffsetManager, not_found, require_group
 from kwire.coordinator.result import Result
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.core.events import ignore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         OffsetDeleteResponse,
     )
     from kwire.replication.core.clock import Clock
+    from kwire.replication.core.events import LogEvent
 
 CLASSIC_GROUP_TYPE = "classic"
 OFFSET_COMMIT_NAMES_MISSING_GROUP_VERSION = 9
@@ -62,12 +64,17 @@ class GroupShard:
     __slots__ = ("_clock", "_config", "_timer", "classic", "offsets")
 
     def __init__(
-        self, config: GroupConfig, clock: Clock, timer: CoordinatorTimer, random: Random
+        self,
+        config: GroupConfig,
+        clock: Clock,
+        timer: CoordinatorTimer,
+        random: Random,
+        log_event: LogEvent = ignore,
     ) -> None:
         self._config = config
         self._clock = clock
         self._timer = timer
-        self.classic = ClassicProtocol(config, clock, timer, random)
+        self.classic = ClassicProtocol(config, clock, timer, random, log_event)
         self.offsets = OffsetManager(config, clock, self.classic.find_group)
 
     # --- membership

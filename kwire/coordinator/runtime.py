@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from kwire.coordinator.result import Deferred, Result
 from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kwire.replication.core.events import ignore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from kwire.coordinator.group_shard import GroupShard
     from kwire.protocol.records import BatchHeader
     from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.events import LogEvent
     from kwire.replication.core.outbox import Buffer
     from kwire.replication.log.log import LogAppendInfo
     from kwire.replication.replica.manager import ReplicaManager
@@ -92,7 +94,9 @@ class ShardContext:
         self._appends: list[_Append] = []
         self._timer_keys: dict[tuple[str, ...], None] = {}
         self.unreadable_records = 0
-        self.shard = GroupShard(runtime.config, runtime.clock, self, runtime.random)
+        self.shard = GroupShard(
+            runtime.config, runtime.clock, self, runtime.random, runtime.log_event
+        )
 
     # --- timers
 
@@ -268,6 +272,7 @@ class CoordinatorRuntime:
         "clock",
         "config",
         "contexts",
+        "log_event",
         "random",
         "replica_manager",
         "timers",
@@ -280,7 +285,9 @@ class CoordinatorRuntime:
         timers: Timers,
         random: Random,
         replica_manager: ReplicaManager,
+        log_event: LogEvent = ignore,
     ) -> None:
+        self.log_event = log_event
         self.config = config
         self.clock = clock
         self.timers = timers

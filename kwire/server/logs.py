@@ -134,10 +134,10 @@ class JsonFormatter(logging.Formatter):
         line |= {k: v for k, v in fields.items() if k == "time_ms" or k not in line}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=_json_value)
+        return json.dumps(line, default=json_value)
 
 
-def _json_value(value: object) -> object:
+def json_value(value: object) -> object:
     """Convert a value for JSON: Uuids as Kafka writes them; anything else as text."""
     if isinstance(value, bytes) and len(value) == 16:
         from kwire.replication.log.checkpoints import encode_uuid

@@ -28,6 +28,7 @@ from kwire.replication.core.outbox import Close, HangUp, Log, Outbox, Reply, Sen
 from kwire.server.connection import Connection
 from kwire.server.connection_log import NODE_STOPS, ConnectionLog
 from kwire.server.errors import NodeError
+from kwire.server.event_history import NodeEvents
 from kwire.server.events import NodeEvent
 from kwire.server.listeners import (
     Listener,
@@ -36,7 +37,7 @@ from kwire.server.listeners import (
     format_address,
     parse_listeners,
 )
-from kwire.server.logs import event, write
+from kwire.server.logs import event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Node:
         self.name = name or f"broker {config.node_id}"
         self.clock = Clock(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
         self.outbox = Outbox(self.clock)
+        self.events = NodeEvents(config.node_id, self.name)
         self.listeners = parse_listeners(config)
         self.max_frame_bytes = config.socket_request_max_bytes
         self.connections: dict[int, Connection] = {}
@@ -402,13 +404,13 @@ class Node:
         """Log the core's events from outside of steps (start and stop). Other effects stay queued."""
         for effect in self.outbox.drain():
             if isinstance(effect, Log):
-                write(effect, self.config.node_id, self.name)
+                self.events.write(effect)
             else:
                 self.outbox.effects.append(effect)
 
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Log):
-            write(effect, self.config.node_id, self.name)
+            self.events.write(effect)
         elif isinstance(effect, Close):
             closing = self.connections.get(effect.connection)
             if closing is not None:

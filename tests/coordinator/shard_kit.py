@@ -6,6 +6,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from event_recorder import Recorder
+
 from kwire.coordinator.config import GroupConfig
 from kwire.coordinator.group_records import CoordinatorRecord, decode_record
 from kwire.coordinator.group_shard import GroupShard
@@ -64,7 +66,8 @@ class ShardKit:
         self.config = GroupConfig(**config)
         self.clock = Clock(now_ms=1_000, wall_ms=1_700_000_000_000)
         self.timers = Timers()
-        self.shard = GroupShard(self.config, self.clock, self, Random(7))
+        self.recorder = Recorder()
+        self.shard = GroupShard(self.config, self.clock, self, Random(7), self.recorder)
         self.log: list[CoordinatorRecord] = []
         self.hold = False
         self.fail_with: ErrorCode | None = None
