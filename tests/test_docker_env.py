@@ -5,17 +5,23 @@ from __future__ import annotations
 import pytest
 
 from kwire.docker.cluster_node import broker_spec, controller_spec
-from kwire.docker.container import health_address, ready_lines
-from kwire.docker.environment import (
-    DATA_DIR,
-    configuration,
-    container_settings,
-    parse_topics,
-    parse_voters,
-    property_name,
+from kwire.docker.container import ready_lines
+from kwire.docker.environment import DATA_DIR, container_settings, parse_topics, parse_voters
+from kwire.docker.listeners import (
+    advertised_addresses,
+    health_address,
     tidy_listeners,
+    unreachable_listeners,
 )
-from kwire.replication.config.broker_config import BrokerConfig
+from kwire.docker.variables import (
+    configuration,
+    in_variables,
+    property_name,
+    unknown_variables,
+    variable_of,
+)
+from kwire.launch.spec import ClusterSpec
+from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.replication.core.types import CONTROLLER_IDS_FROM
 from kwire.server.errors import SettingsError
 from kwire.server.listeners import parse_listeners
@@ -133,6 +139,267 @@ def test_listeners_follow_from_what_is_advertised() -> None:
         ("PLAINTEXT", "0.0.0.0", 29092, "localhost", 29092),
         ("INSIDE", "0.0.0.0", 19092, "kafka", 19092),
     ]
+
+
+def anything_is_free(_port: int) -> bool:
+    return True
+
+
+def bound_by(environ: dict[str, str]) -> list[tuple[str, int, str, int]]:
+    """Name, port, advertised host and port of each listener, where every port is free."""
+    values = container_settings(environ, None, anything_is_free).node.values
+    config = BrokerConfig({**values, "node.id": "1"})
+    return [
+        (each.name, each.port, each.advertised_host, each.advertised_port)
+        for each in parse_listeners(config)
+    ]
+
+
+def test_the_exposed_port_is_bound_beside_the_advertised_one() -> None:
+    """docker run -p 19192:9092 -e KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:19192"""
+    environ = {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:19192"}
+    assert bound_by(environ) == [
+        ("PLAINTEXT", 19192, "localhost", 19192),
+        ("KWIRE_EXPOSED", 9092, "localhost", 19192),
+    ]
+    assert [name for name, *_ in listeners_of(environ)] == ["PLAINTEXT"]  # 9092 is not free
+
+
+def test_the_exposed_port_leads_to_the_listener_for_this_machine() -> None:
+    names = {"KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "IN:PLAINTEXT,OUT:PLAINTEXT"}
+    environ = {"KAFKA_ADVERTISED_LISTENERS": "IN://kafka:29092,OUT://127.0.0.1:19092", **names}
+    assert bound_by(environ)[2] == ("KWIRE_EXPOSED", 9092, "127.0.0.1", 19092)
+    environ = {"KAFKA_ADVERTISED_LISTENERS": "IN://kafka:29092,OUT://docker-host:19092", **names}
+    assert bound_by(environ)[2] == ("KWIRE_EXPOSED", 9092, "kafka", 29092)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:9092"},
+        {
+            "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:19092",
+            "KAFKA_LISTENERS": "PLAINTEXT://:9093",
+        },
+        TESTCONTAINERS,
+        {"KWIRE_BROKERS": "3", "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:9094"},
+    ],
+)
+def test_the_exposed_port_is_left_alone(environ: dict[str, str]) -> None:
+    """Bound by its own listener, or not wanted: the listeners are given."""
+    assert "KWIRE_EXPOSED" not in [name for name, *_ in bound_by(environ)]
+
+
+def test_a_listener_that_cannot_be_served_is_refused_by_its_own_name() -> None:
+    environ = {"KAFKA_ADVERTISED_LISTENERS": "SSL://localhost:19093"}
+    with pytest.raises(ConfigError, match="listener SSL asks for SSL"):
+        bound_by(environ)
+
+
+def test_what_is_advertised_in_words() -> None:
+    values = container_settings({}).node.values
+    assert advertised_addresses(values) == ["localhost:9092"]
+    assert advertised_addresses(values, brokers=3) == ["localhost:9092-9094"]
+    assert advertised_addresses(container_settings(TESTCONTAINERS).node.values) == [
+        "localhost:32768",
+        "172.17.0.2:9093",
+    ]
+    given = {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:19192"}
+    values = container_settings(given, None, anything_is_free).node.values
+    assert advertised_addresses(values) == ["localhost:19192"]
+
+
+def test_a_listener_on_the_loopback_is_named() -> None:
+    environ = {
+        "KAFKA_LISTENERS": "PLAINTEXT://localhost:9092,HOST://0.0.0.0:9093,CONTROLLER://localhost:1",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "PLAINTEXT:PLAINTEXT,HOST:PLAINTEXT",
+    }
+    values = container_settings(environ).node.values
+    assert unreachable_listeners(values) == ["PLAINTEXT://localhost:9092"]
+
+
+# -- variables that mean nothing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("KAFKA_NUM_PARTITION", "KAFKA_NUM_PARTITIONS"),
+        ("KAFKA_CFG_NODE_ID", "KAFKA_NODE_ID"),
+        ("KAFKA_CFG_NODE_IDS", "KAFKA_NODE_ID"),
+        ("KAFKA_SOMETHING_ELSE_ENTIRELY", None),
+        ("KWIRE_CONTROL_PRT", "KWIRE_CONTROL_PORT"),
+        ("KWIRE_BROKER", "KWIRE_BROKERS"),
+        ("KWIRE_SOMETHING_ELSE_ENTIRELY", None),
+    ],
+)
+def test_an_unknown_variable_is_named_with_the_one_that_was_meant(
+    variable: str, meant: str | None
+) -> None:
+    settings = container_settings({variable: "3", "PATH": "/bin"})
+    assert settings.unknown == {variable: meant}
+    assert property_name(variable) not in settings.node.values  # said once
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "KAFKA_NUM_PARTITIONS",
+        "KAFKA_PORT",
+        "KAFKA_PORT_9092_TCP_ADDR",
+        "KAFKA_SERVICE_HOST",
+        "KAFKA_SERVICE_PORT_CLIENTS",
+        "KAFKA_LISTENER_NAME_PLAINTEXT_MAX_CONNECTIONS",
+        "KAFKA_KWIRE_LEADER_EPOCH_BUMP_ON_ISR_SHRINK",
+        "KWIRE_HEALTH_FILE",
+        "KWIRE_CONTROL",
+        "SOMETHING",
+    ],
+)
+def test_a_variable_with_a_meaning_is_not_named(variable: str) -> None:
+    """KAFKA_PORT…: what Kubernetes sets for a service of that name."""
+    assert unknown_variables({variable: "3"}) == {}
+
+
+@pytest.mark.parametrize(
+    "key", ["num.partitions", "listener.name.a-b.c_d", "log.cleaner.io.max.bytes.per.second"]
+)
+def test_a_key_has_one_variable(key: str) -> None:
+    assert property_name(variable_of(key)) == key
+
+
+def test_a_failure_speaks_of_variables() -> None:
+    assert in_variables("start it with --brokers 3 --first-id 5") == (
+        "start it with KWIRE_BROKERS=3 KAFKA_NODE_ID=5"
+    )
+    assert in_variables("--topic a: no") == "KAFKA_CREATE_TOPICS: a: no"
+    assert in_variables("start that without --brokers,") == "start that without KWIRE_BROKERS,"
+
+
+# -- a cluster in one container --------------------------------------------------------------------------------------
+
+
+def cluster_of(environ: dict[str, str]) -> ClusterSpec:
+    settings = container_settings(environ, None, anything_is_free)
+    assert settings.in_cluster_of_its_own()
+    return ClusterSpec(node=settings.node, **settings.cluster)
+
+
+def addresses_of(cluster: ClusterSpec) -> list[dict[str, tuple[int, str]]]:
+    """For each broker: its listeners, their ports and what they advertise."""
+    return [
+        {
+            each.name: (each.port, f"{each.advertised_host}:{each.advertised_port}")
+            for each in parse_listeners(BrokerConfig(spec.configuration(), brokers=3))
+        }
+        for spec in cluster.broker_specs()
+    ]
+
+
+def test_three_brokers_in_one_container() -> None:
+    environ = {"KWIRE_BROKERS": "3", "KAFKA_MIN_INSYNC_REPLICAS": "2", "KWIRE_CONTROLLERS": "2"}
+    cluster = cluster_of(environ)
+    assert (cluster.brokers, cluster.controllers) == (3, 2)
+    assert container_settings(environ).control_port == 9099
+    specs = cluster.broker_specs()
+    assert [spec.node_id for spec in specs] == [1, 2, 3]
+    assert all(spec.values["min.insync.replicas"] == "2" for spec in specs)
+    assert addresses_of(cluster) == [
+        {"PLAINTEXT": (port, "localhost:0")} for port in (9092, 9093, 9094)
+    ]
+    assert specs[0].data_dir == f"{DATA_DIR}/broker-1"
+
+
+def test_brokers_in_one_container_advertise_ports_that_count_up() -> None:
+    advertised = {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://docker-host:19092"}
+    found = addresses_of(cluster_of({"KWIRE_BROKERS": "3", "KAFKA_NODE_ID": "5", **advertised}))
+    for number, listeners in enumerate(found):
+        assert listeners.pop("KWIRE_INTERNAL")[0] == 0
+        at = f"docker-host:{19092 + number}"
+        assert listeners == {
+            "PLAINTEXT": (19092 + number, at),
+            "KWIRE_EXPOSED": (9092 + number, at),
+        }
+
+
+def test_brokers_in_one_container_get_racks_in_turn() -> None:
+    cluster = cluster_of({"KWIRE_BROKERS": "3", "KWIRE_RACKS": "a, b"})
+    assert [each.values["broker.rack"] for each in cluster.broker_specs()] == ["a", "b", "a"]
+
+
+def test_a_cluster_in_one_container_needs_no_quorum() -> None:
+    """The variables of a single KRaft node, as in the README of apache/kafka, and three brokers."""
+    environ = {
+        "KWIRE_BROKERS": "3",
+        "KAFKA_PROCESS_ROLES": "broker,controller",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9093",
+        "KAFKA_LISTENERS": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "KAFKA_INTER_BROKER_LISTENER_NAME": "PLAINTEXT",
+    }
+    assert [list(each) for each in addresses_of(cluster_of(environ))] == [["PLAINTEXT"]] * 3
+
+
+def test_a_cluster_of_one_broker_and_two_controllers() -> None:
+    cluster = cluster_of({"KWIRE_BROKERS": "1", "KWIRE_CONTROLLERS": "2"})
+    assert (cluster.brokers, cluster.controllers, cluster.is_standalone) == (1, 2, False)
+
+
+def test_one_broker_stays_a_standalone_one() -> None:
+    settings = container_settings({"KWIRE_BROKERS": "1"})
+    assert not settings.in_cluster_of_its_own()
+    assert settings.control_port is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "says"),
+    [
+        ({"KWIRE_BROKERS": "0"}, "KWIRE_BROKERS=0: expected a number of 1 or more"),
+        ({"KWIRE_BROKERS": "three"}, "KWIRE_BROKERS=three"),
+        ({"KWIRE_BROKERS": "2", "KWIRE_RACKS": "a,b,c"}, "KWIRE_RACKS=a,b,c: 3 racks"),
+        ({"KWIRE_BROKERS": "2", "KWIRE_RACKS": "a,"}, "KWIRE_RACKS=a,: a rack has no name"),
+        ({"KWIRE_ISOLATION": "docker"}, "KWIRE_ISOLATION=docker: expected thread or process"),
+        ({"KWIRE_LOG_LEVEL": "trace"}, "KWIRE_LOG_LEVEL=trace: expected debug, info, warning or"),
+        ({"KAFKA_LOG4J_ROOT_LOGLEVEL": "loud"}, "KAFKA_LOG4J_ROOT_LOGLEVEL=loud"),
+        ({"KWIRE_LOG_JSON": "maybe"}, "KWIRE_LOG_JSON=maybe: expected true or false"),
+        ({"KWIRE_CONTROL_PORT": "9092"}, "KWIRE_CONTROL_PORT=9092: a broker listens"),
+        ({"KWIRE_BROKERS": "8"}, "KWIRE_CONTROL_PORT=9099: a broker listens"),
+        ({"KAFKA_ADVERTISED_LISTENERS": "localhost:1"}, "KAFKA_ADVERTISED_LISTENERS=localhost:1"),
+        (
+            {"KWIRE_BROKERS": "2", "KAFKA_LISTENERS": "PLAINTEXT://:65535"},
+            "the last one's would be 65536",
+        ),
+        (
+            {"KWIRE_BROKERS": "2", "KAFKA_LISTENERS": "PLAINTEXT://:9092,HOST://:9093"},
+            "9093 would be bound twice; leave 2 ports",
+        ),
+        (
+            {
+                "KWIRE_BROKERS": "2",
+                "KAFKA_PROCESS_ROLES": "broker",
+                "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@a:9093",
+            },
+            "this container is a cluster of its own",
+        ),
+        (
+            {"KWIRE_BROKERS": "2", "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@a:1,2@b:1"},
+            "this container is a cluster of its own",
+        ),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else value,
+)
+def test_what_makes_no_cluster_is_refused(environ: dict[str, str], says: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        container_settings(environ)
+    assert says in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("given", "level"), [("DEBUG", "debug"), ("warning", "warning")])
+def test_the_level_of_the_log_goes_by_two_names(given: str, level: str) -> None:
+    assert container_settings({"KWIRE_LOG_LEVEL": given}).node.log_level == level
+    assert container_settings({"KAFKA_LOG4J_ROOT_LOGLEVEL": given}).node.log_level == level
+    assert container_settings({"KAFKA_LOG4J_ROOT_LOGLEVEL": "TRACE"}).node.log_level == "debug"
 
 
 def test_a_controllers_address_is_not_advertised_to_clients() -> None:
@@ -337,11 +604,11 @@ def test_the_lines_that_others_wait_for() -> None:
 @pytest.mark.parametrize(
     ("listeners", "controllers", "address"),
     [
-        ("PLAINTEXT://0.0.0.0:9092", "", "127.0.0.1 9092"),
-        ("CONTROLLER://:9094,PLAINTEXT://:9092", "CONTROLLER", "127.0.0.1 9092"),
-        ("CONTROLLER://:9094", "CONTROLLER", "127.0.0.1 9094"),
-        ("PLAINTEXT://[::]:9092", "", "127.0.0.1 9092"),
-        ("PLAINTEXT://kafka:19092", "", "kafka 19092"),
+        ("PLAINTEXT://0.0.0.0:9092", "", "127.0.0.1:9092"),
+        ("CONTROLLER://:9094,PLAINTEXT://:9092", "CONTROLLER", "127.0.0.1:9092"),
+        ("CONTROLLER://:9094", "CONTROLLER", "127.0.0.1:9094"),
+        ("PLAINTEXT://[::]:9092", "", "127.0.0.1:9092"),
+        ("PLAINTEXT://kafka:19092", "", "kafka:19092"),
     ],
 )
 def test_where_a_health_check_asks(listeners: str, controllers: str, address: str) -> None:

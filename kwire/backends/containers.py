@@ -37,7 +37,7 @@ from kwire.backends.outside import SeenFromOutside
 from kwire.backends.requests import RequestHistory
 from kwire.backends.views import require_answering
 from kwire.client.admin import NoBrokerError
-from kwire.launch.spec import DOCKER
+from kwire.launch.spec import CONTROL_PORT, DOCKER
 from kwire.protocol.errors import KafkaError
 from kwire.replication.core.types import CONTROLLER_ID, CONTROLLER_IDS_FROM
 from kwire.server.temporary import TemporaryDirectory
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-_CONTROL_PORT = 9099  # in each container
 _DATA_DIR = "/var/lib/kafka/data"
 START_SECONDS = 60.0
 _POLL_SECONDS = 0.02
@@ -240,14 +239,14 @@ class Containers(SeenFromOutside):
             )
             return handle, variables
 
-        self.controllers[node_id] = self._run_with_ports(made, [_CONTROL_PORT])
+        self.controllers[node_id] = self._run_with_ports(made, [CONTROL_PORT])
 
     def _run_broker(self, node_id: int) -> None:
         def made(host: str, port: int, control: int) -> tuple[ContainerHandle, dict[str, str]]:
             handle = ContainerHandle(self, node_id, f"{host}:{port}", f"http://{host}:{control}")
             return handle, self._broker_variables(node_id, handle.advertised)
 
-        self.handles[node_id] = self._run_with_ports(made, [9092, _CONTROL_PORT])
+        self.handles[node_id] = self._run_with_ports(made, [9092, CONTROL_PORT])
 
     def _run_with_ports(
         self, made: Callable[..., tuple[ContainerHandle, dict[str, str]]], inner: list[int]
@@ -265,7 +264,7 @@ class Containers(SeenFromOutside):
             published = {
                 f"{port}/tcp": (bound, outer) for port, outer in zip(inner, ports, strict=True)
             }
-            variables = {**variables, "KWIRE_CONTROL_PORT": str(_CONTROL_PORT)}
+            variables = {**variables, "KWIRE_CONTROL_PORT": str(CONTROL_PORT)}
             try:
                 handle.container = self._run(variables, handle, published)
             except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -58,7 +59,13 @@ if TYPE_CHECKING:
 @click.option(
     "--control-port",
     type=click.IntRange(0, 65535),
-    help="Port of the HTTP control API of several brokers, on 127.0.0.1.  [default: the kernel's choice]",
+    help="Port of the HTTP control API of several brokers.  [default: the kernel's choice]",
+)
+@click.option(
+    "--control-host",
+    metavar="HOST",
+    callback=parse_host,
+    help="Address that the control API listens on; it has no password.  [default: 127.0.0.1]",
 )
 @spec_options(NodeSpec, "recent_requests", "log_level", of_up=True)
 @click.option(
@@ -111,6 +118,8 @@ def _run(options: dict[str, Any], detached: Detached | None) -> int:
     surroundings = Surroundings(
         topics=options.pop("topics"),
         ready_file=options.pop("ready_file"),
+        health_file=os.environ.get("KWIRE_HEALTH_FILE"),
+        control_host=options.pop("control_host"),
         control_port=options.pop("control_port"),
         make_control=make_control,
         announce=None if detached is None else detached.announce,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     MakeHandler = Callable[[], Handler]
 
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _BUFFER_BYTES = 16 << 10  # unread bytes of a connection; http.py limits the size of a request
 
 
@@ -41,7 +42,8 @@ class ControlSocket:
             at = format_address(host, port)
             raise NodeError(f"control API: cannot listen on {at}: {error.strerror}") from None
         bound = self._server.sockets[0].getsockname()
-        self.url = f"http://{format_address(bound[0], bound[1])}"
+        own_host = _LOOPBACK.get(bound[0], bound[0])
+        self.url = f"http://{format_address(own_host, bound[1])}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         from kwire.control.http import serve_connection

@@ -3,8 +3,7 @@
 Behaves like kafka.Kafka in the images apache/kafka and confluentinc/cp-kafka: the lines on stdout that
 wait strategies look for, each once, after every listener accepts and the node leads its partitions;
 SIGTERM is a clean stop at any time (before this module's handler is set, docker/bin/process-one
-handles it); a refusal is one line. `HEALTH_FILE` contains host, port and process id for the health
-check; it exists only while the node is ready.
+handles it); a refusal is one line. `HEALTH_FILE` tells the health check where to ask (launch/health.py).
 """
 
 from __future__ import annotations
@@ -18,9 +17,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
+    from kwire.control.routes import Handler
     from kwire.control.socket import ControlSocket
     from kwire.docker.environment import ContainerSettings
     from kwire.launch.node_runner import NodeRunner
+    from kwire.launch.supervisor import Supervisor
     from kwire.launch.up import OpenControl
 
 HEALTH_FILE = "/tmp/kwire-health"
@@ -61,16 +62,6 @@ def ready_lines(node_id: str, stamp: str) -> list[str]:
     ]
 
 
-def health_address(listeners: str, controller_names: str) -> str:
-    """ "host port" of the first client listener, as seen from inside the container."""
-    names = [name.strip().upper() for name in controller_names.split(",")]
-    items = [item.partition("://") for item in listeners.split(",")]
-    first = next((address for name, _, address in items if name.upper() not in names), items[0][2])
-    host, _, port = first.rpartition(":")
-    host = host.strip("[]")
-    return f"{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host} {port}"
-
-
 def _end_before_start(number: int, _frame: FrameType | None) -> None:
     os._exit(0 if number == signal.SIGTERM else 130)
 
@@ -100,11 +91,24 @@ def _settings(arguments: list[str]) -> ContainerSettings:
         environ = dict(os.environ)
     else:
         raise SettingsError(_USAGE)
-    settings = container_settings(environ, values)
+    settings = container_settings(environ, values, _is_free)
     node = settings.node
     if node.cluster_id is None and not node.controllers:
         settings.node = node.replace(cluster_id=_default_cluster_id(node.data_dir))
     return settings
+
+
+def _is_free(port: int) -> bool:
+    """Whether a port of this container can be bound. False in the host's network: it is others'."""
+    import socket
+
+    if os.path.exists("/sys/class/net/docker0"):
+        return False
+    try:
+        socket.create_server(("0.0.0.0", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 def _read(path: str) -> dict[str, str]:
@@ -123,7 +127,8 @@ def _default_cluster_id(data_dir: str) -> str | None:
     """The cluster id for a new directory: that of kafka-storage format, else apache/kafka's."""
     from kwire.server.log_dirs import split_dirs
 
-    if any(os.path.exists(os.path.join(d, "meta.properties")) for d in split_dirs(data_dir)):
+    identities = ("meta.properties", "controller/meta.properties")  # a broker's, a cluster's
+    if any(os.path.exists(os.path.join(d, i)) for d in split_dirs(data_dir) for i in identities):
         return None
     try:
         with open(FORMATTED_FILE, encoding="ascii") as file:
@@ -143,23 +148,40 @@ def _run(settings: ContainerSettings) -> int:
     from kwire.server import logs
 
     logs.configure(node.log_level, node.log_json)
+    log_warnings(settings)
     if node.controllers:
         from kwire.docker.cluster_node import run_cluster_node
 
-        return run_cluster_node(settings, lambda: announce(settings))
+        return run_cluster_node(settings, lambda: _announce_node(settings))
     from kwire.launch.configuration import absolute_dirs
     from kwire.launch.spec import ClusterSpec
     from kwire.launch.up import Surroundings, run_up
 
+    own_cluster = settings.in_cluster_of_its_own()
     return run_up(
-        lambda: ClusterSpec(node=node.replace(data_dir=absolute_dirs(directory))),
+        lambda: ClusterSpec(
+            node=node.replace(data_dir=absolute_dirs(directory)), **settings.cluster
+        ),
         Surroundings(
             topics=[topic[:3] for topic in settings.topics],
             topic_configs={topic[0]: topic[3] for topic in settings.topics},
             announce=lambda _bootstrap: announce(settings),
+            health_file=HEALTH_FILE,
+            control_host="0.0.0.0" if own_cluster else None,
+            control_port=settings.control_port if own_cluster else None,
+            make_control=_make_control,
             open_control=_control_opener(settings),
+            print_failure=_print_failure,
         ),
     )
+
+
+def _make_control(supervisor: Supervisor) -> Handler:
+    """The handler of the control API of a cluster in this container."""
+    from kwire.aio import Cluster
+    from kwire.control.routes import cluster_handler
+
+    return cluster_handler(Cluster.of(supervisor))
 
 
 def _control_opener(settings: ContainerSettings) -> OpenControl | None:
@@ -176,32 +198,68 @@ def _control_opener(settings: ContainerSettings) -> OpenControl | None:
     return open_control
 
 
-def announce(settings: ContainerSettings) -> None:
-    """Print the ready lines and write the health file."""
+def log_warnings(settings: ContainerSettings) -> None:
+    """Log a line for each unknown variable, and for each listener that clients cannot reach."""
+    import logging
+
+    from kwire.docker.listeners import unreachable_listeners
+    from kwire.server.events import NodeEvent
+    from kwire.server.logs import event
+
+    log = logging.getLogger(__name__)
+    for variable, meant in settings.unknown.items():
+        event(log, NodeEvent.UNKNOWN_VARIABLE, variable=variable, suggestion=meant)
+    for listener in unreachable_listeners(settings.node.values):
+        event(log, NodeEvent.LISTENER_INSIDE_ONLY, listener=listener)
+
+
+def _announce_node(settings: ContainerSettings) -> None:
+    """Announce one node of a cluster of several containers."""
+    from kwire.docker.listeners import health_address
+    from kwire.launch.health import write_health_file
+
     values = settings.node.values
-    address = health_address(values["listeners"], values.get("controller.listener.names", ""))
-    try:
-        with open(HEALTH_FILE + ".new", "w", encoding="ascii") as file:
-            file.write(f"{address} {os.getpid()}\n")
-        os.replace(HEALTH_FILE + ".new", HEALTH_FILE)
-    except OSError as error:
-        # A read-only container: everything works but the health check.
-        sys.stderr.write(f"kwire: no health check: {HEALTH_FILE}: {error.strerror}\n")
+    names = values.get("controller.listener.names", "")
+    write_health_file(HEALTH_FILE, health_address(values["listeners"], names))
+    announce(settings)
+
+
+def announce(settings: ContainerSettings) -> None:
+    """Print the ready lines."""
+    if settings.runs_broker:
+        _log_advertised(settings)
     now = time.time()
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(now)) + f",{int(now * 1000) % 1000:03d}"
     sys.stdout.write("\n".join([*ready_lines(str(settings.node.node_id), stamp), ""]))
     sys.stdout.flush()
 
 
+def _log_advertised(settings: ContainerSettings) -> None:
+    import logging
+
+    from kwire.docker.listeners import advertised_addresses
+    from kwire.server.events import NodeEvent
+    from kwire.server.logs import event
+
+    values = settings.node.values
+    addresses = ", ".join(advertised_addresses(values, settings.brokers))
+    hint = None
+    if "advertised.listeners" not in values:
+        hint = "KAFKA_ADVERTISED_LISTENERS"
+    log = logging.getLogger(__name__)
+    event(log, NodeEvent.ADVERTISED, addresses=addresses, variable=hint)
+
+
 def _remove_health_file() -> None:
-    """Remove the health file unless it belongs to another live process of this container."""
-    try:
-        with open(HEALTH_FILE, encoding="ascii") as file:
-            pid = int(file.read().split()[2])
-        if pid == os.getpid() or not os.path.exists(f"/proc/{pid}"):
-            os.unlink(HEALTH_FILE)
-    except (OSError, ValueError, IndexError):
-        return
+    from kwire.launch.health import remove_health_file
+
+    remove_health_file(HEALTH_FILE)
+
+
+def _print_failure(status: int, line: str) -> int:
+    from kwire.docker.variables import in_variables
+
+    return _refuse(status, in_variables(line))
 
 
 def _refuse(status: int, line: str) -> int:

@@ -3,8 +3,7 @@
 Corresponds to kafka.docker.KafkaDockerWrapper (apache/kafka) and to the configure scripts of
 confluentinc/cp-kafka: each `KAFKA_…` variable is a configuration key. Deliberate differences: setting
 one variable keeps the defaults of the others, `KAFKA_CLUSTER_ID` is an alias of `CLUSTER_ID`, and
-`KAFKA_CREATE_TOPICS` creates topics. Listeners are accepted as test frameworks for these images write
-them: empty hosts, a trailing comma, two addresses from `hostname -i`, in any order.
+`KAFKA_CREATE_TOPICS` creates topics. With `KWIRE_BROKERS` the container is a whole cluster.
 
 A quorum of controllers (KRaft) becomes one controller, the first of `controller.quorum.voters`; with
 `KWIRE_CONTROLLERS` the first several, which share a directory. ZooKeeper's variables are ignored.
@@ -12,47 +11,36 @@ A quorum of controllers (KRaft) becomes one controller, the first of `controller
 
 from __future__ import annotations
 
+from kwire.docker.listeners import (
+    add_exposed_port,
+    check_ports,
+    controller_names,
+    set_listeners,
+)
+from kwire.docker.variables import (
+    configuration,
+    number,
+    option_value,
+    own_values,
+    unknown_variables,
+)
 from kwire.launch.configuration import node_id_of
-from kwire.launch.options import FLAG, parse_voter
-from kwire.launch.spec import MAX_CONTROLLERS, NodeSpec
-from kwire.replication.config.broker_config import ConfigError, broker_key, parse_value
+from kwire.launch.options import parse_voter
+from kwire.launch.spec import CONTROL_PORT, ClusterSpec, NodeSpec, rack_overrides
 from kwire.replication.core.types import CONTROLLER_IDS_FROM
 from kwire.server.errors import SettingsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from kwire.launch.options import Voter
 
-PREFIX = "KAFKA_"
 DATA_DIR = "/var/lib/kafka/data"
-DEFAULT_LISTENERS = "PLAINTEXT://0.0.0.0:9092"
-"""Added to a voter's id: kwire's controller is a separate node, whose id must differ from brokers'."""
 MAX_PARTITIONS = 10_000
 
-# Variables of the scripts around the broker, in both images; and kwire's own.
-_EXCLUDED = frozenset(
-    (
-        "KAFKA_VERSION",
-        "KAFKA_HEAP_OPTS",
-        "KAFKA_LOG4J_OPTS",
-        "KAFKA_OPTS",
-        "KAFKA_JMX_OPTS",
-        "KAFKA_JVM_PERFORMANCE_OPTS",
-        "KAFKA_GC_LOG_OPTS",
-        "KAFKA_LOG4J_ROOT_LOGLEVEL",
-        "KAFKA_LOG4J_LOGGERS",
-        "KAFKA_TOOLS_LOG4J_LOGLEVEL",
-        "KAFKA_JMX_HOSTNAME",
-        "KAFKA_JMX_PORT",
-        "KAFKA_HOME",
-        "KAFKA_CREATE_TOPICS",
-        "KAFKA_CREATE_TOPICS_SEPARATOR",
-        "KAFKA_CLUSTER_ID",
-    )
-)
+# log4j's levels, of KAFKA_LOG4J_ROOT_LOGLEVEL
 _LEVELS = {
     "TRACE": "debug",
     "DEBUG": "debug",
@@ -75,9 +63,11 @@ class ContainerSettings:
     default. `topics`: name, partitions, replication (-1: default), configuration. `runs_broker`,
     `runs_controller`: what this node of a cluster is. `controller_dir`: shared by controllers that
     take over from each other (None: the data directory). `control_port`: of the control API, if
-    any."""
+    any. `cluster`: the fields of a ClusterSpec that are given; `unknown`: variables without a
+    meaning, each with the one that may have been meant."""
 
     __slots__ = (
+        "cluster",
         "control_port",
         "controller_dir",
         "controller_listener",
@@ -85,6 +75,7 @@ class ContainerSettings:
         "runs_broker",
         "runs_controller",
         "topics",
+        "unknown",
     )
 
     def __init__(self, node: NodeSpec) -> None:
@@ -95,60 +86,22 @@ class ContainerSettings:
         self.control_port: int | None = None
         self.runs_broker = True
         self.runs_controller = False
+        self.cluster: dict[str, Any] = {}
+        self.unknown: dict[str, str | None] = {}
 
+    @property
+    def brokers(self) -> int:
+        """How many brokers are in this container."""
+        return int(self.cluster.get("brokers", 1))
 
-def property_name(variable: str) -> str | None:
-    """The configuration key of an environment variable; None if it has none.
+    @property
+    def controllers(self) -> int:
+        """How many controllers the cluster has: in this container, or among the voters."""
+        return int(self.cluster.get("controllers", 1))
 
-    Kafka's rule: without KAFKA_, in lower case, `_` a dot, `__` an underscore, `___` a dash."""
-    if not variable.startswith(PREFIX) or variable in _EXCLUDED:
-        return None
-    if variable.startswith("KAFKA_CONFLUENT_SUPPORT_"):
-        return None
-    name = variable.replace(PREFIX, "").lower()
-    return name.replace("_", ".").replace("...", "-").replace("..", "_") or None
-
-
-def configuration(environ: Mapping[str, str]) -> dict[str, str]:
-    """Configuration keys and values from the environment.
-
-    SettingsError, naming the variable, for an invalid value."""
-    values: dict[str, str] = {}
-    for variable in sorted(environ):
-        key = property_name(variable)
-        if key is None:
-            continue
-        value = environ[variable]
-        row = broker_key(key)
-        if row is not None:
-            try:
-                parse_value(key, row, value)
-            except ConfigError as error:
-                raise SettingsError(f"{variable}: {error}") from None
-        values[key] = value
-    return values
-
-
-def tidy_listeners(text: str) -> str:
-    """Normalize listeners: no empty items, one address per listener.
-
-    Of several addresses (`hostname -i` in a container on several networks) the first IPv4 one is used.
-    """
-    items = []
-    for item in text.split(","):
-        name, separator, address = item.strip().partition("://")
-        if not name and not separator:
-            continue
-        host, colon, port = address.rpartition(":")
-        words = host.split()
-        if len(words) > 1:
-            host = next((word for word in words if ":" not in word), words[0])
-            if ":" in host and not host.startswith("["):
-                host = f"[{host}]"
-        else:
-            host = host.strip()
-        items.append(f"{name.strip()}{separator}{host}{colon}{port.strip()}")
-    return ",".join(items)
+    def in_cluster_of_its_own(self) -> bool:
+        """Whether a controller and brokers, as separate nodes, are in this container."""
+        return not self.node.controllers and (self.brokers > 1 or self.controllers > 1)
 
 
 def parse_topics(text: str, separator: str | None = None) -> list[Topic]:
@@ -166,8 +119,8 @@ def parse_topics(text: str, separator: str | None = None) -> list[Topic]:
         if not name or len(policy) > 1:
             raise SettingsError(f"KAFKA_CREATE_TOPICS: {allowed}, not {item!r}")
         counts = []
-        for number in numbers:
-            count = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 0
+        for word in numbers:
+            count = int(word) if word.isascii() and word.isdigit() and len(word) < 6 else 0
             if not 1 <= count <= MAX_PARTITIONS:
                 reason = f"{allowed} with numbers of 1 to {MAX_PARTITIONS}, not {item!r}"
                 raise SettingsError(f"KAFKA_CREATE_TOPICS: {reason}")
@@ -179,58 +132,63 @@ def parse_topics(text: str, separator: str | None = None) -> list[Topic]:
 
 
 def container_settings(
-    environ: Mapping[str, str], file_values: Mapping[str, str] | None = None
+    environ: Mapping[str, str],
+    file_values: Mapping[str, str] | None = None,
+    is_free: Callable[[int], bool] = lambda _port: False,
 ) -> ContainerSettings:
-    """The settings from the environment, then the mounted file, then the defaults.
+    """The settings from the environment, then the mounted file, then the defaults. `is_free`:
+    whether a port that nobody has named may be bound, too.
 
     SettingsError, in one line, when they are refused."""
-    values = {**(file_values or {}), **configuration(environ)}
+    unknown = unknown_variables(environ)
+    known = {name: text for name, text in environ.items() if name not in unknown}
+    values = {**(file_values or {}), **configuration(known)}
     _set_node_id(values)
-    _set_listeners(values)
+    are_derived = set_listeners(values)
     data_dir = values.pop("log.dirs", None) or values.pop("log.dir", None) or DATA_DIR
     values.pop("log.dir", None)
-    level = environ.get("KWIRE_LOG_LEVEL") or environ.get("KAFKA_LOG4J_ROOT_LOGLEVEL") or "INFO"
-    if level.upper() not in _LEVELS:
-        raise SettingsError(f"KWIRE_LOG_LEVEL={level}: expected debug, info, warning or error")
     node = NodeSpec(
         node_id=node_id_of(values),
         values=values,
         data_dir=data_dir.strip(", "),
         cluster_id=_cluster_id(environ),
-        log_level=_LEVELS[level.upper()],
-        **_own_variables(environ),
+        log_level=_log_level(environ),
+        **own_values(NodeSpec, environ),
     )
     settings = ContainerSettings(node)
+    settings.unknown = unknown
     settings.topics = parse_topics(
         environ.get("KAFKA_CREATE_TOPICS", ""), environ.get("KAFKA_CREATE_TOPICS_SEPARATOR")
     )
-    settings.control_port = _number(environ, "KWIRE_CONTROL_PORT", 1, 65535)
+    settings.control_port = _control_port(environ)
     settings.controller_dir = environ.get("KWIRE_CONTROLLER_DIR") or None
-    _set_roles(settings, _number(environ, "KWIRE_CONTROLLERS", 1, MAX_CONTROLLERS) or 1)
+    settings.cluster = own_values(ClusterSpec, environ)
+    if settings.brokers > 1 or ("brokers" in settings.cluster and settings.controllers > 1):
+        _set_cluster(settings, values, environ)
+    else:
+        _set_roles(settings, settings.controllers)
+    if are_derived:
+        add_exposed_port(values, settings.brokers, is_free)
+    check_ports(values, settings.brokers, settings.control_port)
     return settings
 
 
-def _own_variables(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of a NodeSpec that have a KWIRE_ variable: flags and texts."""
-    found: dict[str, Any] = {}
-    for name, field in NodeSpec.fields.items():
-        text = environ.get(field.variable, "")
-        if text and field.variable:
-            if field.kind == FLAG:
-                found[name] = text.lower() in ("1", "true", "yes")
-            else:
-                found[name] = text
-    return found
+def _control_port(environ: Mapping[str, str]) -> int | None:
+    given = environ.get("KWIRE_CONTROL_PORT", "").strip()
+    return number("KWIRE_CONTROL_PORT", given, 1, 65535) if given else None
 
 
-def _number(environ: Mapping[str, str], variable: str, least: int, most: int) -> int | None:
-    """The number in a KWIRE_ variable; None: not set. SettingsError."""
-    text = environ.get(variable, "").strip()
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 6 and least <= int(text) <= most):
-        raise SettingsError(f"{variable}={text[:40]}: expected a number from {least} to {most}")
-    return int(text)
+def _log_level(environ: Mapping[str, str]) -> str:
+    """The level in kwire's variable, else in Kafka's, else info. SettingsError."""
+    own = environ.get("KWIRE_LOG_LEVEL", "").strip()
+    if own:
+        return str(option_value(NodeSpec.fields["log_level"], "KWIRE_LOG_LEVEL", own))
+    given = environ.get("KAFKA_LOG4J_ROOT_LOGLEVEL") or "INFO"
+    level = _LEVELS.get(given.strip().upper())
+    if level is None:
+        expected = ", ".join(_LEVELS)
+        raise SettingsError(f"KAFKA_LOG4J_ROOT_LOGLEVEL={given}: expected one of {expected}")
+    return level
 
 
 def _set_node_id(values: dict[str, str]) -> None:
@@ -240,40 +198,6 @@ def _set_node_id(values: dict[str, str]) -> None:
         values["node.id"] = values.get("broker.id", "1")
     if values["node.id"].strip().startswith("-"):
         raise SettingsError(f"KAFKA_NODE_ID={values['node.id']}: expected 0 or more")
-
-
-def _controller_names(values: Mapping[str, str]) -> list[str]:
-    given = values.get("controller.listener.names", "CONTROLLER")
-    return [name.strip().upper() for name in given.split(",")]
-
-
-def _names(listeners: str) -> list[str]:
-    return [item.partition("://")[0].upper() for item in listeners.split(",")]
-
-
-def _set_listeners(values: dict[str, str]) -> None:
-    """Normalize both keys; derive missing `listeners` from the advertised ones, as apache/kafka does,
-    or use the default."""
-    controllers = _controller_names(values)
-    advertised = tidy_listeners(values.pop("advertised.listeners", ""))
-    # Controller listeners must not be advertised, but some set-ups do so.
-    kept = [
-        item
-        for item in advertised.split(",")
-        if item and item.partition("://")[0].upper() not in controllers
-    ]
-    if kept:
-        values["advertised.listeners"] = ",".join(kept)
-    listeners = tidy_listeners(values.get("listeners", ""))
-    if not listeners:
-        bound = [f"{item.partition('://')[0]}://0.0.0.0:{item.rpartition(':')[2]}" for item in kept]
-        listeners = ",".join(bound) or DEFAULT_LISTENERS
-    values["listeners"] = listeners
-    if "listener.security.protocol.map" in values:
-        items = values["listener.security.protocol.map"].split(",")
-        values["listener.security.protocol.map"] = ",".join(
-            item.strip() for item in items if item.strip()
-        )
 
 
 def _cluster_id(environ: Mapping[str, str]) -> str | None:
@@ -292,6 +216,34 @@ def parse_voters(text: str) -> list[Voter]:
         return [parse_voter(part.strip()) for part in text.split(",") if part.strip()]
     except ValueError as error:
         raise SettingsError(f"KAFKA_CONTROLLER_QUORUM_VOTERS={text}: {error}") from None
+
+
+def _set_cluster(
+    settings: ContainerSettings, values: dict[str, str], environ: Mapping[str, str]
+) -> None:
+    """All nodes are in this container. SettingsError when it is to be a node of another cluster."""
+    node_id = settings.node.node_id
+    roles = {role.strip() for role in values.pop("process.roles", "").split(",")} - {""}
+    voters = parse_voters(values.pop("controller.quorum.voters", ""))
+    if len(voters) > 1 or roles not in (set(), {"broker", "controller"}):
+        raise SettingsError(
+            f"KWIRE_BROKERS={settings.brokers}: this container is a cluster of its own; leave out"
+            " KAFKA_PROCESS_ROLES and KAFKA_CONTROLLER_QUORUM_VOTERS, or KWIRE_BROKERS"
+        )
+    names = controller_names(values)
+    items = values["listeners"].split(",")
+    kept = [item for item in items if item.partition("://")[0].upper() not in names]
+    values["listeners"] = ",".join(kept) or values["listeners"]
+    for key in ("inter.broker.listener.name", "security.inter.broker.protocol"):
+        values.pop(key, None)  # the brokers reach each other inside the container
+    if settings.control_port is None:
+        settings.control_port = CONTROL_PORT
+    racks = [rack.strip() for rack in environ.get("KWIRE_RACKS", "").split(",")]
+    try:
+        overrides = rack_overrides(racks if any(racks) else (), node_id, settings.brokers)
+    except ValueError as error:
+        raise SettingsError(f"KWIRE_RACKS={','.join(racks)}: {error}") from None
+    settings.cluster["overrides"] = overrides
 
 
 def _set_roles(settings: ContainerSettings, controllers: int) -> None:
@@ -336,7 +288,7 @@ def _set_roles(settings: ContainerSettings, controllers: int) -> None:
             " container: the directory that all controllers share"
         )
     if "controller" in roles:
-        names = _controller_names(values)
+        names = controller_names(values)
         items = values["listeners"].split(",")
         found = [item for item in items if item.partition("://")[0].upper() in names]
         if not found:

@@ -206,11 +206,8 @@ def _full_name(given: str) -> str:
 
 
 def own_address() -> str:
-    """The address of this container's broker."""
+    """The addresses of this container's brokers, as bootstrap servers."""
     from kwire.docker.container import HEALTH_FILE
+    from kwire.launch.health import read_health_file
 
-    try:
-        with open(HEALTH_FILE, encoding="ascii") as file:
-            return ":".join(file.read().split()[:2])
-    except OSError:
-        return "localhost:9092"
+    return ",".join(read_health_file(HEALTH_FILE)) or "localhost:9092"

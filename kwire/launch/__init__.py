@@ -7,6 +7,7 @@ __all__ = [
     "configuration",
     "detach",
     "handles",
+    "health",
     "initial_topics",
     "node_command",
     "node_runner",

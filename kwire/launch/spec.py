@@ -24,6 +24,8 @@ STANDALONE = "standalone"
 """The role of a broker that has the controller in it."""
 THREAD, PROCESS, DOCKER = "thread", "process", "docker"
 MAX_CONTROLLERS = 9
+CONTROL_PORT = 9099
+"""Of the control API in a container."""
 _MAX_NODE_ID = 2**31 - 1
 _LEVELS = ("debug", "info", "warning", "error")
 _INTERNAL = "KWIRE_INTERNAL"
@@ -188,6 +190,7 @@ class ClusterSpec(Spec):
         least=1,
         shows_default=True,
         up_help="Brokers to start: node ids and ports count up from the first's.",
+        variable="KWIRE_BROKERS",
     )
     controllers: int = option(
         "--controllers",
@@ -198,6 +201,7 @@ class ClusterSpec(Spec):
         most=MAX_CONTROLLERS,
         shows_default=True,
         up_help="Controllers of several brokers: one is active, the others take over from it.",
+        variable="KWIRE_CONTROLLERS",
     )
     isolation: str = option(
         "--isolation",
@@ -205,6 +209,7 @@ class ClusterSpec(Spec):
         choices=(THREAD, PROCESS),
         shows_default=True,
         up_help="Several brokers: all in one process, or each in a process of its own.",
+        variable="KWIRE_ISOLATION",
     )
     node: NodeSpec = option()
     overrides: Mapping[int, Mapping[str, str]] = option(default={})

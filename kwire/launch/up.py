@@ -51,10 +51,13 @@ class Surroundings:
 
     __slots__ = (
         "announce",
+        "control_host",
         "control_port",
+        "health_file",
         "log_path",
         "make_control",
         "open_control",
+        "print_failure",
         "ready_file",
         "registration",
         "topic_configs",
@@ -69,25 +72,33 @@ class Surroundings:
         ready_file: str | None = None,
         announce: Callable[[str], None] | None = None,
         log_path: str | None = None,
+        health_file: str | None = None,
+        control_host: str | None = None,
         control_port: int | None = None,
         make_control: MakeControl | None = None,
         open_control: OpenControl | None = None,
+        print_failure: Callable[[int, str], int] | None = None,
     ) -> None:
         """`topics`: name, partitions, replication (-1: default). `announce` is called with the
         ready line when the nodes are ready; None: print it on stdout. `log_path`: where the log
-        goes, for the registry; None: to stderr.
+        goes, for the registry; None: to stderr. `health_file`: of a container (health.py).
 
-        `control_port`: port of the control API; None: an ephemeral port for a cluster, no control
-        API for a standalone broker. `make_control(supervisor)`: make its handler. `open_control`:
-        open the control API of a container's broker."""
+        `control_host`, `control_port`: where the control API listens. Host None: on this machine
+        only; port None: an ephemeral port for a cluster, no control API for a standalone broker.
+        `make_control(supervisor)`: make its handler. `open_control`: open the control API of a
+        container's broker. `print_failure(status, line)`: prints the line of a failure, and returns
+        the exit status."""
         self.topics = topics
         self.topic_configs = topic_configs or {}
         self.ready_file = ready_file
         self.announce = announce
         self.log_path = log_path
+        self.health_file = health_file
+        self.control_host = control_host
         self.control_port = control_port
         self.make_control = make_control
         self.open_control = open_control
+        self.print_failure = print_failure or _print_failure
         self.registration: Registration | None = None
         """This process's entry in the registry of running clusters, from `announce` on."""
 
@@ -101,8 +112,10 @@ def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> 
     try:
         if ready_file is not None:
             remove(ready_file)  # an earlier run's would announce the wrong node
+        _remove_health_file(surroundings)
         spec = make_spec()
         if spec.is_standalone and surroundings.control_port is None:
+            _check_control_host(surroundings)
             main = _run_standalone(spec.node, surroundings)
         else:
             from kwire.launch.up_cluster import run_cluster
@@ -117,14 +130,17 @@ def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> 
                 remove(ready_file)
             if surroundings.registration is not None:
                 surroundings.registration.remove()
+            _remove_health_file(surroundings)
     except SettingsError as error:
-        return _print_failure(2, str(error))
+        return surroundings.print_failure(2, str(error))
     except NodeError as error:
-        return _print_failure(1, _with_port_holder(str(error)))
+        return surroundings.print_failure(1, _with_port_holder(str(error)))
     except Exception as error:
         _log.debug("internal error", exc_info=error)
         text = f"internal error: {type(error).__name__}: {error}"
-        return _print_failure(1, f"{text} (please report it; --log-level debug shows where)")
+        return surroundings.print_failure(
+            1, f"{text} (please report it; --log-level debug shows where)"
+        )
     return 0
 
 
@@ -194,13 +210,32 @@ def make_temporary(path: str) -> TemporaryDirectory:
         raise NodeError(f"temporary directory {path}: {error.strerror}") from None
 
 
+def _check_control_host(surroundings: Surroundings) -> None:
+    """SettingsError when a standalone broker, which serves no control API, is given its host."""
+    if surroundings.control_host is not None:
+        reason = "one broker has no control API without --control-port"
+        raise SettingsError(f"--control-host {surroundings.control_host}: {reason}")
+
+
+def _remove_health_file(surroundings: Surroundings) -> None:
+    if surroundings.health_file is not None:
+        from kwire.launch.health import remove_health_file
+
+        remove_health_file(surroundings.health_file)
+
+
 def announce(
     surroundings: Surroundings, spec: NodeSpec, bootstrap: str, addresses: str, control: str | None
 ) -> None:
-    """Write the ready file, the registry's entry and the ready line. NodeError when it fails.
+    """Write the health file, the ready file, the registry's entry and the ready line. NodeError when
+    it fails.
 
     `addresses`: of the brokers, as this machine reaches them, with commas between. `control`: the URL
     of the control API, if there is one."""
+    if surroundings.health_file is not None:
+        from kwire.launch.health import write_health_file
+
+        write_health_file(surroundings.health_file, addresses)
     if surroundings.ready_file is not None:
         write_ready_file(surroundings.ready_file, bootstrap, control)
     _register(surroundings, spec, bootstrap, addresses, control)

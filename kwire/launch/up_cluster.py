@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from kwire.launch.spec import ClusterSpec
     from kwire.launch.up import Surroundings
 
+LOOPBACK = "127.0.0.1"
+
 
 async def run_cluster(spec: ClusterSpec, surroundings: Surroundings) -> None:
     """Run a cluster until a signal. SettingsError, NodeError."""
@@ -94,7 +96,8 @@ async def _start(
     supervisor: Supervisor, surroundings: Surroundings, control: ControlSocket | None
 ) -> None:
     if control is not None:
-        await control.open("127.0.0.1", surroundings.control_port or 0)
+        host = surroundings.control_host or LOOPBACK
+        await control.open(host, surroundings.control_port or 0)
         supervisor.control_url = control.url
     await supervisor.start()
     try:

@@ -134,6 +134,22 @@ class NodeEvent:
 
     # --- The image
 
+    ADVERTISED = EventType(
+        INFO,
+        "advertised to clients: {addresses}[; if you publish another port, set {variable}]",
+    )
+    """A container is ready. `addresses`: where clients connect to, whatever address they have connected to first.
+    To do: with `-p 19092:9092` set `KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:19092`."""
+    UNKNOWN_VARIABLE = EventType(
+        WARNING, "{variable}: unknown variable, ignored[; did you mean {suggestion}?]"
+    )
+    """An environment variable of a container begins with `KAFKA_` or `KWIRE_` and has no meaning."""
+    LISTENER_INSIDE_ONLY = EventType(
+        WARNING,
+        "{listener} accepts connections from inside the container only: to publish its port bind 0.0.0.0",
+    )
+    """A container's listener is bound to a loopback address.
+    To do: `KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092`."""
     QUORUM_STANDBY = EventType(INFO, "standing by: the first voter is the controller", "voters")
     """A container is a controller only, and not the first of `controller.quorum.voters`."""
     TOPICS_DELAYED = EventType(WARNING, "topics not created yet", "detail")

@@ -308,6 +308,14 @@ def test_a_broker_is_started_in_the_moment_after_its_death(tmp_path: Path) -> No
         assert handle.pid not in (before, -1)
 
 
+def test_the_control_api_listens_on_every_address_when_asked_to() -> None:
+    with kwire_up("--brokers", "2", "--control-host", "0.0.0.0") as (_, line):
+        url = line.split("control=")[1].strip()
+        assert url.startswith("http://127.0.0.1:")  # an address that leads somewhere
+        status, found = Api(url.replace("127.0.0.1", "127.0.0.2"))("GET", "/v1/cluster")
+    assert (status, [each["id"] for each in found["brokers"]]) == (200, [1, 2])
+
+
 def test_a_port_that_is_taken_ends_the_start_in_a_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

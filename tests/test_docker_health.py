@@ -1,0 +1,128 @@
+"""The health file of a container, and the image's check that reads it, as a program on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kwire.launch.health import SEEN, read_health_file, remove_health_file, write_health_file
+
+pytestmark = pytest.mark.timeout(60)
+
+CHECK = Path(__file__).parent.parent / "docker" / "bin" / "kwire-health"
+
+
+@pytest.fixture
+def health_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "health"
+    monkeypatch.setenv("KWIRE_HEALTH_FILE", str(path))
+    return path
+
+
+def check(*options: str) -> tuple[int, str]:
+    """The status of a check, and what it says."""
+    done = subprocess.run(
+        ["bash", str(CHECK), *options], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.stderr == ""
+    return done.returncode, done.stdout.strip()
+
+
+@contextmanager
+def kwire_up(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A started `kwire up`: not yet ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kwire", "up", "--port", "0", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_brokers_are_read_as_they_were_written(health_file: Path) -> None:
+    assert read_health_file(str(health_file)) == []
+    write_health_file(str(health_file), "127.0.0.1:9092,[::1]:9093")
+    assert read_health_file(str(health_file)) == ["127.0.0.1:9092", "[::1]:9093"]
+    remove_health_file(str(health_file))
+    assert not health_file.exists()
+
+
+def test_the_file_of_another_live_process_is_left_alone(health_file: Path) -> None:
+    health_file.write_text(f"127.0.0.1 9092 {os.getppid()}\n")
+    write_health_file(str(health_file), "127.0.0.1:1")
+    remove_health_file(str(health_file))
+    assert read_health_file(str(health_file)) == ["127.0.0.1:9092"]
+
+
+def test_a_file_that_cannot_be_written_is_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "missing" / "health")
+    write_health_file(path, "127.0.0.1:9092")
+    said = capsys.readouterr().err
+    assert said == f"kwire: no health check: {path}: No such file or directory\n"
+
+
+@pytest.mark.parametrize("brokers", ["1", "2"])
+def test_a_broker_that_answers_is_healthy(health_file: Path, brokers: str) -> None:
+    assert check() == (1, "not ready")
+    with kwire_up("--brokers", brokers) as process:
+        assert check("--watch") == (0, "")  # waits for the start
+        assert len(read_health_file(str(health_file))) == int(brokers)
+        assert check() == (0, "")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert check() == (1, "not ready")
+
+
+def test_a_restart_is_seen_again(health_file: Path) -> None:
+    with kwire_up():
+        assert check("--watch")[0] == 0
+        assert Path(f"{health_file}{SEEN}").exists()
+    with kwire_up() as process:
+        assert process.stdout is not None and process.stdout.readline().startswith("ready ")
+        assert not Path(f"{health_file}{SEEN}").exists()
+
+
+def test_one_broker_of_several_is_enough(health_file: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = closed.getsockname()[1]
+    with kwire_up() as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().split(":")[1].strip()
+        health_file.write_text(f"127.0.0.1 {nobody} 1\n127.0.0.1 {port}\n")
+        assert check() == (0, "")
+    assert check() == (1, f"no connection to 127.0.0.1:{port}")
+
+
+def test_a_watch_ends_soon_after_the_last_broker(health_file: Path) -> None:
+    with kwire_up() as process:
+        assert check("--watch")[0] == 0
+        watch = subprocess.Popen(["bash", str(CHECK), "--watch"], stdout=subprocess.PIPE, text=True)
+        process.kill()
+        process.wait(20)
+        begun = time.monotonic()
+        said, _ = watch.communicate(timeout=40)
+    assert watch.returncode == 1 and said.startswith("no connection to 127.0.0.1:")
+    assert time.monotonic() - begun < 15
+
+
+def test_a_broker_that_is_silent_is_not_healthy(health_file: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        health_file.write_text(f"127.0.0.1 {port} 1\n")
+        assert check() == (1, f"no answer from 127.0.0.1:{port}")
