@@ -10,8 +10,6 @@ Backends do the work (`launched.py`, `containers.py`, `outside.py`). Left out: f
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 
 from kwire import errors
@@ -23,10 +21,12 @@ from kwire.backends.options import (
     check_assignment,
     check_name,
     check_number,
+    checked_flag,
     checked_racks,
     config_texts,
     kwire_errors,
     parse_topics,
+    spec_of,
 )
 from kwire.backends.outside import Outside
 from kwire.backends.views import (
@@ -36,9 +36,9 @@ from kwire.backends.views import (
     Partition,
     require_answering,
 )
-from kwire.backends.waiting import Observations, done, until_led
+from kwire.backends.waiting import Observations, done, first_true, until_led
 from kwire.client.admin import PREFERRED, REQUEST_SECONDS, UNCLEAN
-from kwire.launch.spec import DOCKER, ClusterSpec, NodeSpec
+from kwire.launch.spec import DOCKER
 from kwire.server.events import NodeEvent
 from kwire.server.logs import event
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
-    from typing import Any, Self, TypeVar
+    from typing import Self, TypeVar
 
     from kwire.backends.base import Backend, NodeHandle, StartedBackend
     from kwire.launch.supervisor import Supervisor
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_POLL_SECONDS = 0.002
 _NAME_CHARACTERS = 100  # of a topic, in what is said of it
 
 
@@ -133,23 +132,23 @@ class Cluster(Contents):
         recent_requests: bool = False,
         controllers: int = 1,
         racks: Sequence[str] = (),
+        fast: bool = False,
     ) -> None:
         """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker".
 
         `data_dir` (or log.dirs in `config`): a directory that is kept; default: a temporary one. `topics`: created at
         start, "NAME[:PARTITIONS[:REPLICATION]]" each, or names with partition counts. `recent_requests`: each broker
         keeps its clients' last 20 requests for `describe`. `controllers`: how many; one is active, the others are
-        standbys. `racks`: of the brokers in turn (broker.rack). ConfigurationError."""
+        standbys. `racks`: of the brokers in turn. `fast`: timers for tests (docs/recipes.md). ConfigurationError."""
         self._topics = parse_topics(topics)
-        texts = config_texts(config)
-        spec = ClusterSpec(
-            brokers=brokers,
-            controllers=controllers,
-            isolation=isolation,
-            overrides=checked_racks(racks, brokers),
-            node=NodeSpec(
-                node_id=1, values=texts, recent_requests=recent_requests, log_level="warning"
-            ),
+        spec = spec_of(
+            brokers,
+            controllers,
+            isolation,
+            checked_racks(racks, brokers),
+            values=config_texts(config),
+            recent_requests=recent_requests,
+            fast=checked_flag("fast", fast),
         )
         if isolation == DOCKER:
             from kwire.backends.containers import Containers
@@ -392,23 +391,23 @@ class Cluster(Contents):
 
         Brokers that do not answer (yet) count as false. WaitTimeoutError says what was waited for and what was seen
         last."""
-        self.observations.check(self, predicate, timeout)
-        deadline = asyncio.get_running_loop().time() + timeout
-        while True:
-            self.observations.begin()
-            value: Any = None
-            try:
-                value = predicate(self)
-                if inspect.isawaitable(value):
-                    value = await value
-            except errors.KwireError as error:
-                self.observations.record_error(error)
-            if value:
-                found: T = value
-                return found
-            if asyncio.get_running_loop().time() >= deadline:
-                raise self.observations.timeout_error(predicate, value, timeout)
-            await asyncio.sleep(_POLL_SECONDS)
+        found: T = await first_true(self, predicate, timeout, self.observations)
+        return found
+
+    async def compact(self, topic: str) -> None:
+        """Compact a topic on all replicas that run; return when only the latest record of each key is left.
+
+        Rolls the active segments; leaves records younger than min.compaction.lag.ms. RequestError unless cleanup.policy
+        has "compact"; WaitTimeoutError when a follower does not get all records."""
+        from kwire.backends import upkeep
+
+        await upkeep.compact(self._require_inside("compact"), topic)
+
+    async def apply_retention(self, topic: str | None = None) -> None:
+        """Delete what retention.ms and retention.bytes do not keep, of one topic or all, on all replicas that run."""
+        from kwire.backends import upkeep
+
+        await upkeep.apply_retention(self._require_inside("apply_retention"), topic)
 
     async def describe(self) -> str:
         """Brokers and partitions as text, for people: leaders, ISR, offsets; the last requests, if they are kept."""

@@ -72,7 +72,7 @@ class Broker(Core):
         self.broker_epoch = -1
         self.halted: str | None = None
         self._on_halt = on_halt
-        self._compaction = _Compaction(config)
+        self.compaction = _Compaction(config)
         log_manager = self._make_log_manager(store, cluster_id, random)
         self.services = self._make_services(log_manager, cluster, random)
         self.services.log_dir = log_dir
@@ -91,7 +91,7 @@ class Broker(Core):
             self.config,
             cluster_id=cluster_id,
             node_id=self.config.node_id,
-            clean_logs=self._compaction.clean_logs,
+            clean_logs=self.compaction.clean_logs,
             log_event=self.outbox.log,
             new_uuid=lambda: random.randbytes(16),
             on_all_failed=self._halt,
@@ -238,7 +238,7 @@ class Broker(Core):
 
     def log_truncated(self, log: Log, offset: int) -> None:
         """Lower the cleaner's checkpoint after a follower's log was truncated to `offset`."""
-        self._compaction.log_truncated(self.services.log_manager, log, offset)
+        self.compaction.log_truncated(self.services.log_manager, log, offset)
 
     def _check_journal(self) -> None:
         """Check that the journal is where it belongs; without it all partitions would become
@@ -363,16 +363,21 @@ class _Compaction:
         self._config = config
         self._cleaner: LogCleaner | None = None
 
-    def _load(self) -> LogCleaner:
+    @property
+    def cleaner(self) -> LogCleaner:
         if self._cleaner is None:
+            from kwire.replication.config.broker_config import ROLL_KEY
             from kwire.replication.log_dirs.cleaner import LogCleaner
 
-            self._cleaner = LogCleaner(self._config.log_cleaner_dedupe_buffer_size)
+            config = self._config
+            self._cleaner = LogCleaner(
+                config.log_cleaner_dedupe_buffer_size, rolls_active=config.own_flag(ROLL_KEY)
+            )
         return self._cleaner
 
     def clean_logs(self, manager: LogManager) -> None:
-        self._load().clean_logs(manager)
+        self.cleaner.clean_logs(manager)
 
     def log_truncated(self, manager: LogManager, log: Log, offset: int) -> None:
         if "compact" in log.config.cleanup_policy:  # only compacted logs have a cleaner checkpoint
-            self._load().log_truncated(manager, log, offset)
+            self.cleaner.log_truncated(manager, log, offset)

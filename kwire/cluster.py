@@ -7,13 +7,12 @@ generated from it, with its docstrings; by hand is what a thread needs: start, s
 
 from __future__ import annotations
 
-import inspect
-import time
 from contextlib import contextmanager
 
 from kwire import aio, errors
 from kwire.backends.loop_thread import LoopThread, acquire, release
 from kwire.backends.views import BrokerState, ControllerState, NodeState
+from kwire.backends.waiting import first_true_blocking
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,11 +28,6 @@ if TYPE_CHECKING:
     from kwire.client.views import Group, Record
 
     T = TypeVar("T")
-
-_POLL_SECONDS = 0.002
-_ASYNC_PREDICATE = (
-    "wait_for: the function returns a coroutine; kwire.aio.Cluster awaits those, this one does not"
-)
 
 
 class _Node(NodeState):
@@ -128,13 +122,14 @@ class Cluster:
         recent_requests: bool = False,
         controllers: int = 1,
         racks: Sequence[str] = (),
+        fast: bool = False,
     ) -> None:
         """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker".
 
         `data_dir` (or log.dirs in `config`): a directory that is kept; default: a temporary one. `topics`: created at
         start, "NAME[:PARTITIONS[:REPLICATION]]" each, or names with partition counts. `recent_requests`: each broker
         keeps its clients' last 20 requests for `describe`. `controllers`: how many; one is active, the others are
-        standbys. `racks`: of the brokers in turn (broker.rack). ConfigurationError."""
+        standbys. `racks`: of the brokers in turn. `fast`: timers for tests (docs/recipes.md). ConfigurationError."""
         self._wrap(
             aio.Cluster(
                 brokers,
@@ -145,6 +140,7 @@ class Cluster:
                 recent_requests=recent_requests,
                 controllers=controllers,
                 racks=racks,
+                fast=fast,
             )
         )
 
@@ -240,6 +236,17 @@ class Cluster:
         (ELIGIBLE_LEADERS_NOT_AVAILABLE, PREFERRED_LEADER_NOT_AVAILABLE). From outside, a given leader is first
         made the preferred one, by reassigning the same replicas in another order."""
         self._run(self._inner.elect(topic, partition, leader, unclean=unclean))
+
+    def compact(self, topic: str) -> None:
+        """Compact a topic on all replicas that run; return when only the latest record of each key is left.
+
+        Rolls the active segments; leaves records younger than min.compaction.lag.ms. RequestError unless cleanup.policy
+        has "compact"; WaitTimeoutError when a follower does not get all records."""
+        self._run(self._inner.compact(topic))
+
+    def apply_retention(self, topic: str | None = None) -> None:
+        """Delete what retention.ms and retention.bytes do not keep, of one topic or all, on all replicas that run."""
+        self._run(self._inner.apply_retention(topic))
 
     def describe(self) -> str:
         """Brokers and partitions as text, for people: leaders, ISR, offsets; the last requests, if they are kept."""
@@ -363,27 +370,8 @@ class Cluster:
 
         Errors of brokers that do not answer, or not so yet, count as false. WaitTimeoutError tells what was waited for
         and what was seen last."""
-        observations = self._inner.observations
-        observations.check(self, predicate, timeout)
-        deadline = time.monotonic() + timeout
-        while True:
-            observations.begin()
-            value: Any = None
-            try:
-                value = predicate(self)
-                if inspect.iscoroutine(value):
-                    value.close()
-                    raise errors.ConfigurationError(_ASYNC_PREDICATE)
-            except errors.ConfigurationError:
-                raise
-            except errors.KwireError as error:
-                observations.record_error(error)
-            if value:
-                found: T = value
-                return found
-            if time.monotonic() >= deadline:
-                raise observations.timeout_error(predicate, value, timeout)
-            time.sleep(_POLL_SECONDS)
+        found: T = first_true_blocking(self, predicate, timeout, self._inner.observations)
+        return found
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._thread is None:

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 _FIXTURES = ("kwire", "kwire_cluster")
 _MODES = ("thread", "process", "docker", "external")
-_MARKER_OPTIONS = ("brokers", "config", "controllers", "mode", "racks", "topics")
+_MARKER_OPTIONS = ("brokers", "config", "controllers", "fast", "mode", "racks", "topics")
 _ONCE = {"listeners", "advertised.listeners", "log.dir", "log.dirs"}
 _MARKER = (
-    "kwire(brokers=1, config={}, mode=None, topics=(), controllers=1, racks=()): the test's `kwire` is a cluster of"
-    " its own, with these options"
+    "kwire(brokers=1, config={}, mode=None, topics=(), controllers=1, racks=(), fast=False): the test's"
+    " `kwire` is a cluster of its own, with these options"
 )
 
 
@@ -60,10 +60,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="controllers of the session's cluster (1); one is active, the others take over from it",
     )
+    group.addoption(
+        "--kwire-fast", action="store_true", default=None, help="short timers (docs/recipes.md)"
+    )
     parser.addini("kwire_mode", "as --kwire-mode")
     parser.addini("kwire_bootstrap", "as --kwire-bootstrap")
     parser.addini("kwire_brokers", "as --kwire-brokers")
     parser.addini("kwire_controllers", "as --kwire-controllers")
+    parser.addini("kwire_fast", "as --kwire-fast", type="bool", default=False)
     parser.addini(
         "kwire_config", "configuration keys of all clusters, KEY=VALUE a line", type="linelist"
     )
@@ -213,6 +217,7 @@ def _make(config: pytest.Config, options: dict[str, object]) -> Cluster:
             recent_requests=True,
             controllers=controllers,  # type: ignore[arg-type]
             racks=options.get("racks") or (),  # type: ignore[arg-type]
+            fast=_flag(config, options, "fast"),  # type: ignore[arg-type]
         )
         cluster.start()
     return cluster
@@ -236,6 +241,14 @@ def _count(config: pytest.Config, options: dict[str, object], name: str) -> obje
     if not text.isdecimal():
         _refuse(f"kwire_{name}: expected a number, not {text!r}")
     return int(text)
+
+
+def _flag(config: pytest.Config, options: dict[str, object], name: str) -> object:
+    """A flag of the marker, or else of the session."""
+    given = options.get(name)
+    if given is None:
+        given = config.getoption(f"kwire_{name}")
+    return config.getini(f"kwire_{name}") if given is None else given
 
 
 def _refuse(text: str) -> NoReturn:

@@ -108,6 +108,12 @@ class StartedBackend(Backend, Protocol):
     def node(self, node_id: int) -> NodeHandle:
         """A broker or a controller. KeyError."""
 
+    async def ask(
+        self, broker_id: int, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> Any:
+        """Send a request to a broker's control API. BrokerNotAvailableError when it does not run or
+        is paused."""
+
     async def active_controller(self) -> int:
         """The id of the active controller. BrokerNotAvailableError when none is."""
 

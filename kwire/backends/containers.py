@@ -75,7 +75,7 @@ class Containers(SeenFromOutside):
             spec.node.recent_requests,
             brokers=lambda: self.handles,
             ask=self._requests_of,
-            forget=lambda node_id: self._ask_broker(node_id, "DELETE", "/v1/requests"),
+            forget=lambda node_id: self.ask(node_id, "DELETE", "/v1/requests"),
         )
         self.controllers: dict[int, ContainerHandle] = {}
         """The controllers that have their own container, by id."""
@@ -228,6 +228,7 @@ class Containers(SeenFromOutside):
         variables = {
             **_CONTROLLER,
             **_variables(self._config),
+            **self._node.replace(recent_requests=False).variables(),
             **self._membership(),
             "KAFKA_NODE_ID": str(node_id),
         }
@@ -432,12 +433,11 @@ class Containers(SeenFromOutside):
     async def _requests_of(self, node_id: int) -> list[list[Any]]:
         from kwire.recent import from_objects
 
-        return from_objects(await self._ask_broker(node_id, "GET", "/v1/requests"))
+        return from_objects(await self.ask(node_id, "GET", "/v1/requests"))
 
-    async def _ask_broker(self, node_id: int, method: str, path: str) -> Any:
-        handle = self.handles[node_id]
-        require_answering(handle)
-        return await handle.ask(method, path)
+    async def ask(self, broker_id: int, method: str, path: str, body: Any = None) -> Any:
+        require_answering(self.handles[broker_id])
+        return await self.handles[broker_id].ask(method, path, body)
 
 
 _CONTROLLER = {

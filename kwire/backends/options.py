@@ -9,7 +9,14 @@ from pathlib import Path
 
 from kwire import errors
 from kwire.client.admin import NoBrokerError
-from kwire.launch.spec import MAX_CONTROLLERS, PROCESS, THREAD, rack_overrides
+from kwire.launch.spec import (
+    MAX_CONTROLLERS,
+    PROCESS,
+    THREAD,
+    ClusterSpec,
+    NodeSpec,
+    rack_overrides,
+)
 from kwire.launch.supervisor import Supervisor
 from kwire.protocol.errors import KafkaError
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
@@ -23,11 +30,27 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
     from types import TracebackType
-
-    from kwire.launch.spec import ClusterSpec
+    from typing import Any
 
 _MAX_BROKERS = 100
 _LISTENERS = "PLAINTEXT://127.0.0.1:{port}"
+
+
+def spec_of(
+    brokers: int,
+    controllers: int,
+    isolation: str,
+    overrides: Mapping[int, Mapping[str, str]],
+    **node: Any,
+) -> ClusterSpec:
+    """The spec of a cluster. `overrides`: keys of single brokers. `node`: fields of its NodeSpec."""
+    return ClusterSpec(
+        brokers=brokers,
+        controllers=controllers,
+        isolation=isolation,
+        overrides=overrides,
+        node=NodeSpec(node_id=1, log_level="warning", **node),
+    )
 
 
 class NodeLauncher:
@@ -59,6 +82,7 @@ class NodeLauncher:
         self._temporary: TemporaryDirectory | None = None
         self._ports: ReservedPorts | None = None
         more = f", controllers={controllers}" if controllers != 1 else ""
+        more += ", fast=True" if spec.node.fast else ""
         self.call = f"Cluster(brokers={brokers}, config={config}, isolation={isolation!r}{more})"
         check_config(brokers, values)
 
@@ -199,6 +223,13 @@ def check_number(what: str, value: object) -> None:
     """ConfigurationError unless `value` is a whole number."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise errors.ConfigurationError(f"{what}: expected a whole number, not {value!r}")
+
+
+def checked_flag(what: str, value: object) -> bool:
+    """Check a flag and return it. ConfigurationError."""
+    if not isinstance(value, bool):
+        raise errors.ConfigurationError(f"{what}: expected True or False, not {value!r}")
+    return value
 
 
 def check_assignment(assignment: object) -> None:

@@ -1,13 +1,14 @@
-"""The text of a time-out of `wait_for`: the predicate's source, and the partitions it read last."""
+"""`wait_for`, and the text of its time-out: the predicate's source, the partitions it read last."""
 
 from __future__ import annotations
 
 import ast
 import asyncio
 import inspect
+import time
 
 from kwire.client.admin import REQUEST_SECONDS
-from kwire.errors import ClusterStateError, ConfigurationError, WaitTimeoutError
+from kwire.errors import ClusterStateError, ConfigurationError, KwireError, WaitTimeoutError
 from kwire.replication.core.types import NO_LEADER
 
 TYPE_CHECKING = False
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
     from kwire.backends.base import Backend
     from kwire.backends.views import Partition
 
-_ELECTION_POLL_SECONDS = 0.002
+_POLL_SECONDS = 0.002
 _MAX_CHARACTERS = 300
+_ASYNC_PREDICATE = (
+    "wait_for: the function returns a coroutine; kwire.aio.Cluster awaits those, this one does not"
+)
 
 
 class Observations:
@@ -65,6 +69,53 @@ class Observations:
         return WaitTimeoutError(text)
 
 
+async def first_true(
+    cluster: Any, predicate: Callable[..., Any], timeout: float, observations: Observations
+) -> Any:
+    """The first true value of `predicate(cluster)`; see `kwire.aio.Cluster.wait_for`."""
+    observations.check(cluster, predicate, timeout)
+    deadline = asyncio.get_running_loop().time() + timeout
+    while True:
+        observations.begin()
+        value: Any = None
+        try:
+            value = predicate(cluster)
+            if inspect.isawaitable(value):
+                value = await value
+        except KwireError as error:
+            observations.record_error(error)
+        if value:
+            return value
+        if asyncio.get_running_loop().time() >= deadline:
+            raise observations.timeout_error(predicate, value, timeout)
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def first_true_blocking(
+    cluster: Any, predicate: Callable[..., Any], timeout: float, observations: Observations
+) -> Any:
+    """The first true value of `predicate(cluster)`; see `kwire.Cluster.wait_for`."""
+    observations.check(cluster, predicate, timeout)
+    deadline = time.monotonic() + timeout
+    while True:
+        observations.begin()
+        value: Any = None
+        try:
+            value = predicate(cluster)
+            if inspect.iscoroutine(value):
+                value.close()
+                raise ConfigurationError(_ASYNC_PREDICATE)
+        except ConfigurationError:
+            raise
+        except KwireError as error:
+            observations.record_error(error)
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            raise observations.timeout_error(predicate, value, timeout)
+        time.sleep(_POLL_SECONDS)
+
+
 def source_of(predicate: Callable[..., object]) -> str:
     """A lambda's source text, a function's name with its docstring's first line, or its repr."""
     name = getattr(predicate, "__name__", None)
@@ -100,7 +151,7 @@ async def until_led(
             return
         if asyncio.get_running_loop().time() > deadline:
             raise WaitTimeoutError(f"nobody leads after the election: {now}")
-        await asyncio.sleep(_ELECTION_POLL_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 async def done(work: Awaitable[None] | None) -> None:

@@ -94,6 +94,18 @@ async def elect(
     return await partition(cluster, topic, index)
 
 
+async def compact(cluster: Cluster, topic: str) -> dict[str, Any]:
+    """Compact a topic on all replicas that run."""
+    await cluster.compact(topic)
+    return {}
+
+
+async def apply_retention(cluster: Cluster, topic: str | None) -> dict[str, Any]:
+    """Apply retention to a topic, or to all, on all replicas that run."""
+    await cluster.apply_retention(topic)
+    return {}
+
+
 async def cut(cluster: Cluster, a: Ids, b: Ids) -> dict[str, Any]:
     await cluster.network.cut(a, b)
     return {}

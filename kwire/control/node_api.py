@@ -282,6 +282,38 @@ def replica(broker: Broker, topic: str, index: int) -> dict[str, Any]:
     }
 
 
+def compact(broker: Broker, topic: str) -> dict[str, Any]:
+    """Request the compaction of a topic's replicas here; `compaction` tells how far it is."""
+    services = broker.services
+    logs = [log for log in services.log_manager.logs() if log.topic == topic]
+    if not all(log.config.compact for log in logs):
+        policy = ",".join(sorted(logs[0].config.cleanup_policy))
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"topic {topic} is not compacted: its cleanup.policy is {policy}",
+        )
+    for log in logs:
+        broker.compaction.cleaner.request(services.log_manager, log)
+    return compaction(broker, topic)
+
+
+def compaction(broker: Broker, topic: str) -> dict[str, Any]:
+    """How far the compaction that was requested is: the partitions that are not done."""
+    requests = broker.compaction.cleaner.requests
+    return {
+        "cleaning": requests.cleaning(topic),
+        "waiting": {str(index): why for index, why in requests.waiting(topic).items()},
+        "failed": {str(index): why for index, why in requests.failed(topic).items()},
+    }
+
+
+def apply_retention(broker: Broker, topic: str | None) -> dict[str, Any]:
+    """Delete what retention does not keep, of one topic or of all; returns how many segments."""
+    logs = broker.services.log_manager.logs()
+    wanted = [log for log in logs if topic is None or log.topic == topic]
+    return {"segments": sum(log.delete_old_segments() for log in wanted)}
+
+
 def fail(broker: Broker, text: str) -> dict[str, Any]:
     """Provoke an internal error, for tests of its handling."""
     try:

@@ -100,7 +100,12 @@ def find_route(routes: Sequence[Route], method: str, path: str) -> tuple[Route, 
 
 
 def partition_path(topic: str, index: int) -> str:
-    """The path of a partition; the topic is quoted so that it is a single item."""
+    """The path of a partition."""
+    return topic_path(topic, f"/partitions/{index}")
+
+
+def topic_path(topic: str, rest: str) -> str:
+    """A path below a topic, which is quoted so that it is a single item."""
     if (
         not topic.isascii()
         or not topic.replace(".", "").replace("-", "").replace("_", "").isalnum()
@@ -108,7 +113,7 @@ def partition_path(topic: str, index: int) -> str:
         from urllib.parse import quote
 
         topic = quote(topic, "", errors="replace")
-    return f"/v1/topics/{topic}/partitions/{index}"
+    return f"/v1/topics/{topic}{rest}"
 
 
 def _pattern(item: str) -> tuple[str, str | None]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _VERBS = "{verb:kill|stop|start|pause|resume}"
 _PARTITION = "/v1/topics/{topic}/partitions/{n:int}"
+_COMPACTION = "/v1/topics/{topic}/compact"
 _ELECTION = ("topic:text", "partition:int", "leader:int?", "unclean:bool?")
 _PAIR = ("a:ids", "b:ids")
 _DELAY = (*_PAIR, "milliseconds:number")
@@ -39,6 +40,15 @@ ROUTES = (
     Route("GET", "/v1/topics", cluster=of_cluster.topics, controller=of_nodes.topics),
     Route("GET", _PARTITION, cluster=of_cluster.partition, controller=of_nodes.partition),
     Route("GET", f"{_PARTITION}/replica", broker=of_nodes.replica),
+    Route("POST", _COMPACTION, cluster=of_cluster.compact, broker=of_nodes.compact),
+    Route("GET", _COMPACTION, broker=of_nodes.compaction),
+    Route(
+        "POST",
+        "/v1/retention",
+        "topic:text?",
+        cluster=of_cluster.apply_retention,
+        broker=of_nodes.apply_retention,
+    ),
     Route("POST", "/v1/elections", *_ELECTION, cluster=of_cluster.elect, controller=of_nodes.elect),
     Route("PUT", "/v1/network", "rules:list?", "commands:list?", nodes=of_nodes.set_network),
     Route("POST", "/v1/network/cuts", *_PAIR, cluster=of_cluster.cut, nodes=of_nodes.cut),

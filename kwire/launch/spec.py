@@ -131,6 +131,15 @@ class NodeSpec(Spec):
         up_help="Each of several brokers keeps its clients' last 20 requests, for the control API.",
         variable="KWIRE_RECENT_REQUESTS",
     )
+    fast: bool = option(
+        "--fast",
+        FLAG,
+        default=False,
+        help="Timers for tests: retention, compaction and sessions within fractions of a second.",
+        up_help="Timers for tests: retention, compaction and session time-outs within fractions of"
+        " a second.",
+        variable="KWIRE_FAST",
+    )
     log_level: str = option(
         "--log-level",
         default="info",
@@ -171,6 +180,10 @@ class NodeSpec(Spec):
     def configuration(self) -> dict[str, str]:
         """Keys and texts of the node's configuration, including its id and its directories."""
         values = {**self.values, "node.id": str(self.node_id), "log.dirs": self.data_dir}
+        if self.fast:
+            from kwire.replication.config.fast import FAST
+
+            values = {**FAST, **values}
         values.pop("log.dir", None)
         return values
 

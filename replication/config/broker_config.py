@@ -87,7 +87,10 @@ TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
 KEYS_READ_AS_TEXT = frozenset({"broker.id", "log.dir", "log.dirs"})
 
 EPOCH_BUMP_KEY = "kwire.leader.epoch.bump.on.isr.shrink"
-"""kwire's own, static: Kafka decides it by its metadata version (KAFKA-15021)."""
+"""Kafka decides it by its metadata version (KAFKA-15021)."""
+ROLL_KEY = "kwire.log.cleaner.roll.active"
+"""The log cleaner rolls active segments, so that it can clean all records."""
+OWN_KEYS = {EPOCH_BUMP_KEY: "true", ROLL_KEY: "false"}  # static flags, with their defaults
 
 
 class ConfigError(Exception):
@@ -312,8 +315,8 @@ class BrokerConfig:
         self.dynamic: dict[str, str] = {}
         self.listeners_of_change: list[Callable[[set[str]], None]] = []
         _check_broker_values(self.static)
-        if EPOCH_BUMP_KEY in self.static:
-            _parse_type(EPOCH_BUMP_KEY, "BOOLEAN", self.static[EPOCH_BUMP_KEY])
+        for key in OWN_KEYS.keys() & self.static:
+            _parse_type(key, "BOOLEAN", self.static[key])
         self._pair_ids()
         self._load()
 
@@ -396,13 +399,15 @@ class BrokerConfig:
     @property
     def leader_epoch_bump_on_isr_shrink(self) -> bool:
         """A broker that leaves an ISR raises the leader epoch, as with ZooKeeper; not so with KRaft since 3.6."""
-        return self.static.get(EPOCH_BUMP_KEY, "true").strip().lower() == "true"
+        return self.own_flag(EPOCH_BUMP_KEY)
+
+    def own_flag(self, key: str) -> bool:
+        """The value of one of OWN_KEYS."""
+        return self.static.get(key, OWN_KEYS[key]).strip().lower() == "true"
 
     def unknown_keys(self) -> list[str]:
         """Static keys that neither Kafka nor kwire knows: kept, shown, without effect."""
-        return sorted(
-            key for key in self.static if broker_key(key) is None and key != EPOCH_BUMP_KEY
-        )
+        return sorted(key for key in self.static if broker_key(key) is None and key not in OWN_KEYS)
 
     @staticmethod
     def similar_key(key: str) -> str | None:

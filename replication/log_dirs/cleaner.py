@@ -11,6 +11,7 @@ decides which records a batch keeps.
 * The cleaner first maps every key in the dirty part to its latest offset, as far as memory allows;
   then it copies all segments up to there, group by group, into `.cleaned` segments, which replace
   the old ones once they are flushed.
+* On request (compaction.py) a whole log is cleaned, due or not.
 * Offsets never change; batches that lose records keep base and last offset, so there are gaps.
 * The cleaner also runs retention of compacted logs ("compact,delete", or a log start that has
   moved): in every round, of all but the log in work, and of none if log.cleaner.enable is false.
@@ -25,18 +26,19 @@ dropped and starts again later.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator
 from hashlib import sha256
-from typing import NamedTuple
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import BatchHeader, check_crc, iter_batches, iter_records
 from kwire.protocol.varint import INT32_MAX
 from kwire.replication.core.events import Event
+from kwire.replication.core.metadata import INTERNAL_TOPICS
 from kwire.replication.log.checkpoints import CLEANER_OFFSETS, format_offsets, read_offsets
 from kwire.replication.log.segment import LogSegment
+from kwire.replication.log_dirs.cleanable import LogToClean, find_cleanable, segments_between
 from kwire.replication.log_dirs.cleaner_filter import BatchFilter, CleanedTransactions
+from kwire.replication.log_dirs.compaction import CompactionRequests
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 STEP_BYTES = 256 << 10
 """How much of a log one step reads."""
 _STEP_INTERVAL_MS = 1
+_REQUEST_INTERVAL_MS = 2
 _CHUNK_BYTES = 256 << 10
 _KEY_BYTES_MAX = 32
 _MAP_ENTRY_BYTES = 150
@@ -84,32 +87,13 @@ def _map_key(key: bytes) -> bytes:
     return key if len(key) <= _KEY_BYTES_MAX else b"#" + sha256(key).digest()
 
 
-class LogToClean(NamedTuple):
-    """The clean, dirty and uncleanable part of a log."""
-
-    log: Log
-    first_dirty_offset: int
-    first_uncleanable_offset: int
-    clean_bytes: int
-    cleanable_bytes: int
-    is_overdue: bool
-    """Its oldest dirty record is older than max.compaction.lag.ms."""
-
-    @property
-    def ratio(self) -> float:
-        total = self.clean_bytes + self.cleanable_bytes
-        return self.cleanable_bytes / total if total else 0.0
-
-    @property
-    def is_due(self) -> bool:
-        overdue = self.is_overdue and self.cleanable_bytes > 0
-        return overdue or self.ratio > self.log.config.min_cleanable_dirty_ratio
-
-
 class LogCleaner:
     """The cleaner of a log directory. `clean_logs` is what LogManager calls every log.cleaner.backoff.ms."""
 
-    def __init__(self, dedupe_buffer_bytes: int = 128 << 20) -> None:
+    def __init__(self, dedupe_buffer_bytes: int = 128 << 20, *, rolls_active: bool = False) -> None:
+        """`rolls_active`: roll the active segments of compacted topics before each round."""
+        self.requests = CompactionRequests()
+        self._rolls_active = rolls_active
         self._entries_max = max(dedupe_buffer_bytes // _MAP_ENTRY_BYTES, 1)
         self._offsets: dict[TopicPartition, int] | None = None  # None: not read yet
         self._work: Generator[None, None, int] | None = None
@@ -121,9 +105,31 @@ class LogCleaner:
         """Start to clean the dirtiest log that is due, then the others, step by step. OSError.
 
         Applies retention to the other compacted logs immediately."""
+        if self._rolls_active:
+            _roll_active(manager)
         if self._work is None:
             self._begin(manager)
         self._delete_old_segments(manager)
+
+    def request(self, manager: LogManager, log: Log) -> None:
+        """Clean a log up to its present end as soon as that is committed; `requests` tells how far
+        it is. KafkaError(KAFKA_STORAGE_ERROR)."""
+        self.requests.add(log)
+        if (log.topic, log.partition) in self._uncleanable:
+            self.requests.fail(log, "an earlier compaction has failed: see the broker's log")
+        self._check_requests(manager)
+
+    def _check_requests(self, manager: LogManager) -> None:
+        """Begin what has been requested, as soon as the cleaner is free and the log committed."""
+        if self.requests.is_empty:
+            return
+        if self._work is None:
+            self._begin_next(manager, only_requested=True)
+        manager.timers.schedule(
+            ("log-cleaner-requests", id(self)),
+            manager.clock.now_ms + _REQUEST_INTERVAL_MS,
+            lambda: self._check_requests(manager),
+        )
 
     def first_dirty_offset(self, manager: LogManager, log: Log) -> int | None:
         """The offset up to which the log is clean; None if it was never cleaned."""
@@ -148,12 +154,15 @@ class LogCleaner:
             except KafkaError as error:  # already reported to its directory
                 _log_failure(manager, Event.RETENTION_FAILED, log, error)
 
-    def _begin(self, manager: LogManager) -> None:
-        due = [work for log in manager.logs() if (work := self._find_due(manager, log)) is not None]
-        if not due:
+    def _begin(self, manager: LogManager, *, only_requested: bool = False) -> None:
+        work = self.requests.next_work(manager, self._checkpoint(manager))
+        if work is None and not only_requested:
+            found = [self._find_due(manager, log) for log in manager.logs()]
+            work = max((each for each in found if each is not None), key=_ratio, default=None)
+        if work is None:
             return
-        self._cleaning = max(due, key=_ratio)
-        self._work = clean(self._cleaning, manager.clock.wall_ms, self._entries_max)
+        self._cleaning = work
+        self._work = clean(work, manager.clock.wall_ms, self._entries_max)
         self._schedule(manager)
 
     def _find_due(self, manager: LogManager, log: Log) -> LogToClean | None:
@@ -178,16 +187,19 @@ class LogCleaner:
         try:
             if manager.future(log.topic, log.partition) is not None:
                 self._work = self._cleaning = None
+                self.requests.finish(cleaning, -1)
                 work.close()
                 return
             next(work)
         except StopIteration as done:
             self._work = self._cleaning = None
+            self.requests.finish(cleaning, done.value)
             self._finish(manager, log, done.value)
         except (OSError, KafkaError) as error:
             # As in Kafka: skip this log until the broker restarts, continue with the others.
             self._work = self._cleaning = None
             self._uncleanable.add((log.topic, log.partition))
+            self.requests.fail(log, str(error))
             if isinstance(error, OSError):
                 log.storage_error("clean", error)
             _log_failure(manager, Event.CLEANING_FAILED, log, error)
@@ -209,9 +221,9 @@ class LogCleaner:
         if before != end_offset:  # without progress wait for the next round
             self._begin_next(manager)
 
-    def _begin_next(self, manager: LogManager) -> None:
+    def _begin_next(self, manager: LogManager, *, only_requested: bool = False) -> None:
         try:
-            self._begin(manager)
+            self._begin(manager, only_requested=only_requested)
         except OSError as error:
             manager.log_event(Event.CLEANER_FAILED, detail=str(error))
 
@@ -243,53 +255,20 @@ def _log_failure(manager: LogManager, event: EventType, log: Log, error: Excepti
     manager.log_event(event, topic=log.topic, partition=log.partition, detail=str(error))
 
 
+def _roll_active(manager: LogManager) -> None:
+    """Roll the active segments whose records could be cleaned but for being in them.
+
+    Kafka leaves them until an append rolls them (segment.ms, segment.bytes)."""
+    for log in manager.logs():
+        if not log.config.compact or not log.active.size or log.topic in INTERNAL_TOPICS:
+            continue
+        lag_ms = log.config.min_compaction_lag_ms
+        if not lag_ms or log.active.largest_timestamp() <= manager.clock.wall_ms - lag_ms:
+            log.roll()
+
+
 def _ratio(work: LogToClean) -> float:
     return work.ratio
-
-
-# --- what is dirty
-
-
-def find_cleanable(log: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
-    """The cleanable part of a log that is clean below `checkpoint` (cleanableOffsets)."""
-    first_dirty = log.log_start_offset if checkpoint is None else checkpoint
-    if not log.log_start_offset <= first_dirty <= log.log_end_offset:
-        first_dirty = log.log_start_offset  # truncated, or a new log start: all is dirty
-    config = log.config
-    uncleanable = min(log.last_stable_offset, log.active.base_offset)
-    dirty = segments_between(log, first_dirty, log.active.base_offset)
-    if config.min_compaction_lag_ms > 0:
-        for segment in dirty:
-            if segment.largest_timestamp() > now_ms - config.min_compaction_lag_ms:
-                uncleanable = min(uncleanable, segment.base_offset)
-                break
-    uncleanable = max(uncleanable, first_dirty)
-    # Whole segments only, without the one that holds the bound.
-    holder = segments_between(log, uncleanable, log.active.base_offset)
-    end = (holder[0] if holder else log.active).base_offset
-    return LogToClean(
-        log,
-        first_dirty,
-        end,
-        sum(s.size for s in log.segments if s.base_offset < first_dirty),
-        sum(s.size for s in segments_between(log, min(first_dirty, end), end)),
-        _is_overdue(dirty, now_ms - config.max_compaction_lag_ms),
-    )
-
-
-def _is_overdue(dirty: list[LogSegment], oldest_allowed_ms: int) -> bool:
-    if oldest_allowed_ms <= 0:
-        return False
-    timestamps = [t for s in dirty if (t := s.first_timestamp) is not None and t > 0]
-    return bool(timestamps) and min(timestamps) < oldest_allowed_ms
-
-
-def segments_between(log: Log, start: int, end: int) -> list[LogSegment]:
-    """The segments from the one that holds `start` to the last that begins before `end` (LogSegments.values)."""
-    if start >= end:
-        return []
-    bases = [segment.base_offset for segment in log.segments]
-    return log.segments[max(bisect_right(bases, start) - 1, 0) : bisect_left(bases, end)]
 
 
 # --- cleaning

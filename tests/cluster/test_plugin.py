@@ -125,11 +125,11 @@ def test_the_marker_gives_a_cluster_of_its_own(tmp_path: Path) -> None:
     [
         (
             "kwire(broker=3)",
-            "marker kwire: expected brokers, config, controllers, mode, racks, topics, not 'broker'",
+            "marker kwire: expected brokers, config, controllers, fast, mode, racks, topics, not 'broker'",
         ),
         (
             "kwire(3)",
-            "marker kwire: expected brokers, config, controllers, mode, racks, topics, not 3, which has no",
+            "marker kwire: expected brokers, config, controllers, fast, mode, racks, topics, not 3, which has no",
         ),
         ("kwire(brokers='x')", "brokers: expected a number from 1, not 'x'"),
         ("kwire(mode='vm')", "kwire mode: expected one of thread, process, docker, external"),

@@ -106,6 +106,19 @@ def test_nodes_are_listed_killed_and_started(api: Api, cluster: RunningCluster) 
     assert api("GET", "/v1/topics") == (200, {"topics": {}})
 
 
+def test_compaction_and_retention(api: Api, cluster: RunningCluster) -> None:
+    cluster.run(cluster.supervisor.create_topics([("t", 1, 3)]))
+    assert api("POST", "/v1/retention") == (200, {})
+    assert api("POST", "/v1/retention", {"topic": "t"}) == (200, {})
+    assert api("POST", "/v1/retention", {"topic": 1})[0] == 400
+    status, found = api("POST", "/v1/retention", {"topic": "nope"})
+    assert (status, found["error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+    assert api("POST", "/v1/topics/nope/compact")[0] == 404
+    status, found = api("POST", "/v1/topics/t/compact")
+    assert (status, found["error"]) == (409, "INVALID_CONFIG")
+    assert "its cleanup.policy is delete" in found["message"]
+
+
 def test_partitions_elections_and_cuts(api: Api, cluster: RunningCluster) -> None:
     cluster.run(cluster.supervisor.create_topics([("t", 1, 3)]))
     status, found = api("GET", "/v1/topics/t/partitions/0")
