@@ -295,6 +295,65 @@ def test_config_shows_what_was_set_first() -> None:
     assert "group.initial.rebalance.delay.ms=0" in lines
 
 
+@pytest.mark.parametrize("brokers", ["1", "2"])
+def test_a_key_that_would_protect_is_status_2_and_one_line(brokers: str) -> None:
+    key = "authorizer.class.name"
+    for command in (["up", "--port", "0", "--brokers", brokers], ["config", "--unused"]):
+        result = kwire(*command, "-c", f"{key}=my.Authorizer", "-c", "ssl.keystore.password=hush")
+        assert_one_line(result, 2, key, "my.Authorizer", "no authorization", "leave this key out")
+
+
+def test_a_key_that_would_protect_ends_a_node_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("listener.name.plaintext.ssl.client.auth=required\nnode.id=2\n")
+    command = ["node", "--id", "2", "--roles", "controller", "--data-dir", str(tmp_path / "d")]
+    result = kwire(*command, "--config", str(path))
+    assert_one_line(result, 2, "listener.name.plaintext.ssl.client.auth", "PLAINTEXT only")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--port", "1", "-c", "listeners=PLAINTEXT://:2"], "--port 1 and -c listeners="),
+        (["--host", "::1", "-c", "listeners=PLAINTEXT://:2"], "--host ::1 and -c listeners="),
+        (
+            ["--advertise", "h", "-c", "advertised.listeners=PLAINTEXT://x:1"],
+            "--advertise h and -c advertised.listeners=PLAINTEXT://x:1: give one of them",
+        ),
+        (["--first-id", "3", "-c", "node.id=4"], "--first-id 3 and -c node.id=4"),
+        (["--first-id", "3", "-c", "broker.id=4"], "--first-id 3 and -c broker.id=4"),
+    ],
+)
+def test_what_is_given_twice_is_status_2_and_one_line(arguments: list[str], words: str) -> None:
+    assert_one_line(kwire("up", *arguments), 2, words)
+
+
+def test_a_port_replaces_the_listeners_of_a_file_unless_they_are_secure(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("listeners=PLAINTEXT://:1\nadvertised.listeners=PLAINTEXT://elsewhere:1\n")
+    with kwire_up("--config", str(path)) as up:  # --port 0 is added
+        assert up.address[0] == "127.0.0.1" and up.address[1] > 1
+    path.write_text("listeners=SASL_PLAINTEXT://:1\n")
+    result = kwire("up", "--port", "0", "--config", str(path))
+    assert_one_line(result, 2, "SASL_PLAINTEXT", "PLAINTEXT only")
+
+
+@pytest.mark.parametrize("brokers", ["1", "2"])
+def test_keys_without_effect_are_one_warning_with_their_names(brokers: str) -> None:
+    given = ["num.io.threads=99", "group.consumer.max.size=7", "transactional.id.expiration.ms=1"]
+    options = [word for item in given for word in ("-c", item)]
+    with kwire_up("--brokers", brokers, "--log-json", "-c", "foo.bar=1", *options) as up:
+        status, text = up.stop()
+    lines = [json.loads(line) for line in text.splitlines()]
+    warnings = {line["event"]: line for line in lines if line["level"] == "warning"}
+    assert status == 0 and set(warnings) == {"UNKNOWN_CONFIG_KEY", "CONFIG_WITHOUT_EFFECT"}
+    assert warnings["CONFIG_WITHOUT_EFFECT"]["keys"] == [
+        "group.consumer.max.size",
+        "transactional.id.expiration.ms",
+    ]
+    assert warnings["UNKNOWN_CONFIG_KEY"]["message"] == "unknown configuration key foo.bar, ignored"
+
+
 def test_config_unused_lists_keys_without_effect(tmp_path: Path) -> None:
     everything = kwire("config", "--unused").stdout.splitlines()
     assert "zookeeper.connect" in everything

@@ -20,6 +20,7 @@ from kwire.docker.variables import (
     unknown_variables,
     variable_of,
 )
+from kwire.launch.configuration import warn_about_keys
 from kwire.launch.spec import ClusterSpec
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.replication.core.types import CONTROLLER_IDS_FROM
@@ -617,3 +618,56 @@ def test_where_a_health_check_asks(listeners: str, controllers: str, address: st
 
 def test_the_settings_of_testcontainers_are_all_accepted() -> None:
     BrokerConfig(configuration(TESTCONTAINERS))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("KAFKA_AUTHORIZER_CLASS_NAME", "kafka.security.authorizer.AclAuthorizer"),
+        ("KAFKA_SUPER_USERS", "User:admin"),
+        ("KAFKA_ALLOW_EVERYONE_IF_NO_ACL_FOUND", "false"),
+        ("KAFKA_SASL_ENABLED_MECHANISMS", "PLAIN"),
+        ("KAFKA_LISTENER_NAME_SECURE_SCRAM-SHA-512_SASL_JAAS_CONFIG", "hush"),
+        ("KAFKA_SSL_KEYSTORE_FILENAME", "kafka.jks"),
+        ("KAFKA_SECURITY_INTER_BROKER_PROTOCOL", "SASL_PLAINTEXT"),
+    ],
+)
+def test_a_variable_that_would_protect_is_refused_by_its_name(variable: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{variable}: .*leave this key out$") as caught:
+        container_settings({**TESTCONTAINERS, variable: value})
+    assert "hush" not in str(caught.value)
+
+
+def test_security_that_asks_for_nothing_and_keys_of_vendors_are_neither_refused_nor_unknown() -> (
+    None
+):
+    settings = container_settings(
+        {
+            **TESTCONTAINERS,
+            "KAFKA_ALLOW_EVERYONE_IF_NO_ACL_FOUND": "true",
+            "KAFKA_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM": "",
+            "KAFKA_REST_BOOTSTRAP_SERVERS": "PLAINTEXT://localhost:9092",
+            "KAFKA_CONFLUENT_TIER_ENABLE": "true",
+        }
+    )
+    assert settings.unknown == {}
+
+
+def test_keys_without_effect_are_called_by_their_variables(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    variables = {"KAFKA_CONFLUENT_TIER_ENABLE": "true", "KAFKA_NUM_IO_THREADS": "99"}
+    variables["KAFKA_TRANSACTIONAL_ID_EXPIRATION_MS"] = "7"
+    settings = container_settings({**TESTCONTAINERS, **variables})
+    with caplog.at_level("WARNING", "kwire"):
+        warn_about_keys(BrokerConfig(settings.node.configuration()), settings.written)
+    (line,) = [record.getMessage() for record in caplog.records]
+    named = "KAFKA_CONFLUENT_TIER_ENABLE,KAFKA_TRANSACTIONAL_ID_EXPIRATION_MS"
+    assert line == f"these configuration keys have no effect in kwire: {named}"
+
+
+def test_what_testcontainers_sets_is_not_worth_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    settings = container_settings({**TESTCONTAINERS, "KAFKA_ZOOKEEPER_CONNECT": "localhost:2181"})
+    with caplog.at_level("WARNING", "kwire"):
+        warn_about_keys(BrokerConfig(settings.node.configuration()), settings.written)
+    assert settings.unknown == {} and not caplog.records

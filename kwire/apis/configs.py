@@ -310,13 +310,18 @@ def _check_own_broker(services: Services, name: str) -> None:
 
 def _check_dynamic(values: Mapping[str, str | None], *, per_broker: bool) -> None:
     """KafkaError(INVALID_REQUEST) for keys that cannot change at run time
-    (DynamicBrokerConfig.validate)."""
+    (DynamicBrokerConfig.validate), and for those that ask for protection that kwire does not have."""
     rows = {name: broker_key(name) for name in values}
     fixed = sorted(name for name, row in rows.items() if row and row[4] == "read-only")
     if fixed:
         message = f"Cannot update these configs dynamically: Set({', '.join(fixed)})"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    from kwire.replication.config.given import security_problem
+
     for name, row in rows.items():
+        problem = security_problem(name, values[name])
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(problem))
         if row is not None and values[name] is not None:
             try:
                 parse_value(name, row, values[name])

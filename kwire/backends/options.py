@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kwire import errors
 from kwire.client.admin import NoBrokerError
+from kwire.launch.configuration import check_security, ignored_keys
 from kwire.launch.spec import (
     MAX_CONTROLLERS,
     PROCESS,
@@ -150,25 +151,31 @@ def checked_racks(racks: object, brokers: object) -> dict[int, dict[str, str]]:
 
 
 def check_config(brokers: int, values: dict[str, str]) -> None:
-    """Check the configuration; warn of keys that Kafka does not know. ConfigurationError."""
+    """Check the configuration; warn of keys that are not known or have no effect. ConfigurationError."""
     if isinstance(brokers, bool) or not isinstance(brokers, int) or brokers < 1:
         raise errors.ConfigurationError(f"brokers: expected a number from 1, not {brokers!r}")
     if brokers > _MAX_BROKERS:
         raise errors.ConfigurationError(f"brokers: at most {_MAX_BROKERS}, not {brokers}")
+    with kwire_errors():
+        check_security(values)
     try:
         config = BrokerConfig({**values, "node.id": "1"}, brokers=brokers)
     except ConfigError as error:
         raise errors.ConfigurationError(str(error)) from None
-    unknown = config.unknown_keys()
-    if unknown:
+    unknown, unused = ignored_keys(config)
+    if unknown or unused:
         import warnings
 
-        meant = {key: config.similar_key(key) for key in unknown}
         named = ", ".join(
-            key if meant[key] is None else f"{key} (did you mean {meant[key]}?)" for key in unknown
+            key if meant is None else f"{key} (did you mean {meant}?)"
+            for key, meant in unknown.items()
         )
-        text = f"Kafka does not know these configuration keys, they are ignored: {named}"
-        warnings.warn(text, stacklevel=5)
+        if named:
+            text = f"Kafka does not know these configuration keys, they are ignored: {named}"
+            warnings.warn(text, stacklevel=5)
+        if unused:
+            text = f"these configuration keys have no effect in kwire: {', '.join(unused)}"
+            warnings.warn(text, stacklevel=5)
 
 
 def config_texts(config: Mapping[str, object] | None) -> dict[str, str]:

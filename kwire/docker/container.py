@@ -172,6 +172,7 @@ def _run(settings: ContainerSettings) -> int:
             make_control=_make_control,
             open_control=_control_opener(settings),
             print_failure=_print_failure,
+            written=settings.written,
         ),
     )
 
@@ -211,6 +212,14 @@ def log_warnings(settings: ContainerSettings) -> None:
         event(log, NodeEvent.UNKNOWN_VARIABLE, variable=variable, suggestion=meant)
     for listener in unreachable_listeners(settings.node.values):
         event(log, NodeEvent.LISTENER_INSIDE_ONLY, listener=listener)
+    if settings.node.controllers:  # else the start of all nodes logs them
+        from contextlib import suppress
+
+        from kwire.launch.configuration import warn_about_keys
+        from kwire.replication.config.broker_config import BrokerConfig, ConfigError
+
+        with suppress(ConfigError):  # the node's start will report it
+            warn_about_keys(BrokerConfig(settings.node.configuration()), settings.written)
 
 
 def _announce_node(settings: ContainerSettings) -> None:

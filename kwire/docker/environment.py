@@ -23,6 +23,7 @@ from kwire.docker.variables import (
     option_value,
     own_values,
     unknown_variables,
+    written_as,
 )
 from kwire.launch.configuration import node_id_of
 from kwire.launch.options import parse_voter
@@ -64,7 +65,7 @@ class ContainerSettings:
     `runs_controller`: what this node of a cluster is. `controller_dir`: shared by controllers that
     take over from each other (None: the data directory). `control_port`: of the control API, if
     any. `cluster`: the fields of a ClusterSpec that are given; `unknown`: variables without a
-    meaning, each with the one that may have been meant."""
+    meaning, each with the one that may have been meant; `written`: the variable of each key."""
 
     __slots__ = (
         "cluster",
@@ -76,6 +77,7 @@ class ContainerSettings:
         "runs_controller",
         "topics",
         "unknown",
+        "written",
     )
 
     def __init__(self, node: NodeSpec) -> None:
@@ -88,6 +90,7 @@ class ContainerSettings:
         self.runs_controller = False
         self.cluster: dict[str, Any] = {}
         self.unknown: dict[str, str | None] = {}
+        self.written: dict[str, str] = {}
 
     @property
     def brokers(self) -> int:
@@ -156,7 +159,7 @@ def container_settings(
         **own_values(NodeSpec, environ),
     )
     settings = ContainerSettings(node)
-    settings.unknown = unknown
+    settings.unknown, settings.written = unknown, written_as(known)
     settings.topics = parse_topics(
         environ.get("KAFKA_CREATE_TOPICS", ""), environ.get("KAFKA_CREATE_TOPICS_SEPARATOR")
     )

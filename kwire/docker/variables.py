@@ -6,6 +6,7 @@ Corresponds to kafka.docker.KafkaDockerWrapper (apache/kafka): `KAFKA_NUM_PARTIT
 
 from __future__ import annotations
 
+from kwire.launch.configuration import check_security
 from kwire.launch.options import FLAG, NUMBER
 from kwire.launch.spec import ClusterSpec, NodeSpec
 from kwire.replication.config.broker_config import (
@@ -95,6 +96,10 @@ def configuration(environ: Mapping[str, str]) -> dict[str, str]:
                 parse_value(key, row, value)
             except ConfigError as error:
                 raise SettingsError(f"{variable}: {error}") from None
+        try:
+            check_security({key: value})
+        except SettingsError as error:
+            raise SettingsError(f"{variable}: {error}") from None
         values[key] = value
     return values
 
@@ -104,7 +109,7 @@ def unknown_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for variable in sorted(environ):
         key = property_name(variable)
-        if key is not None and broker_key(key) is None and key != EPOCH_BUMP_KEY:
+        if key is not None and not _is_known(key):
             # Bitnami's prefix
             meant = key.removeprefix("cfg.")
             known = meant if broker_key(meant) is not None else BrokerConfig.similar_key(meant)
@@ -117,6 +122,20 @@ def unknown_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
                 close = get_close_matches(variable, own, 1, 0.7)
                 found[variable] = close[0] if close else None
     return found
+
+
+def _is_known(key: str) -> bool:
+    if broker_key(key) is not None or key == EPOCH_BUMP_KEY:
+        return True
+    from kwire.replication.config.given import is_known_key
+
+    return is_known_key(key)
+
+
+def written_as(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variable of each configuration key that the environment gives."""
+    keys = {variable: property_name(variable) for variable in environ}
+    return {key: variable for variable, key in keys.items() if key is not None}
 
 
 def own_names() -> list[str]:

@@ -15,6 +15,20 @@ if TYPE_CHECKING:
 
     from kwire.replication.config.broker_config import BrokerConfig
 
+# What the keys of kwire.replication.config.given that are refused begin with.
+_SECURITY = (
+    "allow.",
+    "alter.config.policy.",
+    "authorizer.",
+    "create.topic.policy.",
+    "delegation.token.",
+    "listener.name.",
+    "principal.",
+    "sasl.",
+    "security.",
+    "ssl.",
+    "super.",
+)
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
 
@@ -111,7 +125,11 @@ def config_values(
     if first_id is not None or "node.id" not in values:
         values["node.id"] = str(1 if first_id is None else first_id)
         values.pop("broker.id", None)
+    _check_given_once(
+        overrides, {"host": host, "port": port, "advertise": advertise, "first_id": first_id}
+    )
     if "listeners" not in values or host is not None or port is not None:
+        _check_plaintext(values)
         host = DEFAULT_HOST if host is None else host
         port = DEFAULT_PORT if port is None else port
         values["listeners"] = f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"
@@ -127,20 +145,75 @@ def config_values(
     return values
 
 
-def warn_unknown_keys(config: BrokerConfig) -> None:
-    """Log a warning for each key that Kafka does not know."""
-    unknown = config.unknown_keys()
-    if not unknown:
+def check_security(values: Mapping[str, str]) -> None:
+    """SettingsError for a key that asks for protection that kwire does not have."""
+    if not any(key.startswith(_SECURITY) for key in values):
+        return  # importing the rules costs every start some time
+    from kwire.replication.config import given
+    from kwire.replication.config.broker_config import ConfigError
+
+    try:
+        given.check_security(values)
+    except ConfigError as error:
+        raise SettingsError(str(error)) from None
+
+
+def ignored_keys(config: BrokerConfig) -> tuple[dict[str, str | None], list[str]]:
+    """The given keys that Kafka does not know, each with the one that may have been meant; and those
+    that have no effect in kwire."""
+    from kwire.replication.config.broker_config import acts_on_broker_key
+
+    if all(acts_on_broker_key(key) for key in config.static):
+        return {}, []
+    from kwire.replication.config.given import is_known_key, keys_without_effect
+
+    unknown = [key for key in config.unknown_keys() if not is_known_key(key)]
+    return {key: config.similar_key(key) for key in unknown}, keys_without_effect(config)
+
+
+def warn_about_keys(config: BrokerConfig, written: Mapping[str, str] | None = None) -> None:
+    """Log a warning for each key that Kafka does not know, and one for all that have no effect.
+
+    `written`: how the keys were written, if not as they are called: the variable of each."""
+    unknown, unused = ignored_keys(config)
+    if not unknown and not unused:
         return
     import logging
 
     from kwire.server.events import NodeEvent
     from kwire.server.logs import event
 
-    for key in unknown:
-        meant = config.similar_key(key)
-        log = logging.getLogger(__name__)
-        event(log, NodeEvent.UNKNOWN_CONFIG_KEY, key=key, suggestion=meant)
+    log, names = logging.getLogger(__name__), written or {}
+    for key, meant in unknown.items():
+        suggestion = meant and names.get(meant, meant)
+        event(log, NodeEvent.UNKNOWN_CONFIG_KEY, key=names.get(key, key), suggestion=suggestion)
+    if unused:
+        event(log, NodeEvent.CONFIG_WITHOUT_EFFECT, keys=[names.get(key, key) for key in unused])
+
+
+def _check_given_once(overrides: Mapping[str, str], options: Mapping[str, object]) -> None:
+    """SettingsError when an option and a -c of the command line give the same thing twice. Keys of
+    the file are overridden by both."""
+    keys = {"host": "listeners", "port": "listeners", "advertise": "advertised.listeners"}
+    for name, value in options.items():
+        for key in (keys[name],) if name in keys else ("node.id", "broker.id"):
+            if value is not None and key in overrides and overrides[key] != str(value):
+                option = f"--{name.replace('_', '-')} {value}"
+                raise SettingsError(f"{option} and -c {key}={overrides[key]}: give one of them")
+
+
+def _check_plaintext(values: Mapping[str, str]) -> None:
+    """SettingsError for listeners that --host or --port would replace by a plaintext one, and that kwire
+    refuses otherwise."""
+    if "listeners" not in values:
+        return
+    from kwire.replication.config.broker_config import BrokerConfig, ConfigError
+    from kwire.server.listeners import parse_listeners
+
+    try:
+        parse_listeners(BrokerConfig(values))
+    except ConfigError as error:
+        raise SettingsError(str(error)) from None
 
 
 def node_id_of(values: Mapping[str, str]) -> int:

@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 
-from kwire.launch.configuration import node_spec, warn_unknown_keys
+from kwire.launch.configuration import node_spec, warn_about_keys
 from kwire.launch.node_runner import NodeRunner
 from kwire.launch.process import stop_on_signals, write_ready_line
 from kwire.server import logs
@@ -57,7 +57,7 @@ async def _run(spec: NodeSpec, supervised: bool) -> int:
     runner = NodeRunner(spec)
     loop.add_signal_handler(signal.SIGUSR1, runner.log_status)
     if not supervised:
-        warn_unknown_keys(runner.config)
+        warn_about_keys(runner.config)
     else:
         loop.add_reader(0, on_input)
     starting = loop.create_task(runner.start())

@@ -10,6 +10,7 @@ import logging
 import os
 from enum import Enum
 
+from kwire.launch.configuration import check_security
 from kwire.launch.spec import BROKER, CONTROLLER, STANDALONE
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.replication.core.types import SECURITY_PROTOCOLS
@@ -70,6 +71,7 @@ class NodeRunner:
         self.spec = spec
         self.stage = BINDING
         try:
+            check_security(spec.values)
             self.config = BrokerConfig(spec.configuration(), brokers=spec.brokers)
             self.node = Node(self.config, spec.name)
         except ConfigError as error:

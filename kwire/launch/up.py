@@ -13,7 +13,7 @@ import logging
 import signal
 import sys
 
-from kwire.launch.configuration import warn_unknown_keys
+from kwire.launch.configuration import warn_about_keys
 from kwire.launch.node_runner import NodeRunner
 from kwire.launch.process import (
     remove,
@@ -62,6 +62,7 @@ class Surroundings:
         "registration",
         "topic_configs",
         "topics",
+        "written",
     )
 
     def __init__(
@@ -78,6 +79,7 @@ class Surroundings:
         make_control: MakeControl | None = None,
         open_control: OpenControl | None = None,
         print_failure: Callable[[int, str], int] | None = None,
+        written: Mapping[str, str] | None = None,
     ) -> None:
         """`topics`: name, partitions, replication (-1: default). `announce` is called with the
         ready line when the nodes are ready; None: print it on stdout. `log_path`: where the log
@@ -87,7 +89,8 @@ class Surroundings:
         only; port None: an ephemeral port for a cluster, no control API for a standalone broker.
         `make_control(supervisor)`: make its handler. `open_control`: open the control API of a
         container's broker. `print_failure(status, line)`: prints the line of a failure, and returns
-        the exit status."""
+        the exit status. `written`: configuration keys as they were written where that is not their
+        name (a container's variables)."""
         self.topics = topics
         self.topic_configs = topic_configs or {}
         self.ready_file = ready_file
@@ -99,6 +102,7 @@ class Surroundings:
         self.make_control = make_control
         self.open_control = open_control
         self.print_failure = print_failure or _print_failure
+        self.written = written
         self.registration: Registration | None = None
         """This process's entry in the registry of running clusters, from `announce` on."""
 
@@ -150,7 +154,7 @@ async def _run_standalone(spec: NodeSpec, surroundings: Surroundings) -> None:
     loop = asyncio.get_running_loop()
     runner = NodeRunner(spec)
     loop.add_signal_handler(signal.SIGUSR1, runner.log_status)
-    warn_unknown_keys(runner.config)
+    warn_about_keys(runner.config, surroundings.written)
 
     def on_halted(why: str) -> None:
         if not stopping.done():

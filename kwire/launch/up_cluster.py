@@ -7,7 +7,7 @@ import signal
 from contextlib import suppress
 
 from kwire.control.socket import ControlSocket
-from kwire.launch.configuration import warn_unknown_keys
+from kwire.launch.configuration import warn_about_keys
 from kwire.launch.process import stop_on_signals
 from kwire.launch.supervisor import Supervisor
 from kwire.launch.up import announce, make_temporary
@@ -32,7 +32,8 @@ async def run_cluster(spec: ClusterSpec, surroundings: Surroundings) -> None:
     node = spec.node
     supervisor = Supervisor(spec)
     with suppress(ConfigError):  # the node's start will report it
-        warn_unknown_keys(BrokerConfig(node.configuration(), brokers=spec.brokers))
+        config = BrokerConfig(node.configuration(), brokers=spec.brokers)
+        warn_about_keys(config, surroundings.written)
     folder = make_temporary(node.data_dir) if node.temporary else None
     try:
         await _run(supervisor, surroundings, stopping)

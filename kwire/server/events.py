@@ -56,9 +56,15 @@ class NodeEvent:
     """`kwire up` has fewer brokers than its data directory.
     To do: raise `--brokers` where their replicas are wanted."""
     UNKNOWN_CONFIG_KEY = EventType(
-        WARNING, "unknown configuration key, ignored[; did you mean {suggestion}?]", "key"
+        WARNING, "unknown configuration key {key}, ignored[; did you mean {suggestion}?]"
     )
     """Kafka has no such broker key."""
+    CONFIG_WITHOUT_EFFECT = EventType(
+        WARNING, "these configuration keys have no effect in kwire: {keys}"
+    )
+    """Keys that were given and that kwire does not act on, with values other than Kafka's default. Keys that only tune
+    a broker are not named. `keys`: as they were written, in a container the variables.
+    To do: leave them out; `kwire config --unused` lists all keys without effect."""
 
     NOT_REGISTERED = EventType(
         INFO, "kwire status, down and ctl will not find this cluster: {detail}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kwire.launch.configuration import config_values
+from kwire.launch.configuration import check_security, config_values
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError, acts_on_broker_key
 from kwire.replication.config.table import BROKER_KEYS
 from kwire.server.errors import SettingsError
@@ -11,6 +11,7 @@ from kwire.server.errors import SettingsError
 def show_config(config_path: str | None, overrides: dict[str, str], unused: bool) -> int:
     """Print key=value lines, explicitly set keys first; with `unused`, the keys without effect."""
     values = config_values(config_path, overrides)
+    check_security(values)
     try:
         config = BrokerConfig(values)
     except ConfigError as error:

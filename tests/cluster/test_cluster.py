@@ -384,6 +384,26 @@ def test_a_key_that_kafka_does_not_know_is_a_warning() -> None:
         Cluster(config={"num.partition": 1})
 
 
+def test_keys_that_have_no_effect_are_one_warning() -> None:
+    config = {
+        "num.io.threads": 9,
+        "group.consumer.max.size": 7,
+        "transactional.id.expiration.ms": 1,
+    }
+    named = "group.consumer.max.size, transactional.id.expiration.ms"
+    with pytest.warns(UserWarning, match=f"no effect in kwire: {named}$") as found:
+        Cluster(config=config)
+    assert len(found) == 1 and found[0].filename == __file__
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process", "docker"])
+def test_a_key_that_would_protect_is_refused(isolation: str) -> None:
+    with pytest.raises(
+        errors.ConfigurationError, match=r"super\.users: kwire has no authorization"
+    ):
+        Cluster(config={"super.users": "User:admin"}, isolation=isolation)
+
+
 @BOTH
 def test_a_port_in_use_is_told(isolation: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -383,3 +383,21 @@ def test_resources_are_listed_by_type(topic: Any) -> None:
     assert listed(topic) == [("t", TOPIC), ("1", BROKER), ("1", LOGGER), ("m", METRICS)]
     assert listed(topic, 77) == ErrorCode.UNSUPPORTED_VERSION
     assert listed(topic, version=0) == [("m", METRICS)]
+
+
+def test_a_broker_cannot_be_secured_at_run_time(new_admin: Any) -> None:
+    admin = new_admin({})
+    for key, value in (
+        ("ssl.keystore.location", "/k.jks"),
+        ("listener.name.plaintext.sasl.enabled.mechanisms", "PLAIN"),
+        ("principal.builder.class", "my.Builder"),
+    ):
+        code, message = change(admin, BROKER, "1", (key, 0, value))
+        assert code == ErrorCode.INVALID_REQUEST and key in str(message), message
+        code, message = replace(admin, BROKER, "1", {key: value})
+        assert code == ErrorCode.INVALID_REQUEST and key in str(message), message
+    code, message = change(admin, BROKER, "1", ("authorizer.class.name", 0, "my.Authorizer"))
+    assert code == ErrorCode.INVALID_REQUEST  # as in Kafka: a read-only key
+    assert message == "Cannot update these configs dynamically: Set(authorizer.class.name)"
+    assert change(admin, BROKER, "1", ("ssl.client.auth", 0, "none"))[0] == ErrorCode.NONE
+    assert change(admin, BROKER, "1", ("super.users", 0, "User:a"))[0] == ErrorCode.INVALID_REQUEST

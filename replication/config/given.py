@@ -1,0 +1,186 @@
+"""Configuration keys that are given and that kwire cannot honour: refused, or worth a warning.
+
+A key that would protect the cluster (authorization, authentication, encryption, policies) is refused: a
+test of it would pass for the wrong reason. Any other key that has no effect is named in one warning,
+unless nobody would miss its effect: the value is Kafka's default, or what kwire does anyway, or the key
+tunes or arranges the inside of a JVM broker (docs/decisions/11-keys-without-effect.md). Pure functions.
+"""
+
+from __future__ import annotations
+
+from kwire.replication.config.broker_config import (
+    BrokerConfig,
+    ConfigError,
+    acts_on_broker_key,
+    broker_key,
+    parse_value,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NO_AUTHORIZATION = "kwire has no authorization, every client may do everything; leave this key out"
+_NO_SECURITY = "kwire has neither TLS nor SASL, it speaks PLAINTEXT only; leave this key out"
+_NO_POLICY = "kwire runs no Java classes, so nothing would be enforced; leave this key out"
+_NO_TOKENS = "kwire has no delegation tokens; leave this key out"
+
+# Key: the reason for its refusal, and the values that are fine besides Kafka's default.
+_REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "allow.everyone.if.no.acl.found": (_NO_AUTHORIZATION, ("true",)),
+    "alter.config.policy.class.name": (_NO_POLICY, ()),
+    "authorizer.class.name": (_NO_AUTHORIZATION, ()),
+    "create.topic.policy.class.name": (_NO_POLICY, ()),
+    "delegation.token.master.key": (_NO_TOKENS, ()),
+    "delegation.token.secret.key": (_NO_TOKENS, ()),
+    "principal.builder.class": (_NO_SECURITY, ()),
+    "sasl.client.callback.handler.class": (_NO_SECURITY, ()),
+    "sasl.enabled.mechanisms": (_NO_SECURITY, ()),
+    "sasl.jaas.config": (_NO_SECURITY, ()),
+    "sasl.kerberos.service.name": (_NO_SECURITY, ()),
+    "sasl.login.callback.handler.class": (_NO_SECURITY, ()),
+    "sasl.login.class": (_NO_SECURITY, ()),
+    "sasl.mechanism.controller.protocol": (_NO_SECURITY, ()),
+    "sasl.mechanism.inter.broker.protocol": (_NO_SECURITY, ()),
+    "sasl.oauthbearer.jwks.endpoint.url": (_NO_SECURITY, ()),
+    "sasl.oauthbearer.token.endpoint.url": (_NO_SECURITY, ()),
+    "sasl.server.callback.handler.class": (_NO_SECURITY, ()),
+    "security.inter.broker.protocol": (_NO_SECURITY, ()),
+    "ssl.client.auth": (_NO_SECURITY, ()),
+    "ssl.engine.factory.class": (_NO_SECURITY, ()),
+    "ssl.key.credentials": (_NO_SECURITY, ()),  # of Kafka's images, as the next ones of that name
+    "ssl.key.password": (_NO_SECURITY, ()),
+    "ssl.keystore.certificate.chain": (_NO_SECURITY, ()),
+    "ssl.keystore.credentials": (_NO_SECURITY, ()),
+    "ssl.keystore.filename": (_NO_SECURITY, ()),
+    "ssl.keystore.key": (_NO_SECURITY, ()),
+    "ssl.keystore.location": (_NO_SECURITY, ()),
+    "ssl.keystore.password": (_NO_SECURITY, ()),
+    "ssl.truststore.certificates": (_NO_SECURITY, ()),
+    "ssl.truststore.credentials": (_NO_SECURITY, ()),
+    "ssl.truststore.filename": (_NO_SECURITY, ()),
+    "ssl.truststore.location": (_NO_SECURITY, ()),
+    "ssl.truststore.password": (_NO_SECURITY, ()),
+    "super.users": (_NO_AUTHORIZATION, ()),
+}
+_NAMES_AS_DEFAULT = "sasl.enabled.mechanisms"
+"""Refused even with Kafka's default: a person who writes GSSAPI wants it."""
+
+# Keys whose effect nobody would miss. A name that ends in a dot stands for all that begin with it.
+_QUIET = (
+    "add.partitions.to.txn.",
+    "auto.include.jmx.reporter",
+    "background.threads",
+    "broker.id.generation.enable",
+    "control.plane.listener.name",
+    "controller.performance.",
+    "controller.quorum.",
+    "controller.socket.timeout.ms",
+    "delete.records.purgatory.",
+    "early.start.listeners",
+    "fetch.purgatory.",
+    "group.coordinator.append.linger.ms",
+    "group.coordinator.background.threads",
+    "group.coordinator.cached.",
+    "group.coordinator.new.enable",
+    "group.coordinator.threads",
+    "initial.broker.registration.timeout.ms",
+    "inter.broker.protocol.version",
+    "kafka.metrics.",
+    "log.cleaner.io.",
+    "log.cleaner.threads",
+    "log.dir.failure.timeout.ms",
+    "log.message.format.version",
+    "log.preallocate",
+    "metadata.",
+    "metric.reporters",
+    "metrics.",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.alter.log.dirs.threads",
+    "offsets.load.buffer.size",
+    "password.encoder.",
+    "process.roles",
+    "producer.purgatory.",
+    "queued.max.",
+    "replica.socket.receive.buffer.bytes",
+    "reserved.broker.max.id",
+    "server.max.startup.time.ms",
+    "share.coordinator.",
+    "share.fetch.purgatory.",
+    "socket.connection.setup.",
+    "telemetry.max.bytes",
+    "transaction.partition.verification.enable",
+    "transaction.state.log.load.buffer.size",
+    "unclean.leader.election.interval.ms",
+    "zookeeper.",
+)
+# What kwire does anyway.
+_AS_WANTED = {"group.coordinator.rebalance.protocols": ("classic",)}
+_VENDOR = "confluent."
+"""Keys of Confluent's own: unknown to Apache Kafka, but no typing errors."""
+_OTHERS = ("rest.", "schema.registry.")
+"""Keys for other servers of Confluent's images: Testcontainers sets one of them."""
+
+
+def check_security(values: Mapping[str, str]) -> None:
+    """ConfigError for the first key that asks for protection that kwire does not have."""
+    for key, text in values.items():
+        problem = security_problem(key, text)
+        if problem is not None:
+            raise problem
+
+
+def security_problem(key: str, text: str | None) -> ConfigError | None:
+    """Why a key with this value is refused; None: it is not. Secrets are not shown.
+
+    The key may stand behind the prefix "listener.name.x." or "listener.name.x.mechanism."."""
+    plain = _plain_key(key)
+    if plain is None or text is None or not text.strip():
+        return None
+    reason, fine = _REFUSED[plain]
+    row = broker_key(plain)
+    default = None if row is None or plain == _NAMES_AS_DEFAULT else row[1]
+    value = text.strip()
+    if value == default or value.lower() in fine:
+        return None
+    is_secret = (row is not None and row[0] == "PASSWORD") or "credentials" in plain
+    return ConfigError(key, "[hidden]" if is_secret else value, reason)
+
+
+def _plain_key(key: str) -> str | None:
+    """The key of _REFUSED that a given key is or ends in; None: neither."""
+    if key in _REFUSED:
+        return key
+    if key.startswith("listener.name."):
+        parts = key.split(".")
+        for start in (3, 4):
+            plain = ".".join(parts[start:])
+            if plain in _REFUSED:
+                return plain
+    return None
+
+
+def is_known_key(key: str) -> bool:
+    """Whether a key means something to Kafka or to what is usually shipped with it."""
+    return broker_key(key) is not None or key in _REFUSED or key.startswith((_VENDOR, *_OTHERS))
+
+
+def keys_without_effect(config: BrokerConfig) -> list[str]:
+    """The given keys whose effect somebody may miss, sorted."""
+    return sorted(key for key, text in config.static.items() if _is_missed(key, text))
+
+
+def _is_missed(key: str, text: str) -> bool:
+    if key.startswith(_VENDOR):
+        return True
+    row = broker_key(key)
+    if row is None or _plain_key(key) is not None or acts_on_broker_key(key):
+        return False  # unknown keys are another warning; refused ones are not here, or harmless
+    if any(key.startswith(name) if name.endswith(".") else key == name for name in _QUIET):
+        return False
+    if text.strip().lower() in _AS_WANTED.get(key, ()):
+        return False
+    default = None if row[1] is None else parse_value(key, row, row[1])
+    return parse_value(key, row, text) != default and bool(text.strip())

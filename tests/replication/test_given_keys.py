@@ -1,0 +1,156 @@
+"""Keys that are given and cannot be honoured: refused when they would protect something, else named."""
+
+from __future__ import annotations
+
+import pytest
+
+from kwire.replication.config import given
+from kwire.replication.config.broker_config import (
+    BrokerConfig,
+    ConfigError,
+    acts_on_broker_key,
+    broker_key,
+)
+from kwire.replication.config.given import check_security, is_known_key, keys_without_effect
+from kwire.replication.config.table import BROKER_KEYS
+
+# What Kafka's own files and the modules that wrap its images give; none of it is worth a line.
+KRAFT_PROPERTIES = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@localhost:9093",
+    "controller.quorum.bootstrap.servers": "localhost:9093",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "advertised.listeners": "PLAINTEXT://localhost:9092",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL",
+    "num.network.threads": "3",
+    "num.io.threads": "8",
+    "socket.send.buffer.bytes": "102400",
+    "socket.receive.buffer.bytes": "102400",
+    "socket.request.max.bytes": "104857600",
+    "log.dirs": "/tmp/kraft-combined-logs",
+    "num.partitions": "1",
+    "num.recovery.threads.per.data.dir": "1",
+    "offsets.topic.replication.factor": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "log.retention.hours": "168",
+    "log.segment.bytes": "1073741824",
+    "log.retention.check.interval.ms": "300000",
+}
+OF_MODULES = {
+    "log.flush.interval.messages": "9223372036854775807",
+    "group.initial.rebalance.delay.ms": "0",
+    "rest.bootstrap.servers": "PLAINTEXT://localhost:9092",
+    "zookeeper.connect": "localhost:2181",
+    "zookeeper.connection.timeout.ms": "18000",
+    "inter.broker.protocol.version": "2.8",
+    "log.message.format.version": "2.8",
+    "metric.reporters": "io.confluent.metrics.reporter.ConfluentMetricsReporter",
+    "ssl.endpoint.identification.algorithm": "",
+}
+
+
+@pytest.mark.parametrize("values", [KRAFT_PROPERTIES, OF_MODULES], ids=["server.properties", "env"])
+def test_what_everybody_gives_is_neither_refused_nor_mentioned(values: dict[str, str]) -> None:
+    check_security(values)
+    config = BrokerConfig(values)
+    assert keys_without_effect(config) == []
+    assert [key for key in config.unknown_keys() if not is_known_key(key)] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer", "no authorization"),
+        ("super.users", "User:admin", "no authorization"),
+        ("allow.everyone.if.no.acl.found", "false", "no authorization"),
+        ("security.inter.broker.protocol", "SASL_SSL", "neither TLS nor SASL"),
+        ("sasl.enabled.mechanisms", "PLAIN", "neither TLS nor SASL"),
+        ("sasl.enabled.mechanisms", "GSSAPI", "neither TLS nor SASL"),
+        ("sasl.mechanism.inter.broker.protocol", "PLAIN", "neither TLS nor SASL"),
+        ("ssl.client.auth", "required", "neither TLS nor SASL"),
+        ("ssl.keystore.location", "/etc/kafka/secrets/k.jks", "neither TLS nor SASL"),
+        ("ssl.keystore.filename", "k.jks", "neither TLS nor SASL"),
+        ("listener.name.secure.ssl.keystore.location", "k.jks", "neither TLS nor SASL"),
+        ("listener.name.s.sasl.enabled.mechanisms", "PLAIN", "neither TLS nor SASL"),
+        ("principal.builder.class", "my.Builder", "neither TLS nor SASL"),
+        ("create.topic.policy.class.name", "my.Policy", "nothing would be enforced"),
+        ("delegation.token.secret.key", "x", "no delegation tokens"),
+    ],
+)
+def test_a_key_that_would_protect_is_refused(key: str, value: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as caught:
+        check_security({"num.partitions": "1", key: value})
+    assert caught.value.key == key and "leave this key out" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("authorizer.class.name", ""),
+        ("authorizer.class.name", "  "),
+        ("super.users", ""),
+        ("allow.everyone.if.no.acl.found", "True"),
+        ("security.inter.broker.protocol", "PLAINTEXT"),
+        ("sasl.enabled.mechanisms", ""),
+        ("sasl.mechanism.inter.broker.protocol", "GSSAPI"),
+        ("ssl.client.auth", "none"),
+        ("ssl.protocol", "TLSv1.3"),
+        ("principal.builder.class", str(BROKER_KEYS["principal.builder.class"][1])),
+    ],
+)
+def test_a_key_that_asks_for_nothing_passes(key: str, value: str) -> None:
+    check_security({key: value})
+    assert keys_without_effect(BrokerConfig({key: value})) == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["ssl.keystore.password", "listener.name.a.plain.sasl.jaas.config", "ssl.key.credentials"],
+)
+def test_secrets_are_not_shown(key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_security({key: "hush"})
+    assert "hush" not in str(caught.value) and key in str(caught.value)
+
+
+def test_keys_without_effect_are_named_unless_nobody_would_miss_them() -> None:
+    config = BrokerConfig(
+        {
+            "transactional.id.expiration.ms": "1000",
+            "group.consumer.max.size": "7",
+            "group.coordinator.rebalance.protocols": "classic,consumer",
+            "confluent.tier.enable": "true",
+            "quota.window.num": "11",  # the default
+            "num.io.threads": "64",  # tuning
+            "num.partitions": "3",  # acted on
+            "my.own.key": "x",  # unknown: another warning
+        }
+    )
+    assert keys_without_effect(config) == [
+        "confluent.tier.enable",
+        "group.consumer.max.size",
+        "group.coordinator.rebalance.protocols",
+        "transactional.id.expiration.ms",
+    ]
+    classic = BrokerConfig({"group.coordinator.rebalance.protocols": "classic"})
+    assert keys_without_effect(classic) == []
+
+
+def test_each_rule_is_about_a_key_of_kafkas_that_has_no_effect() -> None:
+    of_authorizers = {"super.users", "allow.everyone.if.no.acl.found"}
+    of_images = {key for key in given._REFUSED if key.endswith((".filename", ".credentials"))}
+    unknown = {key for key in given._REFUSED if broker_key(key) is None}
+    assert unknown == of_authorizers | of_images
+    acted_on = {key for key in given._REFUSED if acts_on_broker_key(key)}
+    assert acted_on == {"security.inter.broker.protocol"}
+    for name in given._QUIET:
+        meant = [key for key in BROKER_KEYS if key == name or key.startswith(name)]
+        without_effect = [key for key in meant if not acts_on_broker_key(key)]
+        assert without_effect, f"{name}: kwire acts on it now, or Kafka has no such key"
