@@ -1,5 +1,6 @@
 """`kwire` and `python -m kwire`."""
 
+import gc
 import os
 import signal
 import sys
@@ -12,7 +13,10 @@ def main() -> None:
         _remove_ready_file(sys.argv)
     from kwire.cli.main import main
 
-    main()
+    try:
+        main()
+    finally:
+        gc.freeze()  # the last collection would visit every object, to free what the exit frees
 
 
 def _remove_ready_file(arguments: list[str]) -> None:

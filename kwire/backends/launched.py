@@ -123,7 +123,7 @@ class Launched:
                 await supervisor.start()
         except BaseException:
             await supervisor.kill()
-            self.launcher.clean_up()
+            await self.launcher.clean_up()
             raise
         self._supervisor = supervisor
         self._loop = asyncio.get_running_loop()
@@ -133,7 +133,7 @@ class Launched:
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None:
             await supervisor.kill()
-            self.launcher.clean_up()
+            await self.launcher.clean_up()
 
     async def stop(self) -> None:
         """Stop all nodes. InternalError, StartError: nothing runs in any case."""
@@ -150,10 +150,10 @@ class Launched:
         self._supervisor = None
         try:
             with kwire_errors():
-                await supervisor.stop()
+                await supervisor.stop(last=True)
         finally:
             await supervisor.kill()
-            self.launcher.clean_up()
+            await self.launcher.clean_up()
         self._raise_failures()
 
     # --- internal errors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from os import PathLike
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _MAX_BROKERS = 100
 _LISTENERS = "PLAINTEXT://127.0.0.1:{port}"
+_DIRECTORIES_AT_ONCE = 16  # deleted between two turns of the event loop
 
 
 def spec_of(
@@ -115,14 +117,21 @@ class NodeLauncher:
                 overrides[broker_id] = {**listeners, **overrides.get(broker_id, {})}
         return overrides
 
-    def clean_up(self) -> None:
-        """Remove the temporary directory and release the ports, if any."""
+    async def clean_up(self) -> None:
+        """Remove the temporary directory and release the ports, if any. Other clusters on the loop
+        run meanwhile."""
         ports, self._ports = self._ports, None
         if ports is not None:
             ports.release()
         temporary, self._temporary = self._temporary, None
-        if temporary is not None:
-            temporary.remove()
+        if temporary is None:
+            return
+        try:
+            for number, _ in enumerate(temporary.removal()):
+                if number % _DIRECTORIES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        finally:
+            temporary.remove()  # the rest, after a cancellation
 
 
 def checked_controllers(controllers: object) -> int:

@@ -14,6 +14,7 @@ import sys
 from contextlib import ExitStack, suppress
 
 from kwire.launch.node_runner import NodeRunner, reachable
+from kwire.launch.process import LAST_STOP
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.events import NodeEvent
 from kwire.server.logs import event
@@ -109,11 +110,12 @@ class ThreadHandle(NodeHandle):
         self.runner = None
         self._on_death(self.node_id, 1, why)
 
-    async def stop(self, *, controlled: bool = True) -> None:
+    async def stop(self, *, controlled: bool = True, last: bool = False) -> None:
+        """Stop it cleanly. `last`: it is not started again, see `NodeRunner.stop`."""
         self.resume()
         runner, self.runner = self.runner, None
         if runner is not None:
-            await runner.stop(controlled=controlled)
+            await runner.stop(controlled=controlled, last=last)
 
     async def refresh_running(self) -> None:
         """No-op: a node on this event loop reports its end itself."""
@@ -234,7 +236,8 @@ class ProcessHandle(NodeHandle):
                 return
         await asyncio.shield(watcher)
 
-    async def stop(self, *, controlled: bool = True) -> None:
+    async def stop(self, *, controlled: bool = True, last: bool = False) -> None:
+        """As a ThreadHandle's; `last` goes with `controlled=False` only."""
         process = self._process
         if process is None:
             return
@@ -244,6 +247,8 @@ class ProcessHandle(NodeHandle):
             process.send_signal(signal.SIGTERM)
         else:
             assert process.stdin is not None
+            if last:
+                process.stdin.write(LAST_STOP.encode() + b"\n")
             process.stdin.close()
         try:
             async with asyncio.timeout(STOP_SECONDS):

@@ -6,7 +6,7 @@ it with a controlled shutdown. SIGUSR1 writes the node's status to its log (`sta
 Under a supervisor (`--supervised`) a start failure is the line "failed STATUS TEXT" on stdout, which
 the supervisor reports. Lines on stdin are requests of the control API (`kwire.control.lines`). End
 of file on stdin is a clean stop without controlled shutdown: the whole cluster stops, or the
-supervisor has died.
+supervisor has died. The line "last" before it says that the node is not started again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 
 from kwire.launch.configuration import node_spec, warn_about_keys
 from kwire.launch.node_runner import NodeRunner
-from kwire.launch.process import stop_on_signals, write_ready_line
+from kwire.launch.process import LAST_STOP, stop_on_signals, write_ready_line
 from kwire.server import logs
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.node import new_event_loop, settle_garbage_collector
@@ -34,20 +34,22 @@ if TYPE_CHECKING:
 async def _run(spec: NodeSpec, supervised: bool) -> int:
     loop = asyncio.get_running_loop()
     stopping = stop_on_signals()
-    controlled = True
+    controlled, last = True, False
     typed = bytearray()
 
     def on_input() -> None:
-        nonlocal controlled
+        nonlocal controlled, last
         from kwire.control.lines import answer_line
 
         data = os.read(0, 4096)
         typed.extend(data)
         while (end := typed.find(b"\n")) >= 0:
             line = typed[:end].decode(errors="replace")
-            sys.stdout.write(answer_line(runner.control, line) + "\n")
-            sys.stdout.flush()
             del typed[: end + 1]
+            last = last or line == LAST_STOP
+            if not last:
+                sys.stdout.write(answer_line(runner.control, line) + "\n")
+                sys.stdout.flush()
         if not data:
             loop.remove_reader(0)
             if not stopping.done():
@@ -86,7 +88,7 @@ async def _run(spec: NodeSpec, supervised: bool) -> int:
     halted = await stopping
     if halted is not None:
         return _print_failure(1, halted, False)
-    await runner.stop(controlled=controlled)
+    await runner.stop(controlled=controlled, last=last)
     await asyncio.sleep(0)  # lets cancelled connection attempts finish
     return 0
 

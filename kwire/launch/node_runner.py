@@ -329,14 +329,16 @@ class NodeRunner:
 
     # --- stop
 
-    async def stop(self, *, controlled: bool = True) -> None:
+    async def stop(self, *, controlled: bool = True, last: bool = False) -> None:
         """Stop cleanly; with `controlled` leaderships move away first (controlled shutdown).
 
-        NodeError when logs cannot be closed."""
+        `last`: the node is not started again, so a temporary directory is left as it is, to be
+        deleted. NodeError when logs cannot be closed."""
         if self.stage is ENDED:
             return
         try:
-            await self.node.stop(controlled=controlled)
+            discard = last and self.spec.temporary
+            await self.node.stop(controlled=controlled, discard=discard)
         finally:
             self._release()
 

@@ -9,6 +9,9 @@ import sys
 
 from kwire.server.errors import NodeError
 
+LAST_STOP = "last"
+"""A line to a supervised node before the end of its stdin: it is not started again."""
+
 
 def stop_on_signals() -> asyncio.Future[str | None]:
     """A future that SIGINT and SIGTERM resolve to None, for a clean stop.

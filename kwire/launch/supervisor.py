@@ -157,14 +157,16 @@ class Supervisor:
         except NodeError as error:
             raise NodeError(f"{self._name(handle.node_id)}: {error}") from None
 
-    async def stop(self) -> None:
-        """Stop all nodes cleanly, controllers first, so that no leadership moves."""
+    async def stop(self, *, last: bool = False) -> None:
+        """Stop all nodes cleanly, controllers first, so that no leadership moves.
+
+        `last`: they are not started again; a temporary directory is left as it is, to be deleted."""
         self._stopping = True
         failures: list[BaseException] = []
         # An asyncio server that is closed while it accepts forgets the socket.
         await _settle_connections()
         for handles in (self.controllers, self.brokers):
-            stops = [handle.stop(controlled=False) for handle in handles.values()]
+            stops = [handle.stop(controlled=False, last=last) for handle in handles.values()]
             results = await asyncio.gather(*stops, return_exceptions=True)
             failures += [failure for failure in results if isinstance(failure, BaseException)]
             await _settle_connections()

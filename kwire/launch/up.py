@@ -168,7 +168,7 @@ async def _run_standalone(spec: NodeSpec, surroundings: Surroundings) -> None:
         try:
             await _serve_standalone(runner, surroundings, stopping)
         finally:
-            await runner.stop()
+            await runner.stop(last=True)
     finally:
         if folder is not None:
             folder.remove()

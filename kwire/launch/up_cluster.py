@@ -76,7 +76,7 @@ async def _run(
         on_none_left()
     failure = await stopping
     await _close(control)
-    await supervisor.stop()
+    await supervisor.stop(last=True)
     if failure is not None:
         raise NodeError(failure)
 
@@ -108,5 +108,5 @@ async def _start(
         at = ",".join(format_address(*each.address) for each in supervisor.brokers.values())
         announce(surroundings, supervisor.spec.node, supervisor.bootstrap_servers, at, url)
     except BaseException:
-        await supervisor.stop()
+        await supervisor.stop(last=True)
         raise

@@ -163,11 +163,12 @@ class Node:
         first = self.listeners[0]
         return format_address(first.advertised_host, first.advertised_port)
 
-    async def stop(self, *, controlled: bool = True) -> None:
+    async def stop(self, *, controlled: bool = True, discard: bool = False) -> None:
         """Stop accepting, let clients receive their last responses, close the broker (checkpoints,
         clean-shutdown marker).
 
-        `controlled`: a broker of a cluster first has its leaderships moved (controlled.shutdown.enable)."""
+        `controlled`: a broker of a cluster first has its leaderships moved (controlled.shutdown.enable).
+        `discard`: its directory is deleted next, so it is not closed: nothing is written."""
         if controlled:
             await self._prepare_stop()
         self._stop_accepting()
@@ -187,7 +188,8 @@ class Node:
         self._set_clock()
         self._move(STOPPED)
         try:
-            self.broker.close()
+            if not discard:
+                self.broker.close()
         except (OSError, KafkaError) as error:
             raise NodeError(f"the logs could not be closed cleanly: {error}") from None
         finally:

@@ -18,6 +18,7 @@ from kwire import Cluster, errors
 from kwire.client.streams import ask
 from kwire.protocol.schemas import configs
 from kwire.protocol.schemas.metadata import MetadataRequest
+from kwire.replication.log_dirs.manager import LogManager
 
 pytestmark = pytest.mark.timeout(60)
 BOTH = pytest.mark.parametrize("isolation", ["thread", "process"])
@@ -423,6 +424,29 @@ def test_data_stays_where_it_is_told_to(tmp_path: Path) -> None:
             Cluster(2, data_dir=tmp_path).start()
     with Cluster(2, data_dir=tmp_path, topics={"t": 2}) as cluster:
         assert cluster.partition("t", 1).high_watermark == 1
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_stop_closes_no_logs_that_are_deleted_next(
+    kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snapshots, checkpoints and index files of 300 replicas were a second of each stop."""
+    closed: list[int] = []
+    close = LogManager.close
+
+    def counted(self: LogManager, broker_epoch: int = -1) -> None:
+        closed.append(self.node_id)
+        close(self, broker_epoch)
+
+    monkeypatch.setattr(LogManager, "close", counted)
+    with Cluster(2, data_dir=tmp_path if kept else None, topics={"t": 2}) as cluster:
+        produce(cluster.bootstrap_servers, "t", ["a"])
+        cluster.broker(1).stop()  # one that may be started again
+        assert closed == [1]
+        cluster.broker(1).start()
+        cluster.wait_for(lambda c: c.partition("t", 0).leader is not None)
+        closed.clear()
+    assert sorted(closed) == ([1, 2] if kept else [])
 
 
 def test_what_is_not_started_says_so() -> None:

@@ -306,6 +306,18 @@ def test_a_broker_cut_off_from_the_controller_is_failed_and_registers_again(
 
 
 @BOTH
+def test_a_last_stop_closes_no_logs(isolation: str, tmp_path: Path) -> None:
+    """The directory of `running_cluster` counts as temporary, and would be deleted next."""
+    with running_cluster(tmp_path, isolation) as cluster:
+        create(cluster, "t", 2)
+        Writer(cluster.bootstrap).send("t", *range(10))
+        cluster.run(cluster.supervisor.stop(last=True))
+        for number in (1, 2, 3):
+            assert (tmp_path / f"broker-{number}" / "t-0" / "partition.metadata").exists()
+            assert not (tmp_path / f"broker-{number}" / ".kafka_cleanshutdown").exists()
+
+
+@BOTH
 def test_a_paused_leader_is_replaced_when_its_lease_is_over_and_gives_way_when_it_goes_on(
     isolation: str, tmp_path: Path
 ) -> None:

@@ -6,12 +6,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from kwire.control.errors import ControlError
 from kwire.control.routes import ask_nodes
+from kwire.launch.initial_topics import check_created, create_request
 from kwire.launch.node_runner import NodeRunner, Stage
 from kwire.launch.spec import CONTROLLER, NodeSpec
 from kwire.server.errors import NodeError, SettingsError
@@ -162,3 +164,32 @@ async def test_a_broker_that_halts_has_ended_before_it_is_reported(running: Node
 async def test_an_unknown_release_is_refused(spec: NodeSpec) -> None:
     with pytest.raises(SettingsError, match=r"^--as-version: "):
         NodeRunner(spec.replace(as_version="1.x"))
+
+
+def files(folder: Path) -> dict[str, int]:
+    """Each file below a folder, and when it was last changed."""
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("temporary", [True, False])
+@pytest.mark.parametrize("last", [True, False])
+async def test_only_a_directory_that_is_deleted_next_is_left_unclosed(
+    spec: NodeSpec, tmp_path: Path, temporary: bool, last: bool
+) -> None:
+    runner = NodeRunner(spec.replace(temporary=temporary))
+    runner.on_loaded = create_topics
+    await runner.start()
+    before = files(tmp_path)
+    await runner.stop(last=last)
+    if temporary and last:
+        assert files(tmp_path) == before
+    else:
+        assert (tmp_path / ".kafka_cleanshutdown").exists()
+    again = NodeRunner(spec)
+    await again.start()  # the lock is free
+    await again.stop()
+
+
+def create_topics(core: Any) -> None:
+    request = create_request([("orders", 20, 1)], {})
+    check_created(core.services.controller.handle(request, 7))

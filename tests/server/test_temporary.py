@@ -146,6 +146,23 @@ def test_only_what_is_ours_is_swept(tmp_path: Path) -> None:
     assert not Path(mine.path).exists()
 
 
+def test_a_removal_may_stop_anywhere_and_be_finished(tmp_path: Path) -> None:
+    for steps in range(1, 5):
+        folder = TemporaryDirectory(str(tmp_path / f"kwire-{os.getpid()}-12345678"))
+        for number in range(3):
+            (Path(folder.path) / f"orders-{number}").mkdir()
+            (Path(folder.path) / f"orders-{number}" / "0.log").touch()
+        (Path(folder.path) / "link").symlink_to(tmp_path)
+        removal = folder.removal()
+        for _ in range(steps):
+            next(removal)
+        left = len(list(Path(folder.path).glob("orders-*")))
+        assert left == max(3 - steps, 0)
+        removal.close()
+        folder.remove()
+        assert not Path(folder.path).exists() and tmp_path.exists()
+
+
 def test_the_pid_in_the_name_means_nothing(tmp_path: Path) -> None:
     """It may be somebody else's by now, or count in another container."""
     dead = tmp_path / f"kwire-{os.getpid()}-12345678"
