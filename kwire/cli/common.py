@@ -9,10 +9,11 @@ import click
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import NoReturn
 
-_BROKEN_PIPE = 141  # as a shell says of a command that SIGPIPE has ended
+# As a shell says of a command that SIGINT or SIGPIPE has ended.
+_INTERRUPTED, _BROKEN_PIPE = 130, 141
 
 file_path = click.Path(dir_okay=False)
 config_option = click.option(
@@ -58,6 +59,21 @@ def first_sentence(command: click.Command) -> str:
     return paragraph.partition(". ")[0].removesuffix(".")
 
 
+class Commands(click.Group):
+    """A group whose help shows the summary of each command whole."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.write_section(formatter, "Commands", self.commands)
+
+    def write_section(
+        self, formatter: click.HelpFormatter, title: str, commands: Mapping[str, click.Command]
+    ) -> None:
+        """Write a section of the help."""
+        rows = [(name, first_sentence(command)) for name, command in commands.items()]
+        with formatter.section(title):
+            formatter.write_dl(rows)
+
+
 def run(command: str, action: Callable[[], int]) -> NoReturn:
     """Run a command that reads and prints, and exit with its status: failures are one line."""
     from kwire.server.errors import NodeError, SettingsError
@@ -71,6 +87,8 @@ def run(command: str, action: Callable[[], int]) -> NoReturn:
         fail(2, f"kwire {command}: {error}")
     except NodeError as error:
         fail(1, f"kwire {command}: {error}")
+    except KeyboardInterrupt:
+        os._exit(_INTERRUPTED)
     except BrokenPipeError:  # `kwire … | head`: who reads has seen enough
         os._exit(_BROKEN_PIPE)
     except OSError as error:

@@ -11,7 +11,7 @@ import sys
 import click
 
 from kwire import __version__
-from kwire.cli.common import example, fail, first_sentence
+from kwire.cli.common import Commands, example, fail
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,13 @@ SECTIONS = {
         "node": "kwire.cli.node:node",
         "ctl": "kwire.cli.ctl:ctl",
     },
+    "Any Kafka": {
+        "topics": "kwire.cli.kafka:topics",
+        "partitions": "kwire.cli.kafka:partitions",
+        "groups": "kwire.cli.kafka:groups",
+        "produce": "kwire.cli.kafka:produce",
+        "consume": "kwire.cli.kafka:consume",
+    },
     "Files and more": {
         "config": "kwire.cli.files:config",
         "dump-log": "kwire.cli.files:dump_log",
@@ -37,7 +44,7 @@ SECTIONS = {
 _PLACES = {name: place for section in SECTIONS.values() for name, place in section.items()}
 
 
-class Commands(click.Group):
+class _AllCommands(Commands):
     """The commands, each imported when it is used: a start of `kwire up` loads no other's options."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -57,9 +64,8 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, _PLACES))
         for title, places in SECTIONS.items():
-            rows = [(f"{name:<{width}}", first_sentence(_load(at))) for name, at in places.items()]
-            with formatter.section(title):
-                formatter.write_dl(rows)
+            commands = {f"{name:<{width}}": _load(place) for name, place in places.items()}
+            self.write_section(formatter, title, commands)
 
 
 def _load(place: str) -> click.Command:
@@ -72,7 +78,7 @@ def _load(place: str) -> click.Command:
 
 
 @click.group(
-    cls=Commands,
+    cls=_AllCommands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=example("kwire up --topic orders:3"),
 )

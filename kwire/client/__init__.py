@@ -8,8 +8,11 @@ __all__ = [
     "blocking",
     "connection",
     "groups",
+    "offsets",
     "partitioner",
+    "reader",
     "records",
+    "retries",
     "streams",
     "views",
 ]

@@ -11,6 +11,7 @@ that is an error, not a second record.
 
 from __future__ import annotations
 
+from functools import partial
 from time import time_ns
 
 from kwire.client.admin import CONSUMER, EARLIEST, LATEST, REQUEST_SECONDS
@@ -97,7 +98,7 @@ def _fetch(admin: Admin, address: Address, key: Key, offset: int) -> Steps[Any]:
 def _collect(data: Any, key: Key, first: int, stop: int, found: list[Record]) -> int:
     """Add the records of a Fetch response from `first` to before `stop`; the offset after them."""
     reached = first
-    for epoch, next_offset, inner in _batches(data.records or b""):
+    for epoch, next_offset, inner in read_batches(data.records or b""):
         for each in inner:
             if first <= each.offset < stop:
                 headers = list(each.headers)
@@ -113,7 +114,7 @@ def _collect(data: Any, key: Key, first: int, stop: int, found: list[Record]) ->
     return reached
 
 
-def _batches(data: Any) -> Iterator[tuple[int, int, Iterator[batches.Record]]]:
+def read_batches(data: Any) -> Iterator[tuple[int, int, Iterator[batches.Record]]]:
     """Of each batch or message of any magic: leader epoch, the offset after it, its records."""
     from kwire.protocol.message_set import Message, iter_entries, message_records
 
@@ -143,16 +144,36 @@ def produce(
 
     `partition`: None: by the key, as KafkaProducer; without a key the next one. `timestamp`:
     milliseconds; None: now. Creates the topic where the brokers do (auto.create.topics.enable)."""
-    led = yield from repeat(lambda: _partitions_to_write(admin, topic), RETRY_SECONDS)
-    if partition is None:
-        partition = _choose(admin, topic, key, len(led))
     created = time_ns() // 1_000_000 if timestamp is None else timestamp
     record = batches.Record(-1, created, key, value, list(headers))
-    return (
-        yield from repeat(
-            lambda: _write(admin, topic, partition, record, seconds), seconds, changes=True
+    some = yield from produce_all(admin, topic, [record], partition=partition, seconds=seconds)
+    return some[0]
+
+
+def produce_all(
+    admin: Admin,
+    topic: str,
+    records: Sequence[batches.Record],
+    *,
+    partition: int | None = None,
+    seconds: float = REQUEST_SECONDS,
+) -> Steps[list[Record]]:
+    """Write records, those of a partition in one batch; return them in their order, as `produce`.
+
+    An error leaves those written that went to other partitions before."""
+    led = yield from repeat(lambda: _partitions_to_write(admin, topic), RETRY_SECONDS)
+    numbers: dict[int, list[int]] = {}
+    for number, record in enumerate(records):
+        chosen = _choose(admin, topic, record.key, len(led)) if partition is None else partition
+        numbers.setdefault(chosen, []).append(number)
+    found: dict[int, Record] = {}
+    for chosen, some in numbers.items():
+        batch = [records[number] for number in some]
+        written = yield from repeat(
+            partial(_write, admin, topic, chosen, batch, seconds), seconds, changes=True
         )
-    )
+        found.update(zip(some, written, strict=True))
+    return [found[number] for number in range(len(records))]
 
 
 def _partitions_to_write(admin: Admin, topic: str) -> Steps[list[int]]:
@@ -194,8 +215,8 @@ def _choose(admin: Admin, topic: str, key: bytes | None, count: int) -> int:
 
 
 def _write(
-    admin: Admin, topic: str, partition: int, record: batches.Record, seconds: float
-) -> Steps[Record]:
+    admin: Admin, topic: str, partition: int, batch: list[batches.Record], seconds: float
+) -> Steps[list[Record]]:
     from kwire.protocol.schemas.produce import (
         PartitionProduceData,
         ProduceRequest,
@@ -206,12 +227,11 @@ def _write(
     name = f"{topic}-{partition}"
     states = [p for p in metadata.topics[0].partitions if p.partition_index == partition]
     if not states:
-        text = f"there is no partition {name}"
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}")
     at = admin.brokers_in(metadata).get(states[0].leader_id)
     if at is None:
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name} has no leader")
-    data = PartitionProduceData(index=partition, records=batches.build_batch([record]))
+    data = PartitionProduceData(index=partition, records=batches.build_batch(batch))
     request = ProduceRequest(
         acks=-1,
         timeout_ms=int(seconds * 1000),
@@ -221,13 +241,16 @@ def _write(
     written = response.responses[0].partition_responses[0]
     check(written.error_code, written.error_message or f"produce to {name}")
     appended = written.log_append_time_ms
-    return Record(
-        topic,
-        partition,
-        written.base_offset,
-        record.timestamp if appended < 0 else appended,
-        record.key,
-        record.value,
-        list(record.headers),
-        states[0].leader_epoch,
-    )
+    return [
+        Record(
+            topic,
+            partition,
+            written.base_offset + number,
+            record.timestamp if appended < 0 else appended,
+            record.key,
+            record.value,
+            list(record.headers),
+            states[0].leader_epoch,
+        )
+        for number, record in enumerate(batch)
+    ]

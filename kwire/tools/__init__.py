@@ -1,6 +1,6 @@
-"""Commands that look at something: running clusters, files, configuration.
+"""The work of commands: clusters that run, topics, groups and records of any Kafka, files.
 
 `__all__` names the modules that other rooms may import.
 """
 
-__all__ = ["clusters", "dump_log", "show_config"]
+__all__ = ["clusters", "dump_log", "groups", "kafka", "records", "show_config", "topics"]
