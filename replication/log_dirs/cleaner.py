@@ -475,7 +475,14 @@ def _clean_group(
     config = log.config
     transactions.cleaned_index = cleaned.txn_index
     batch_filter = BatchFilter(
-        offset_map, transactions, log.producer_state.producers, now_ms, config.delete_retention_ms
+        offset_map,
+        transactions,
+        log.producer_state.producers,
+        now_ms,
+        config.delete_retention_ms,
+        # A consumer or a follower below the log end needs a batch to get there. In Kafka, which
+        # rolls only with an append, the active segment has one.
+        -1 if log.active.size else log.log_end_offset - 1,
     )
     step_bytes_left = STEP_BYTES
     for segment in group:

@@ -9,7 +9,7 @@ Answers to Cleaner.cleanInto, CleanedTransactionMetadata (kafka.log.LogCleaner) 
 * Records of aborted transactions are removed. A marker is removed after all data of its
   transaction, once its own delete horizon has passed.
 * The batch with a live producer's last sequence is kept, if need be empty; so is the last marker of
-  a producer without data.
+  a producer without data, and the last batch of a log whose active segment is empty.
 """
 
 from __future__ import annotations
@@ -111,7 +111,10 @@ class BatchFilter:
         producers: Mapping[int, ProducerStateEntry],
         now_ms: int,
         delete_retention_ms: int,
+        kept_offset: int = -1,
     ) -> None:
+        """`kept_offset`: the batch that ends here is kept, if need be empty."""
+        self._kept_offset = kept_offset
         self._offset_map = offset_map
         self._transactions = transactions
         self._now_ms = now_ms
@@ -164,7 +167,7 @@ class BatchFilter:
         return data, parse_header(data).max_timestamp
 
     def _empty_batch_or_none(self, header: BatchHeader) -> tuple[bytes, int] | None:
-        if self._is_last_of_producer(header):
+        if self._is_last_of_producer(header) or header.last_offset == self._kept_offset:
             return empty_batch(header), header.max_timestamp
         return None
 

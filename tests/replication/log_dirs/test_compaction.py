@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_cleaner import COMPACT, T0, Logs, append, content, logs, roll
+from test_cleaner import COMPACT, T0, Logs, append, batches, content, logs, roll
 
 from kwire.replication.core.events import Event
 from kwire.replication.core.types import TopicPartition
@@ -65,6 +65,24 @@ def test_what_is_clean_is_cleaned_once_more_for_its_tombstones(logs: Logs) -> No
     advance(logs)
     assert is_done(logs) and content(log) == []
     assert (log.log_start_offset, log.log_end_offset) == (0, 2)
+
+
+def test_the_last_batch_stays_for_those_who_read_up_to_the_end(logs: Logs) -> None:
+    log = logs.create(config=COMPACT.but(delete_retention_ms=0))
+    append(log, ("a", "1"))
+    append(log, ("a", None))
+    commit(log)
+    for _ in range(2):
+        request(logs, log)
+        advance(logs)
+    ((header, records),) = batches(log)
+    assert (header.base_offset, header.last_offset, records) == (1, 1, [])
+    assert log.read(0, 1 << 20, 2).records
+    append(log, ("b", "1"))
+    commit(log)
+    request(logs, log)
+    advance(logs)
+    assert [header.last_offset for header, _ in batches(log)] == [2]
 
 
 def test_it_waits_for_the_high_watermark(logs: Logs) -> None:
