@@ -121,6 +121,8 @@ class Controller(ControllerState, _Node):
 class Cluster(Contents):
     """A cluster: `async with Cluster(brokers=3) as cluster`, or `await start()` … `await stop()`."""
 
+    _made_again: list[str] | tuple[()] = ()  # topics, during the last reset
+
     def __init__(
         self,
         brokers: int = 1,
@@ -330,23 +332,24 @@ class Cluster(Contents):
         found = sorted((await self._backend.topics()).items())
         return {name: count for name, count in found if internal or name not in INTERNAL_TOPICS}
 
-    async def reset(self) -> None:
-        """Reset to a new cluster: all nodes up, no cuts or delays, no topics, groups or dynamic configurations."""
+    async def reset(self, *, keep_clients: bool = False) -> None:
+        """Reset to a new cluster: all nodes up, no cuts or delays, no topics, groups or dynamic configurations.
+
+        Addresses stay. Clients that are connected are refused from now on: to them the cluster is empty, and they
+        change nothing in it; new ones are welcome. `keep_clients`: they are served as before, and may make their
+        topics and groups again. Clients that reconnect, and all clients of a cluster that was started elsewhere,
+        are like new ones."""
+        from kwire.backends.reset import reset
+
         event(_log, NodeEvent.RESET_REQUESTED)
-        if not self.external:
-            nodes = (*self.controllers, *self.brokers)
-            for node in nodes:
-                await node.resume()
-            await self.network.undo()  # a paused node could not be told
-            for node in nodes:
-                if not node.running:
-                    await node.start()
-            await self.inside.restore()
-        names = list(await self._backend.topics())
-        if names:
-            admin = self._backend.admin
-            with kwire_errors():
-                await admin.run(admin.delete_topics(names, REQUEST_SECONDS))
+        self._made_again = await reset(self, self._backend, keep_clients=keep_clients)
+
+    async def leftovers(self) -> list[str]:
+        """What earlier users have left behind, as sentences for people: clients that were connected before the last
+        `reset` and still are, and topics that clients made again during it."""
+        from kwire.backends.reset import leftovers
+
+        return await leftovers(self, self._made_again)
 
     # --- partitions
 

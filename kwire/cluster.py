@@ -218,9 +218,19 @@ class Cluster:
         """Every topic with its partition count. `internal`: `__consumer_offsets` and the like, too."""
         return self._run(self._inner.topics(internal=internal))
 
-    def reset(self) -> None:
-        """Reset to a new cluster: all nodes up, no cuts or delays, no topics, groups or dynamic configurations."""
-        self._run(self._inner.reset())
+    def reset(self, *, keep_clients: bool = False) -> None:
+        """Reset to a new cluster: all nodes up, no cuts or delays, no topics, groups or dynamic configurations.
+
+        Addresses stay. Clients that are connected are refused from now on: to them the cluster is empty, and they
+        change nothing in it; new ones are welcome. `keep_clients`: they are served as before, and may make their
+        topics and groups again. Clients that reconnect, and all clients of a cluster that was started elsewhere,
+        are like new ones."""
+        self._run(self._inner.reset(keep_clients=keep_clients))
+
+    def leftovers(self) -> list[str]:
+        """What earlier users have left behind, as sentences for people: clients that were connected before the last
+        `reset` and still are, and topics that clients made again during it."""
+        return self._run(self._inner.leftovers())
 
     def partition(self, topic: str, partition: int) -> Partition:
         """A snapshot of a partition. UnknownTopicOrPartitionError."""

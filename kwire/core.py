@@ -72,9 +72,9 @@ class Core:
 
     def close_connection(self, connection: int, reason: str) -> None:
         """End a connection from this side; the outbox gets a Close."""
-        session = self.sessions.by_connection.get(connection)
+        session = self.sessions.find(connection)
         if session is not None:
-            self.sessions.close(session, reason)
+            session.sessions.close(session, reason)
 
     # --- requests to other nodes
 

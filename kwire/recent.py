@@ -54,7 +54,7 @@ class RecentRequests:
     def record(self, context: RequestContext, response: Message | None) -> None:
         """Add an answered request. `response` None: it has no response (acks=0)."""
         client_id = context.client_id
-        if client_id is not None and _is_internal(client_id):
+        if client_id is not None and is_internal(client_id):
             return
         api_key = context.api_key
         what: object = response
@@ -84,7 +84,7 @@ class RecentRequests:
         ]
         for session in sessions:
             context = session.in_flight
-            if context is not None and not _is_internal(context.client_id or ""):
+            if context is not None and not is_internal(context.client_id or ""):
                 name = _api(context.api_key, context.api_version)
                 found.append([-1, context.client_id or "", name, "not answered yet"])
         return found
@@ -171,7 +171,8 @@ def format_requests(of_brokers: dict[int, list[list[Any]]]) -> list[str]:
     return lines
 
 
-def _is_internal(client_id: str) -> bool:
+def is_internal(client_id: str) -> bool:
+    """Whether a client id is that of a node, or of kwire's own administration."""
     if client_id.startswith(_NODE_PREFIXES):
         return client_id.partition("-")[2].isdigit()
     return client_id == ADMINISTRATION_CLIENT_ID

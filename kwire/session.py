@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kwire.apis import Api, Handler
     from kwire.apis.context import Services
     from kwire.apis.controller_plane import ControllerServices
+    from kwire.leftovers import Leftovers
     from kwire.protocol.language.schema import Message
     from kwire.recent import RecentRequests
     from kwire.replication.core.outbox import Outbox
@@ -139,11 +140,12 @@ class Sessions:
 
     __slots__ = (
         "_apis",
-        "_ranges",
         "_routes",
         "_services",
         "by_connection",
+        "leftovers",
         "outbox",
+        "ranges",
         "recent",
         "runnable",
     )
@@ -159,11 +161,12 @@ class Sessions:
         self._apis = apis
         self._services = services
         self.outbox = outbox
-        self._ranges = ranges
+        self.ranges = ranges
         self._routes: dict[int, _Route] = {}  # api_key << 16 | api_version
         self.runnable: list[Session] = []  # with frames that waited for a reply given in this step
         self.recent: RecentRequests | None = None  # for failure reports, if kept
         self.by_connection: dict[int, Session] = {}
+        self.leftovers: Leftovers | None = None  # those older than a reset (leftovers.py)
 
     def open(self, connection: int, listener_name: str, peer_host: str) -> Session:
         assert connection not in self.by_connection, "connection ids are used once"
@@ -171,10 +174,19 @@ class Sessions:
         self.by_connection[connection] = session
         return session
 
+    def find(self, connection: int) -> Session | None:
+        """The session of an open connection, also one that is older than a reset."""
+        session = self.by_connection.get(connection)
+        if session is None and self.leftovers is not None:
+            return self.leftovers.find(connection)
+        return session
+
     def receive_frame(self, connection: int, frame: memoryview | bytes) -> None:
         """Handle a whole frame, without its length prefix. A view is read within the step only."""
         session = self.by_connection.get(connection)
         if session is None:
+            if self.leftovers is not None:
+                self.leftovers.receive_frame(connection, frame)
             return
         if session.in_flight is not None:
             self._hold(session, frame)
@@ -185,6 +197,8 @@ class Sessions:
 
     def run_waiting(self) -> None:
         """Handle frames that waited for replies of this step. The last act of every step."""
+        if self.leftovers is not None:
+            self.leftovers.run_waiting()
         runnable = self.runnable
         while runnable:
             session = runnable.pop(0)
@@ -198,6 +212,8 @@ class Sessions:
         session = self.by_connection.pop(connection, None)
         if session is not None:
             self._drop(session)
+        elif self.leftovers is not None:
+            self.leftovers.connection_closed(connection)
 
     def close(self, session: Session, reason: str) -> None:
         """Close a connection from this side, after the replies already given."""
@@ -239,7 +255,7 @@ class Sessions:
 
     def _make_route(self, api_key: int, api_version: int) -> _Route | None:
         """Make the route of an API and version; None if it is not served."""
-        lowest, highest = self._ranges.get(api_key, (0, -1))
+        lowest, highest = self.ranges.get(api_key, (0, -1))
         if not lowest <= api_version <= highest:
             return None
         route = _Route(request_class(api_key), self._apis[api_key].handler)
@@ -255,7 +271,7 @@ class Sessions:
             return
         from kwire.protocol.schemas.api_versions import ApiVersion, ApiVersionsResponse
 
-        lowest, highest = self._ranges[API_VERSIONS]
+        lowest, highest = self.ranges[API_VERSIONS]
         own = ApiVersion(api_key=API_VERSIONS, min_version=lowest, max_version=highest)
         response = ApiVersionsResponse(
             error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=[own]

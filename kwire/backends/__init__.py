@@ -13,6 +13,7 @@ __all__ = [
     "network",
     "options",
     "outside",
+    "reset",
     "upkeep",
     "views",
     "waiting",

@@ -188,6 +188,27 @@ class Admin:
             check(result.error_code, result.error_message or f"topic {result.name}")
         yield from _until(lambda: self._are_gone(names), seconds, f"{', '.join(names)} to go")
 
+    def delete_these_topics(self, names: Sequence[str], seconds: float) -> Steps[None]:
+        """Delete the topics that now have these names; return when a broker's metadata has none of
+        them. Topics that clients make again under these names are others, with ids of their own."""
+        from kwire.protocol.schemas.topics import DeleteTopicsRequest
+
+        found = {topic.name: topic.topic_id for topic in (yield from self.metadata(names)).topics}
+        request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=int(seconds * 1000))
+        for result in (yield from self.ask_controller(request, seconds)).responses:
+            if result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # gone: good
+                check(result.error_code, result.error_message or f"topic {result.name}")
+        yield from _until(lambda: self._have_other_ids(found), seconds, f"{', '.join(names)} to go")
+
+    def _have_other_ids(self, ids: Mapping[str, bytes]) -> Steps[bool]:
+        """Whether no topic of these names has its id any more; before topic ids: none is there."""
+        found = (yield from self.metadata(list(ids))).topics
+        return all(
+            topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            or topic.topic_id != ids[topic.name]
+            for topic in found
+        )
+
     def _are_gone(self, names: Sequence[str]) -> Steps[bool]:
         found = (yield from self.metadata(names)).topics
         return all(topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in found)

@@ -122,8 +122,8 @@ async def heal(cluster: Cluster, a: Ids | None, b: Ids | None) -> dict[str, Any]
     return {}
 
 
-async def reset(cluster: Cluster) -> dict[str, Any]:
-    await cluster.reset()
+async def reset(cluster: Cluster, keep_clients: bool | None) -> dict[str, Any]:
+    await cluster.reset(keep_clients=bool(keep_clients))
     return {}
 
 

@@ -8,6 +8,7 @@ tests/server/test_routes.py compares.
 
 from __future__ import annotations
 
+from kwire.control import clients_api as of_clients
 from kwire.control import cluster_api as of_cluster
 from kwire.control import node_api as of_nodes
 from kwire.control.errors import error_of
@@ -55,10 +56,12 @@ ROUTES = (
     Route("POST", "/v1/network/delays", *_DELAY, cluster=of_cluster.delay, nodes=of_nodes.delay),
     Route("DELETE", "/v1/network/cuts", *_ANY_PAIR, cluster=of_cluster.heal, nodes=of_nodes.heal),
     Route("DELETE", "/v1/network/delays", *_ANY_PAIR, cluster=of_cluster.heal, nodes=of_nodes.heal),
-    Route("POST", "/v1/reset", cluster=of_cluster.reset),
+    Route("POST", "/v1/reset", "keep_clients:bool?", cluster=of_cluster.reset),
     Route("GET", "/v1/requests", cluster=of_cluster.requests, nodes=of_nodes.requests),
     Route("DELETE", "/v1/requests", cluster=of_cluster.forget, nodes=of_nodes.forget),
     Route("GET", "/v1/events", "after:int?", nodes=of_nodes.events),
+    Route("GET", "/v1/leftovers", nodes=of_clients.leftovers),
+    Route("POST", "/v1/leftovers", broker=of_clients.set_clients_aside),
     Route("GET", "/v1/status", nodes=of_nodes.status),
     Route("GET", "/v1/failures", nodes=of_nodes.failures),
     Route("POST", "/v1/failures", "text:text", broker=of_nodes.fail),
