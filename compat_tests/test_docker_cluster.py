@@ -189,3 +189,26 @@ def test_the_log_says_what_is_advertised_and_what_means_nothing() -> None:
     )
     assert "advertised to clients: localhost:9092; if you publish another port" in said
     assert said.count("WARNING") == 1, said
+
+
+def test_tools_for_partitions_and_load_are_in_the_image() -> None:
+    with docker_engine.running({"KAFKA_CREATE_TOPICS": "orders:1:1"}) as container:
+        load = "kafka-producer-perf-test.sh --topic orders --num-records 100 --record-size 10"
+        said = run_inside(container, *load.split(), "--throughput", "-1")
+        assert "100 records sent, " in said
+        described = run_inside(container, "kafka-log-dirs", "--describe").splitlines()[-1]
+        (directory,) = json.loads(described)["brokers"][0]["logDirs"]
+        assert directory["partitions"][0]["partition"] == "orders-0"
+        first = f"{directory['logDir']}/orders-0/00000000000000000000.log"
+        assert "count=100 " in run_inside(container, "kafka-dump-log", "--files", first)
+        dump = ["kafka-run-class", "kafka.tools.DumpLogSegments", "--print-data-log", "--files"]
+        assert run_inside(container, *dump, first).count("\n") > 100
+        before = '{"partitions": [{"topic": "orders", "partition": 0, "offset": 40}]}'
+        delete = f"echo '{before}' >f.json; kafka-delete-records.sh --offset-json-file f.json"
+        assert "orders-0\tlow_watermark: 40" in run_inside(container, "sh", "-c", delete)
+        elect = "kafka-leader-election --election-type preferred --all-topic-partitions"
+        assert run_inside(container, *elect.split()) == ""
+        assert run_inside(container, "kafka-topics", "--version").startswith("3.9.1 (kwire ")
+        status, said = container.exec_run(["kafka-acls", "--list"])
+        assert status == 1
+        assert said == b"kafka-acls: not supported yet: kwire has no access control lists\n"

@@ -8,6 +8,7 @@ __all__ = [
     "blocking",
     "connection",
     "groups",
+    "maintenance",
     "offsets",
     "partitioner",
     "reader",

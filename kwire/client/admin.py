@@ -270,40 +270,23 @@ class Admin:
 
     def elect(self, topic: str, index: int, kind: int, seconds: float) -> Steps[None]:
         """ElectLeaders of one partition, PREFERRED or UNCLEAN; no error when it was not needed."""
-        from kwire.protocol.schemas.topics import ElectLeadersRequest, TopicPartitions
+        from kwire.client.maintenance import elect_leaders
 
-        request = ElectLeadersRequest(
-            election_type=kind,
-            topic_partitions=[TopicPartitions(topic=topic, partitions=[index])],
-            timeout_ms=int(seconds * 1000),
-        )
-        response = yield from self.ask_controller(request, seconds)
-        check(response.error_code, "the election")
-        for of_topic in response.replica_election_results:
-            for result in of_topic.partition_result:
-                if result.error_code != ErrorCode.ELECTION_NOT_NEEDED:
-                    check(result.error_code, result.error_message)
+        outcomes = yield from elect_leaders(self, [(topic, index)], kind, seconds)
+        for error in outcomes.values():
+            if error is not None and error.code != ErrorCode.ELECTION_NOT_NEEDED:
+                raise error
 
     def reassign(
         self, topic: str, index: int, replicas: list[int] | None, seconds: float
     ) -> Steps[None]:
         """AlterPartitionReassignments of one partition; None cancels."""
-        from kwire.protocol.schemas.topics import (
-            AlterPartitionReassignmentsRequest,
-            ReassignablePartition,
-            ReassignableTopic,
-        )
+        from kwire.client.maintenance import reassign
 
-        partition = ReassignablePartition(partition_index=index, replicas=replicas)
-        request = AlterPartitionReassignmentsRequest(
-            topics=[ReassignableTopic(name=topic, partitions=[partition])],
-            timeout_ms=int(seconds * 1000),
-        )
-        response = yield from self.ask_controller(request, seconds)
-        check(response.error_code, response.error_message)
-        for of_topic in response.responses:
-            for result in of_topic.partitions:
-                check(result.error_code, result.error_message)
+        outcomes = yield from reassign(self, {(topic, index): replicas}, seconds)
+        for error in outcomes.values():
+            if error is not None:
+                raise error
 
     # --- groups
 

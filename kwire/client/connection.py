@@ -51,7 +51,10 @@ NEWEST = {
     ApiKey.DELETE_GROUPS: 2,
     ApiKey.ELECT_LEADERS: 2,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+    ApiKey.DELETE_RECORDS: 2,
+    ApiKey.DESCRIBE_LOG_DIRS: 3,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
 }
 """The newest version of each API that is written here; a broker may serve older ones only."""
 

@@ -13,9 +13,10 @@ from kwire.protocol.errors import KafkaError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, TypeVar
 
-    from kwire.client.admin import Steps
+    from kwire.client.admin import Admin, Steps
     from kwire.client.connection import Address
     from kwire.protocol.language.schema import Message
     from kwire.protocol.schemas.metadata import MetadataResponse
@@ -80,6 +81,10 @@ class Client:
         if at is None:
             return self._run(self._client.ask_any(request))
         return self._run(self._client.ask_at(at, request))
+
+    def run(self, operation: Callable[[Admin], Steps[T]]) -> T:
+        """The result of an operation on the cluster: a function of kwire.client."""
+        return self._run(operation(self._client))
 
     def metadata(self, topics: list[str] | None) -> MetadataResponse:
         """Metadata of the brokers and of these topics (None: all)."""

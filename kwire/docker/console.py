@@ -97,7 +97,7 @@ def produce_lines(client: Client, topic: str, properties: Mapping[str, str], sou
                 place = turn if record.key is None else partition_of(record.key, len(leaders))
                 pending.setdefault(place % len(leaders), []).append(record)
         finally:
-            _send(client, topic, leaders, pending)
+            send_records(client, topic, leaders, pending)
 
 
 def _chunks(source: int, terminal: bool) -> Iterator[list[bytes]]:
@@ -117,12 +117,13 @@ def _chunks(source: int, terminal: bool) -> Iterator[list[bytes]]:
             return
 
 
-def _send(
+def send_records(
     client: Client,
     topic: str,
     leaders: list[tuple[int, Address]],
     pending: dict[int, list[Record]],
 ) -> None:
+    """Produce records, one request per partition. `pending`: by place in `leaders`. ToolError."""
     from kwire.protocol.schemas.produce import (
         PartitionProduceData,
         ProduceRequest,

@@ -13,9 +13,11 @@ _FLAGS = frozenset(
     (
         "all",
         "all-groups",
+        "all-topic-partitions",
         "all-topics",
         "alter",
         "at-min-isr-partitions",
+        "cancel",
         "create",
         "delete",
         "delete-offsets",
@@ -29,14 +31,20 @@ _FLAGS = frozenset(
         "execute",
         "force",
         "from-beginning",
+        "from-latest",
+        "generate",
         "help",
+        "hide-header",
         "if-exists",
         "if-not-exists",
         "list",
         "members",
         "offsets",
+        "preserve-throttles",
         "print-config",
+        "print-metrics",
         "reset-offsets",
+        "show-detailed-stats",
         "skip-message-on-error",
         "state",
         "sync",
@@ -48,6 +56,7 @@ _FLAGS = frozenset(
         "under-min-isr-partitions",
         "under-replicated-partitions",
         "verbose",
+        "verify",
         "version",
     )
 )
@@ -55,6 +64,7 @@ _VALUES = frozenset(
     (
         "add-config",
         "add-config-file",
+        "admin.config",
         "batch-size",
         "bootstrap-controller",
         "bootstrap-server",
@@ -65,10 +75,13 @@ _VALUES = frozenset(
         "compression-codec",
         "config",
         "consumer-property",
+        "consumer-props",
         "consumer.config",
         "delete-config",
+        "election-type",
         "entity-name",
         "entity-type",
+        "fetch-size",
         "formatter",
         "formatter-config",
         "formatter-property",
@@ -83,24 +96,37 @@ _VALUES = frozenset(
         "max-messages",
         "max-partition-memory-bytes",
         "message-send-max-retries",
+        "messages",
         "metadata-expiry-ms",
+        "num-records",
         "offset",
+        "offset-json-file",
         "partition",
         "partition-size-limit-per-server",
         "partitions",
+        "path-to-json-file",
+        "payload-delimiter",
+        "payload-file",
         "producer-property",
+        "producer-props",
         "producer.config",
         "property",
         "reader-config",
         "reader-property",
+        "reassignment-json-file",
+        "record-size",
+        "replica-alter-log-dirs-throttle",
         "replica-assignment",
         "replication-factor",
+        "reporting-interval",
         "request-required-acks",
         "request-timeout-ms",
         "retry-backoff-ms",
         "security-protocol",
         "shift-by",
         "socket-buffer-size",
+        "throttle",
+        "throughput",
         "time",
         "timeout",
         "timeout-ms",
@@ -108,7 +134,9 @@ _VALUES = frozenset(
         "to-offset",
         "topic",
         "topic-id",
+        "topic-list",
         "topic-partitions",
+        "topics-to-move-json-file",
         "value-deserializer",
         "whitelist",
         "zookeeper",
@@ -189,10 +217,31 @@ class Options:
             pairs[key] = value
         return pairs
 
-    def client(self, wait_seconds: float = SERVER_WAIT_SECONDS) -> Client:
-        """Connect to --bootstrap-server, else to this container's broker."""
-        servers = self.get("bootstrap-server", "broker-list")
-        return Client(servers or own_address(), wait_seconds, self._tool)
+    def assignments(self, name: str) -> dict[str, str]:
+        """The key=value words after an option that takes several: --producer-props a=b c=d."""
+        return dict(word.split("=", 1) for word in (*self.all(name), *self.words) if "=" in word)
+
+    def numbers(self, name: str) -> list[int] | None:
+        """The numbers in an option, with commas between; None if not given. ToolError."""
+        text = self.get(name)
+        if text is None:
+            return None
+        try:
+            return [int(word) for word in text.split(",")]
+        except ValueError:
+            raise ToolError(f"--{name}: expected numbers with commas between, not {text}") from None
+
+    def client(
+        self, wait_seconds: float = SERVER_WAIT_SECONDS, servers: str | None = None
+    ) -> Client:
+        """Connect to `servers`, else to --bootstrap-server, else to this container's brokers."""
+        named = servers or self.get("bootstrap-server") or self._old_servers()
+        return Client(named or own_address(), wait_seconds, self._tool)
+
+    def _old_servers(self) -> str | None:
+        """--broker-list as older tools mean it; for kafka-log-dirs it is a list of broker ids."""
+        given = self.get("broker-list")
+        return given if given and ":" in given else None
 
 
 def _full_name(given: str) -> str:

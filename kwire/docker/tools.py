@@ -1,8 +1,7 @@
 """Kafka's command line tools, as far as scripts and health checks in containers use them.
 
-Replaces kafka-topics, kafka-configs, kafka-console-producer, kafka-console-consumer,
-kafka-consumer-groups, kafka-get-offsets, kafka-broker-api-versions, kafka-cluster cluster-id and
-Confluent's `cub kafka-ready`. Like Kafka's, they wait up to a minute for a broker that does not listen
+`TOOLS` names them all; those for topics, groups, partitions and performance have modules of their
+own. Like Kafka's, they wait up to a minute for a broker that does not listen
 yet. Options without a meaning here are ignored; unsupported uses are refused in one line with status
 1. ZooKeeper's address (--zookeeper) means this container's broker.
 """
@@ -13,239 +12,19 @@ import os
 import sys
 import time
 
-from kwire.client.admin import BROKER_RESOURCE, EARLIEST, LATEST, TOPIC_RESOURCE
-from kwire.docker.client import TIMEOUT_MS, Client, ToolError, check
+from kwire.client.admin import EARLIEST, LATEST
+from kwire.docker import topics
+from kwire.docker.client import Client, ToolError
 from kwire.docker.options import Options
-from kwire.protocol.errors import ErrorCode
+from kwire.docker.topics import matches, matching_topics
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kwire.protocol.schemas.metadata import MetadataResponsePartition
+    from collections.abc import Callable
 
-_RESOURCES = {"topics": TOPIC_RESOURCE, "brokers": BROKER_RESOURCE}
+KAFKA_RELEASE = "3.9.1"
+"""Said by --version: the release whose tools these stand for."""
 _ENDS = {"earliest": EARLIEST, "latest": LATEST}
-_TOPIC_SOURCE = 1
-_DYNAMIC_SOURCES = (_TOPIC_SOURCE, 2, 3)  # a topic's, a broker's, all brokers'
-_PARTITION_FILTERS = (
-    "under-replicated-partitions",
-    "unavailable-partitions",
-    "under-min-isr-partitions",
-    "at-min-isr-partitions",
-)
-
-
-def topics(options: Options) -> None:
-    """kafka-topics --list | --create | --describe | --alter --partitions N | --delete, with --topic NAME"""
-    ways = [name for name in ("list", "create", "describe", "alter", "delete") if name in options]
-    if len(ways) != 1:
-        raise ToolError(
-            "exactly one of --list, --create, --describe, --alter, --delete is expected"
-        )
-    client = options.client()
-    if ways == ["create"]:
-        _create_topic(client, options, options.need("topic"))
-        return
-    if ways[0] in ("alter", "delete"):
-        options.need("topic")
-    names = _matching(client, options)
-    if ways == ["list"]:
-        sys.stdout.write("".join(f"{name}\n" for name in names))
-    elif ways == ["describe"]:
-        _describe_topics(client, names, options)
-    elif ways == ["delete"]:
-        from kwire.protocol.schemas.topics import DeleteTopicsRequest
-
-        request = DeleteTopicsRequest(topic_names=names, timeout_ms=TIMEOUT_MS)
-        for result in client.ask(request).responses if names else ():
-            check(result.error_code, result.error_message or f"topic {result.name}")
-    else:
-        _grow_topics(client, names, options)
-
-
-def _matching(client: Client, options: Options) -> list[str]:
-    """The topics that match --topic, a regular expression; all without it. ToolError for no match."""
-    found = [topic for topic in client.metadata(None).topics if topic.name is not None]
-    if "exclude-internal" in options:
-        found = [topic for topic in found if not topic.is_internal]
-    names = sorted(str(topic.name) for topic in found)
-    pattern = options.get("topic")
-    if pattern is None:
-        return names
-    chosen = [name for name in names if _matches(pattern, name)]
-    if not chosen and "if-exists" not in options and "list" not in options:
-        raise ToolError(f"Topic '{pattern}' does not exist as expected")
-    return chosen
-
-
-def _matches(pattern: str, name: str) -> bool:
-    """Match Kafka's lists of expressions, separated by commas or bars."""
-    import re
-
-    try:
-        return (
-            re.fullmatch(pattern.strip("\"'").replace(",", "|").replace(" ", ""), name) is not None
-        )
-    except re.error as error:
-        raise ToolError(f"{pattern} is no regular expression: {error}") from None
-
-
-def _grow_topics(client: Client, names: list[str], options: Options) -> None:
-    from kwire.protocol.schemas.topics import CreatePartitionsRequest, CreatePartitionsTopic
-
-    if options.get("partitions") is None:
-        raise ToolError("Missing required argument --partitions")
-    count = options.number("partitions", -1)
-    changes = [CreatePartitionsTopic(name=name, count=count, assignments=None) for name in names]
-    request = CreatePartitionsRequest(topics=changes, timeout_ms=TIMEOUT_MS)
-    for outcome in client.ask(request).results if names else ():
-        check(outcome.error_code, outcome.error_message)
-
-
-def _create_topic(client: Client, options: Options, name: str) -> None:
-    from kwire.protocol.schemas.topics import (
-        CreatableTopic,
-        CreatableTopicConfig,
-        CreateTopicsRequest,
-    )
-
-    topic = CreatableTopic(
-        name=name,
-        num_partitions=options.number("partitions", -1),
-        replication_factor=options.number("replication-factor", -1),
-        configs=[
-            CreatableTopicConfig(name=key, value=value)
-            for key, value in options.pairs("config").items()
-        ],
-    )
-    (result,) = client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)).topics
-    if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and "if-not-exists" in options:
-        return
-    check(result.error_code, result.error_message)
-    sys.stdout.write(f"Created topic {name}.\n")
-
-
-def _describe_topics(client: Client, names: list[str], options: Options) -> None:
-    from base64 import urlsafe_b64encode
-
-    for topic in (
-        sorted(client.metadata(names).topics, key=lambda each: str(each.name)) if names else ()
-    ):
-        check(topic.error_code, f"topic {topic.name}")
-        configs = _describe(client, TOPIC_RESOURCE, topic.name or "")
-        own = ",".join(
-            f"{key}={value}" for key, (value, source) in configs.items() if source == _TOPIC_SOURCE
-        )
-        replicas = len(topic.partitions[0].replica_nodes) if topic.partitions else 0
-        topic_id = urlsafe_b64encode(bytes(topic.topic_id)).decode().rstrip("=")
-        least = int(configs.get("min.insync.replicas", ("1", 0))[0] or 1)
-        rows = [p for p in topic.partitions if _is_shown(p, options, least)]
-        if not any(name in options for name in _PARTITION_FILTERS) and (
-            own or "topics-with-overrides" not in options
-        ):
-            sys.stdout.write(
-                f"Topic: {topic.name}\tTopicId: {topic_id}\tPartitionCount: {len(topic.partitions)}\t"
-                f"ReplicationFactor: {replicas}\tConfigs: {own}\n"
-            )
-        if "topics-with-overrides" in options:
-            continue
-        for partition in sorted(rows, key=lambda each: each.partition_index):
-            leader = partition.leader_id if partition.leader_id >= 0 else "none"
-            sys.stdout.write(
-                f"\tTopic: {topic.name}\tPartition: {partition.partition_index}\tLeader: {leader}\t"
-                f"Replicas: {_joined(partition.replica_nodes)}\tIsr: {_joined(partition.isr_nodes)}\n"
-            )
-
-
-def _is_shown(partition: MetadataResponsePartition, options: Options, least: int) -> bool:
-    in_sync = len(partition.isr_nodes)
-    wanted = {
-        "under-replicated-partitions": in_sync < len(partition.replica_nodes),
-        "unavailable-partitions": partition.leader_id < 0,
-        "under-min-isr-partitions": in_sync < least,
-        "at-min-isr-partitions": in_sync == least,
-    }
-    return all(shown for name, shown in wanted.items() if name in options)
-
-
-def _joined(numbers: list[int]) -> str:
-    return ",".join(map(str, numbers))
-
-
-def _describe(client: Client, kind: int, name: str) -> dict[str, tuple[str | None, int]]:
-    """Value and source of each key."""
-    from kwire.protocol.schemas.configs import DescribeConfigsRequest, DescribeConfigsResource
-
-    resource = DescribeConfigsResource(
-        resource_type=kind, resource_name=name, configuration_keys=None
-    )
-    (result,) = client.ask(DescribeConfigsRequest(resources=[resource])).results
-    check(result.error_code, result.error_message)
-    return {entry.name: (entry.value, entry.config_source) for entry in result.configs}
-
-
-def configs(options: Options) -> None:
-    """kafka-configs: topics and brokers"""
-    from kwire.protocol.schemas.configs import (
-        IncrementalAlterableConfig,
-        IncrementalAlterConfigsRequest,
-        IncrementalAlterConfigsResource,
-    )
-
-    kind_name, name = _entity(options)
-    client = options.client()
-    kind = _RESOURCES.get(kind_name)
-    if kind is None:
-        raise ToolError(
-            f"--entity-type {kind_name}: only topics and brokers can be configured here"
-        )
-    if "describe" in options:
-        shown = "all" in options
-        sys.stdout.write(f"Dynamic configs for {kind_name.removesuffix('s')} {name} are:\n")
-        for key, (value, source) in sorted(_describe(client, kind, name).items()):
-            if shown or source in _DYNAMIC_SOURCES:
-                sys.stdout.write(f"  {key}={value}\n")
-        return
-    if "alter" not in options:
-        raise ToolError("--describe or --alter is expected")
-    changes = [
-        IncrementalAlterableConfig(name=key, config_operation=0, value=value)
-        for text in options.all("add-config")
-        for key, value in _config_list(text).items()
-    ]
-    changes += [
-        IncrementalAlterableConfig(name=key.strip(), config_operation=1, value=None)
-        for text in options.all("delete-config")
-        for key in text.split(",")
-    ]
-    resource = IncrementalAlterConfigsResource(
-        resource_type=kind, resource_name=name, configs=changes
-    )
-    (result,) = client.ask(IncrementalAlterConfigsRequest(resources=[resource])).responses
-    check(result.error_code, result.error_message)
-    sys.stdout.write(f"Completed updating config for {kind_name.removesuffix('s')} {name}.\n")
-
-
-def _entity(options: Options) -> tuple[str, str]:
-    for short, kind in (("topic", "topics"), ("broker", "brokers")):
-        if options.get(short) is not None:
-            return kind, options.need(short)
-    return options.need("entity-type"), options.get("entity-name") or ""
-
-
-def _config_list(text: str) -> dict[str, str]:
-    """a=b,c=[d,e]"""
-    found: dict[str, str] = {}
-    while text:
-        key, separator, rest = text.partition("=")
-        if not separator:
-            raise ToolError(f"--add-config: expected key=value, not {text}")
-        if rest.startswith("["):
-            value, _, text = rest[1:].partition("]")
-            text = text.removeprefix(",")
-        else:
-            value, _, text = rest.partition(",")
-        found[key.strip()] = value
-    return found
 
 
 def console_producer(options: Options) -> None:
@@ -271,7 +50,7 @@ def console_consumer(options: Options) -> None:
     names = (
         [topic]
         if topic is not None
-        else [n for n in _all_names(client) if _matches(pattern or "", n)]
+        else [n for n in _all_names(client) if matches(pattern or "", n)]
     )
     if not names:
         raise ToolError(f"no topic matches {pattern}")
@@ -318,7 +97,7 @@ def get_offsets(options: Options) -> None:
     shown = None if wanted is None else {word.strip() for word in wanted.split(",")}
     given = options.get("time") or "latest"
     timestamp = _ENDS[given] if given in _ENDS else options.number("time", LATEST)
-    for name in _matching(client, options):
+    for name in matching_topics(client, options):
         for index, leader in sorted(client.leaders(name).items()):
             if shown is None or str(index) in shown:
                 offset = client.offset(name, index, timestamp, leader)
@@ -375,9 +154,54 @@ def _consumer_groups(options: Options) -> None:
     consumer_groups(options)
 
 
-TOOLS = {
-    "kafka-topics": topics,
-    "kafka-configs": configs,
+def _log_dirs(options: Options) -> None:
+    """kafka-log-dirs --describe [--broker-list 1,2] [--topic-list NAME,…]: JSON in the last line"""
+    from kwire.docker.partitions import log_dirs
+
+    log_dirs(options)
+
+
+def _leader_election(options: Options) -> None:
+    """kafka-leader-election --election-type preferred|unclean --topic NAME --partition N | --all-topic-partitions |
+    --path-to-json-file FILE"""
+    from kwire.docker.partitions import leader_election
+
+    leader_election(options)
+
+
+def _delete_records(options: Options) -> None:
+    """kafka-delete-records --offset-json-file FILE: {"partitions": [{"topic": "orders", "partition": 0, "offset": 7}]};
+    offset -1: all that is committed"""
+    from kwire.docker.partitions import delete_records
+
+    delete_records(options)
+
+
+def _reassign_partitions(options: Options) -> None:
+    """kafka-reassign-partitions --list | --execute | --verify | --cancel, with --reassignment-json-file FILE"""
+    from kwire.docker.partitions import reassign_partitions
+
+    reassign_partitions(options)
+
+
+def _producer_performance(options: Options) -> None:
+    """kafka-producer-perf-test --topic NAME --num-records N --record-size BYTES | --payload-file FILE
+    [--throughput RECORDS_PER_SECOND] [--producer-props bootstrap.servers=HOST:PORT …]"""
+    from kwire.docker.performance import producer_performance
+
+    producer_performance(options)
+
+
+def _consumer_performance(options: Options) -> None:
+    """kafka-consumer-perf-test --topic NAME --messages N [--timeout MS] [--from-latest]"""
+    from kwire.docker.performance import consumer_performance
+
+    consumer_performance(options)
+
+
+TOOLS: dict[str, Callable[[Options], None]] = {
+    "kafka-topics": topics.topics,
+    "kafka-configs": topics.configs,
     "kafka-console-producer": console_producer,
     "kafka-console-consumer": console_consumer,
     "kafka-consumer-groups": _consumer_groups,
@@ -385,24 +209,32 @@ TOOLS = {
     "kafka-broker-api-versions": broker_api_versions,
     "kafka-cluster": cluster,
     "kafka-ready": kafka_ready,
+    "kafka-log-dirs": _log_dirs,
+    "kafka-leader-election": _leader_election,
+    "kafka-delete-records": _delete_records,
+    "kafka-reassign-partitions": _reassign_partitions,
+    "kafka-producer-perf-test": _producer_performance,
+    "kafka-consumer-perf-test": _consumer_performance,
 }
+
+
+NOT_SUPPORTED = {
+    "kafka-acls": "access control lists",
+    "kafka-client-metrics": "client metrics",
+    "kafka-delegation-tokens": "security",
+    "kafka-features": "feature flags",
+    "kafka-metadata-quorum": "Raft quorum; its controller is a node of its own",
+    "kafka-share-groups": "share groups",
+    "kafka-transactions": "transactions",
+}
+"""Tools of Kafka's that are here to say so, and what kwire does not have."""
 
 
 def main(arguments: list[str]) -> int:
     """Run the tool that the first argument names; return 0, or 1 after one line on stderr."""
     name = arguments[0] if arguments else ""
-    tool = TOOLS.get(name)
     try:
-        if tool is None:
-            raise ToolError("this tool is not in the image")
-        options = Options(arguments[1:], name)
-        if "version" in options or "help" in options:
-            from kwire import __version__
-
-            about = " ".join((tool.__doc__ or "").split())
-            sys.stdout.write(f"kwire {__version__}\n" if "version" in options else f"{about}\n")
-        else:
-            tool(options)
+        _run(name, arguments[1:])
         sys.stdout.flush()
     except ToolError as error:
         sys.stderr.write(f"{name}: {error}\n")
@@ -412,6 +244,23 @@ def main(arguments: list[str]) -> int:
     except BrokenPipeError:
         os._exit(1)
     return 0
+
+
+def _run(name: str, arguments: list[str]) -> None:
+    if name in NOT_SUPPORTED and "--version" not in arguments:
+        raise ToolError(f"not supported yet: kwire has no {NOT_SUPPORTED[name]}")
+    if name not in TOOLS and name not in NOT_SUPPORTED:
+        raise ToolError("this tool is not in the image")
+    if "--version" in arguments:
+        from kwire import __version__
+
+        sys.stdout.write(f"{KAFKA_RELEASE} (kwire {__version__})\n")
+        return
+    options = Options(arguments, name)
+    if "help" in options:
+        sys.stdout.write(" ".join((TOOLS[name].__doc__ or "").split()) + "\n")
+    else:
+        TOOLS[name](options)
 
 
 if __name__ == "__main__":

@@ -140,7 +140,12 @@ def test_kwire_serves_every_version_that_is_written() -> None:
 
 # The APIs that came later than a release.
 LATER = {
-    "2.0.1": {"ELECT_LEADERS", "INCREMENTAL_ALTER_CONFIGS", "ALTER_PARTITION_REASSIGNMENTS"},
+    "2.0.1": {
+        "ELECT_LEADERS",
+        "INCREMENTAL_ALTER_CONFIGS",
+        "ALTER_PARTITION_REASSIGNMENTS",
+        "LIST_PARTITION_REASSIGNMENTS",
+    },
 }
 
 
