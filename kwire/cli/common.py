@@ -47,6 +47,8 @@ override_option = click.option(
     help="One configuration key of Kafka's; repeatable.",
 )
 
+json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+
 
 def example(text: str) -> str:
     """The epilog of a command's help."""

@@ -1,49 +1,250 @@
-"""`kwire ctl`: asks a running cluster, and changes its nodes, by the control API."""
+"""`kwire ctl`: looks into a running cluster, changes its nodes and its network, by the control API."""
 
 from __future__ import annotations
 
 import click
 
-from kwire.cli.common import fail, file_path, run
+from kwire.cli.common import Commands, example, json_option
+from kwire.cli.control import ask_control, control_options
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_VERBS = ("start", "stop", "kill", "pause", "resume")
+_id = click.IntRange(0, 2**31 - 1)
 
 
-@click.command(
-    epilog="\b\nExamples:\n  kwire ctl --control http://127.0.0.1:41234 broker start 2\n"
-    "  kwire ctl --ready-file ready.json controller kill 1000\n  kwire ctl status"
-)
-@click.option(
-    "--control",
-    metavar="URL",
-    envvar="KWIRE_CONTROL",
-    help="Address of the control API, as in the ready line.  [env var: KWIRE_CONTROL]",
-)
-@click.option(
-    "--ready-file", metavar="FILE", type=file_path, help="File written by kwire up --ready-file."
-)
-@click.argument("kind", type=click.Choice(["status", "broker", "controller"]))
-@click.argument(
-    "verb", required=False, type=click.Choice(["start", "stop", "kill", "pause", "resume"])
-)
-@click.argument("node_id", metavar="[ID]", required=False, type=click.IntRange(0, 2**31 - 1))
-def ctl(
-    control: str | None, ready_file: str | None, kind: str, verb: str | None, node_id: int | None
+def _parse_ids(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> list[int] | None:
+    """A node id, or several with commas between."""
+    numbers = [] if text is None else text.split(",")
+    if not all(number.isascii() and number.isdigit() for number in numbers):
+        raise click.BadParameter(f"expected node ids, 2 or 2,3, not {text!r}")
+    return None if text is None else [int(number) for number in numbers]
+
+
+def _ask(
+    method: str,
+    path: str,
+    body: dict[str, Any] | None = None,
+    to_text: Callable[[Any], str] | None = None,
 ) -> None:
-    """Ask a running `kwire up` about its nodes, or start, stop, kill, pause or resume one.
+    from kwire.control.ctl import ask
 
-    A broker that somebody has killed is brought back by "broker start ID"."""
-    from kwire.control import ctl as work
+    ask_control("ctl", lambda url: ask(url, method, path, body, to_text))
 
-    if kind == "status" and verb is not None:
-        fail(2, f"kwire ctl: status has no {verb}")
-    if kind != "status" and (verb is None or node_id is None):
-        fail(2, f"kwire ctl: expected {kind} start|stop|kill|pause|resume ID")
 
-    def ask() -> int:
-        url = work.control_url(control, ready_file)
-        if verb is None or node_id is None:
-            click.echo(work.status(url))
-        else:
-            click.echo(work.change_node(url, kind, node_id, verb))
-        return 0
+def _do(method: str, path: str, body: dict[str, Any], done: str) -> None:
+    """A request whose answer is empty."""
+    _ask(method, path, {k: v for k, v in body.items() if v is not None}, lambda _: done)
 
-    run("ctl", ask)
+
+def _path(*items: str) -> str:
+    from urllib.parse import quote
+
+    return "/".join(["/v1", *(quote(item, safe="") for item in items)])
+
+
+@click.group(
+    cls=Commands,
+    epilog="\b\nExamples:\n  kwire ctl kill 2\n  kwire ctl cut 1 2,3\n"
+    "  kwire ctl elect orders 0 2\n  kwire ctl --control http://127.0.0.1:41234 status",
+)
+@control_options
+def ctl() -> None:
+    """Look into a running `kwire up`, change its nodes and its network.
+
+    docs/control.md describes the answers. Controllers are nodes, too: ids from 1000 on."""
+
+
+# --- nodes
+
+
+@ctl.command()
+@json_option
+@control_options
+def status(as_json: bool) -> None:
+    """Show each node with its address and state."""
+    from kwire.control.ctl import status_text
+
+    _ask("GET", "/v1/cluster", None, None if as_json else status_text)
+
+
+def _add_node_command(kind: str) -> None:
+    @ctl.command(kind, epilog=example(f"kwire ctl {kind} kill {1000 if kind != 'broker' else 2}"))
+    @click.argument("verb", type=click.Choice(_VERBS))
+    @click.argument("node_id", metavar="ID", type=_id)
+    @control_options
+    def change(verb: str, node_id: int) -> None:
+        from kwire.control import ctl as work
+
+        ask_control("ctl", lambda url: work.change_node(url, kind, node_id, verb))
+
+    change.help = f"Start, stop, kill, pause or resume a {kind}."
+
+
+def _add_verb(verb: str, help: str) -> None:
+    @ctl.command(verb, help=help, epilog=example(f"kwire ctl {verb} 2"))
+    @click.argument("ids", metavar="ID…", nargs=-1, required=True, type=_id)
+    @control_options
+    def change(ids: tuple[int, ...]) -> None:
+        from kwire.control import ctl as work
+
+        def each(url: str) -> str:
+            return "\n".join(work.change_node(url, "", node_id, verb) for node_id in ids)
+
+        ask_control("ctl", each)
+
+
+_add_verb("kill", "Kill nodes as `kill -9` does.")
+_add_verb("stop", "Stop nodes cleanly; leaderships move away first.")
+_add_verb("start", "Start nodes that were killed or stopped, also from outside.")
+_add_verb("pause", "Freeze nodes with their sockets open, as SIGSTOP does.")
+_add_verb("resume", "Undo a pause.")
+_add_node_command("broker")
+_add_node_command("controller")
+
+
+# --- network
+
+
+@ctl.command(epilog=example("kwire ctl cut 1 2,3"))
+@click.argument("a", callback=_parse_ids)
+@click.argument("b", callback=_parse_ids)
+@control_options
+def cut(a: list[int], b: list[int]) -> None:
+    """Cut nodes A off from nodes B; clients still reach all of them."""
+    _do("POST", "/v1/network/cuts", {"a": a, "b": b}, f"cut {_ids(a)} {_ids(b)}")
+
+
+@ctl.command(epilog=example("kwire ctl delay 1 2 50"))
+@click.argument("a", callback=_parse_ids)
+@click.argument("b", callback=_parse_ids)
+@click.argument("milliseconds", type=click.FloatRange(0))
+@control_options
+def delay(a: list[int], b: list[int], milliseconds: float) -> None:
+    """Delay what nodes A and B send to each other."""
+    body = {"a": a, "b": b, "milliseconds": milliseconds}
+    done = f"delay {_ids(a)} {_ids(b)} {milliseconds:g}"
+    _do("POST", "/v1/network/delays", body, done)
+
+
+@ctl.command(epilog=example("kwire ctl heal"))
+@click.argument("a", required=False, callback=_parse_ids)
+@click.argument("b", required=False, callback=_parse_ids)
+@control_options
+def heal(a: list[int] | None, b: list[int] | None) -> None:
+    """Remove cuts and delays: all, those of A, or those between A and B."""
+    done = " ".join(["heal", *(_ids(ids) for ids in (a, b) if ids is not None)])
+    _do("DELETE", "/v1/network/cuts", {"a": a, "b": b}, done)
+
+
+@ctl.command()
+@control_options
+def network() -> None:
+    """Show the cuts and delays in force, as JSON."""
+    _ask("GET", "/v1/network")
+
+
+def _ids(ids: list[int]) -> str:
+    return ",".join(map(str, ids))
+
+
+# --- topics
+
+
+@ctl.command()
+@json_option
+@control_options
+def topics(as_json: bool) -> None:
+    """List the topics with their numbers of partitions."""
+    from kwire.control.ctl import topics_text
+
+    _ask("GET", "/v1/topics", None, None if as_json else topics_text)
+
+
+@ctl.command(epilog=example("kwire ctl partition orders 0"))
+@click.argument("topic")
+@click.argument("partition", type=_id)
+@control_options
+def partition(topic: str, partition: int) -> None:
+    """Show a partition at the controller and at each replica, as JSON."""
+    _ask("GET", _path("topics", topic, "partitions", str(partition)))
+
+
+@ctl.command(epilog=example("kwire ctl elect orders 0 2"))
+@click.argument("topic")
+@click.argument("partition", type=_id)
+@click.argument("leader", required=False, type=_id)
+@click.option("--unclean", is_flag=True, help="Also a replica that is not in the ISR.")
+@control_options
+def elect(topic: str, partition: int, leader: int | None, unclean: bool) -> None:
+    """Elect the preferred leader of a partition, or this one; returns when it leads."""
+    from kwire.control.ctl import partition_text
+
+    body: dict[str, Any] = {"topic": topic, "partition": partition}
+    if leader is not None:
+        body["leader"] = leader
+    if unclean:
+        body["unclean"] = True
+    _ask("POST", "/v1/elections", body, partition_text)
+
+
+@ctl.command(epilog=example("kwire ctl compact orders"))
+@click.argument("topic")
+@control_options
+def compact(topic: str) -> None:
+    """Compact a topic now, on all replicas that run; returns when it is done."""
+    _do("POST", _path("topics", topic, "compact"), {}, f"compacted {topic}")
+
+
+@ctl.command(epilog=example("kwire ctl retention orders"))
+@click.argument("topic", required=False)
+@control_options
+def retention(topic: str | None) -> None:
+    """Apply retention now, to one topic or to all; returns when it is done."""
+    _do("POST", "/v1/retention", {"topic": topic}, f"retention of {topic or 'all topics'}: done")
+
+
+@ctl.command()
+@control_options
+def reset() -> None:
+    """Return to a new cluster: all nodes up, no cuts, no topics, no groups."""
+    _do("POST", "/v1/reset", {}, "reset")
+
+
+# --- clients
+
+
+@ctl.command()
+@click.option("--clear", is_flag=True, help="Drop those kept so far.")
+@json_option
+@control_options
+def requests(clear: bool, as_json: bool) -> None:
+    """List the last requests of clients (`kwire requests` selects some)."""
+    from kwire.control.ctl import requests_text
+
+    if clear:
+        _do("DELETE", "/v1/requests", {}, "cleared")
+    else:
+        _ask("GET", "/v1/requests", None, requests_text(as_json=as_json))
+
+
+@ctl.command()
+@control_options
+def clients() -> None:
+    """List the open connections of clients, as JSON."""
+    _ask("GET", "/v1/clients")
+
+
+@ctl.command()
+@json_option
+@control_options
+def failures(as_json: bool) -> None:
+    """Print the tracebacks of kwire's own errors."""
+    from kwire.control.ctl import failures_text
+
+    _ask("GET", "/v1/failures", None, None if as_json else failures_text)

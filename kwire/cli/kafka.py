@@ -6,7 +6,7 @@ import os
 
 import click
 
-from kwire.cli.common import Commands, example, fail, key_value, run
+from kwire.cli.common import Commands, example, fail, json_option, key_value, run
 from kwire.cli.parameters import parse_topics
 
 TYPE_CHECKING = False
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.client.blocking import Client
+    from kwire.tools.kafka import Target
 
 _ADMINISTRATION, _CLIENT = "kwire-admin", "kwire"
 """Client ids: requests of the first are left out of `kwire requests`."""
 _VARIABLE = "KWIRE_BOOTSTRAP"
-_json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 _internal = click.option("--internal", is_flag=True, help="Kafka's own topics, too.")
 
 
@@ -54,7 +54,7 @@ def _remember(context: click.Context, parameter: click.Parameter, value: Any) ->
         context.find_root().meta[f"kwire.{parameter.name}"] = value
 
 
-def on_cluster(command: str, work: Callable[[Client], int], client_id: str) -> None:
+def on_target(command: str, work: Callable[[Target], int]) -> None:
     """Run a command on the cluster that the options name, and exit."""
     given = click.get_current_context().find_root().meta
     bootstrap, port = given.get("kwire.bootstrap"), given.get("kwire.port")
@@ -64,12 +64,23 @@ def on_cluster(command: str, work: Callable[[Client], int], client_id: str) -> N
         bootstrap = bootstrap or os.environ.get(_VARIABLE)
 
     def ask() -> int:
-        from kwire.tools.kafka import connected
+        from kwire.tools.kafka import find_target
 
-        with connected(bootstrap, port, client_id) as client:
-            return work(client)
+        return work(find_target(bootstrap, port))
 
     run(command, ask)
+
+
+def on_cluster(command: str, work: Callable[[Client], int], client_id: str) -> None:
+    """Run a command with a client of that cluster, and exit."""
+
+    def ask(target: Target) -> int:
+        from kwire.tools.kafka import connected
+
+        with connected(target, client_id) as client:
+            return work(client)
+
+    on_target(command, ask)
 
 
 # --- topics
@@ -83,7 +94,7 @@ def on_cluster(command: str, work: Callable[[Client], int], client_id: str) -> N
 )
 @cluster_options
 @_internal
-@_json
+@json_option
 @click.pass_context
 def topics(context: click.Context, internal: bool, as_json: bool) -> None:
     """List the topics, create or delete some."""
@@ -146,7 +157,7 @@ def delete(names: tuple[str, ...], if_exists: bool) -> None:
 @click.argument("topic", required=False)
 @cluster_options
 @_internal
-@_json
+@json_option
 def partitions(topic: str | None, internal: bool, as_json: bool) -> None:
     """Show leader, replicas, ISR and offsets of the partitions of one topic, or of all."""
     from kwire.tools import topics as work
@@ -161,7 +172,7 @@ def partitions(topic: str | None, internal: bool, as_json: bool) -> None:
 @click.command(epilog=example("kwire groups shop"))
 @click.argument("group", required=False)
 @cluster_options
-@_json
+@json_option
 def groups(group: str | None, as_json: bool) -> None:
     """List the consumer groups, or show one with its members, offsets and lag."""
     from kwire.tools import groups as work

@@ -25,6 +25,7 @@ SECTIONS = {
         "status": "kwire.cli.running:status",
         "node": "kwire.cli.node:node",
         "ctl": "kwire.cli.ctl:ctl",
+        "requests": "kwire.cli.watch:requests",
     },
     "Any Kafka": {
         "topics": "kwire.cli.kafka:topics",
@@ -32,6 +33,7 @@ SECTIONS = {
         "groups": "kwire.cli.kafka:groups",
         "produce": "kwire.cli.kafka:produce",
         "consume": "kwire.cli.kafka:consume",
+        "top": "kwire.cli.watch:top",
     },
     "Files and more": {
         "config": "kwire.cli.files:config",

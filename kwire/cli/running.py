@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from kwire.cli.common import example, fail, run
+from kwire.cli.common import example, fail, json_option, run
 
 _seconds = click.FloatRange(0, 86400)
 
 
 @click.command(epilog=example("kwire status --json"))
-@click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
+@json_option
 def status(as_json: bool) -> None:
     """Show what runs: addresses, nodes and their states, age, data and log.
 

@@ -1,4 +1,4 @@
-"""`kwire ctl`: starts, stops and lists the nodes of a running `kwire up`, by its control API."""
+"""`kwire ctl` and `kwire requests`: requests to a control API, and their answers as text."""
 
 from __future__ import annotations
 
@@ -6,25 +6,18 @@ import json
 
 from kwire.control.client import call
 from kwire.control.errors import ControlError
-from kwire.server.errors import NodeError, SettingsError
+from kwire.server.errors import NodeError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-ADDRESS_VARIABLE = "KWIRE_CONTROL"
+    ToText = Callable[[Any], str]
 
 
-def control_url(given: str | None, ready_file: str | None) -> str:
-    """The URL of the control API: `given`, or read from the file of `kwire up --ready-file`."""
-    if given is not None:
-        return given
-    if ready_file is None:
-        raise SettingsError(
-            f"--control URL, --ready-file FILE or the variable {ADDRESS_VARIABLE} is needed;"
-            " `kwire up --brokers N` prints control=URL when it is ready"
-        )
+def url_in(ready_file: str) -> str:
+    """The URL of the control API in the file of `kwire up --ready-file`. NodeError."""
     try:
         with open(ready_file, encoding="utf-8") as file:
             url = json.load(file)["control"]
@@ -39,34 +32,110 @@ def control_url(given: str | None, ready_file: str | None) -> str:
     return str(url)
 
 
+def ask(
+    url: str,
+    method: str,
+    path: str,
+    body: dict[str, Any] | None = None,
+    to_text: ToText | None = None,
+) -> str:
+    """Send a request; return the answer as text, JSON without `to_text`. NodeError."""
+    try:
+        found = call(url, method, path, body)
+        return json.dumps(found, indent=1) if to_text is None else to_text(found)
+    except ControlError as error:
+        raise NodeError(str(error)) from None
+    except (KeyError, TypeError, AttributeError):  # some other server's JSON
+        raise NodeError(f"{url} is no control API of kwire") from None
+
+
 def change_node(url: str, kind: str, node_id: int, verb: str) -> str:
     """Start, stop, kill, pause or resume (`verb`) a node; return a line about its new state.
 
-    `kind`: "broker" or "controller"."""
+    `kind`: "broker", "controller", or "" to look it up."""
+    if not kind:
+        kind = kind_of(url, node_id)
     path = f"/v1/{kind}s/{node_id}/{verb}"
-    return _call(url, "POST", path, lambda found: _line(kind, found))
+    return ask(url, "POST", path, to_text=lambda found: _node_line(kind, found))
 
 
-def status(url: str) -> str:
+def kind_of(url: str, node_id: int) -> str:
+    """Whether a node is a "broker" or a "controller"."""
+
+    def kind(found: Any) -> str:
+        ids = [each["id"] for each in found["controllers"]]
+        return "controller" if node_id in ids else "broker"
+
+    return ask(url, "GET", "/v1/cluster", to_text=kind)
+
+
+def status_text(found: Any) -> str:
     """A line for each node: kind, id, address, state."""
-    return _call(url, "GET", "/v1/cluster", lambda found: "\n".join(node_lines(found)))
+    return "\n".join(node_lines(found))
 
 
 def node_lines(found: Any) -> list[str]:
-    """The lines of `status`, from the answer of /v1/cluster."""
-    lines = [_line("controller", each) for each in found["controllers"]]
-    return lines + [_line("broker", each) for each in found["brokers"]]
+    """The lines of `status_text`, from the answer of /v1/cluster."""
+    lines = [_node_line("controller", each) for each in found["controllers"]]
+    return lines + [_node_line("broker", each) for each in found["brokers"]]
 
 
-def _line(kind: str, node: dict[str, Any]) -> str:
+def _node_line(kind: str, node: dict[str, Any]) -> str:
     state = "paused" if node["paused"] else "running" if node["running"] else "down"
     return f"{kind} {node['id']} {node['address']} {state}{' active' if node.get('active') else ''}"
 
 
-def _call(url: str, method: str, path: str, to_text: Callable[[Any], str]) -> str:
-    try:
-        return to_text(call(url, method, path))
-    except ControlError as error:
-        raise NodeError(str(error)) from None
-    except (KeyError, TypeError):  # some other server's JSON
-        raise NodeError(f"{url} is no control API of kwire") from None
+def partition_text(found: Any) -> str:
+    """A partition in one line."""
+    isr = ",".join(map(str, found["isr"]))
+    leader = "none" if found["leader"] < 0 else found["leader"]
+    name = f"{found['topic']}-{found['partition']}"
+    return f"{name} leader {leader} epoch {found['leader_epoch']} isr {isr}"
+
+
+def topics_text(found: Any) -> str:
+    """A line for each topic: its name and its number of partitions."""
+    return "\n".join(f"{name} {count}" for name, count in found["topics"].items()) or "no topics"
+
+
+def failures_text(found: Any) -> str:
+    """The tracebacks of kwire's own errors."""
+    return "\n".join(found["failures"]) or "no failures"
+
+
+def requests_text(
+    *,
+    api: str | None = None,
+    client_id: str | None = None,
+    broker: int | None = None,
+    as_json: bool = False,
+) -> ToText:
+    """Makes a line for each request that matches: age, broker, client, API, outcome; or JSON."""
+
+    def to_text(found: Any) -> str:
+        some = [each for each in found["requests"] if _matches(each, api, client_id, broker)]
+        if as_json:
+            return json.dumps({"requests": some}, indent=1)
+        return "\n".join(request_lines(some)) or "no requests"
+
+    return to_text
+
+
+def request_lines(requests: list[dict[str, Any]]) -> list[str]:
+    """Lines of the requests in an answer of /v1/requests."""
+    from kwire.recent import format_requests, from_objects
+
+    of_brokers = {
+        number: from_objects({"requests": [each for each in requests if each["broker"] == number]})
+        for number in sorted({each["broker"] for each in requests})
+    }
+    return format_requests(of_brokers)
+
+
+def _matches(request: Any, api: str | None, client_id: str | None, broker: int | None) -> bool:
+    name = request["api"].partition(" ")[0]
+    return (
+        (api is None or name.lower() == api.lower())
+        and (client_id is None or request["client_id"] == client_id)
+        and (broker is None or request["broker"] == broker)
+    )

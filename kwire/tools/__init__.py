@@ -3,4 +3,4 @@
 `__all__` names the modules that other rooms may import.
 """
 
-__all__ = ["clusters", "dump_log", "groups", "kafka", "records", "show_config", "topics"]
+__all__ = ["clusters", "dump_log", "groups", "kafka", "records", "show_config", "top", "topics"]

@@ -20,33 +20,48 @@ if TYPE_CHECKING:
 DEFAULT = "localhost:9092"
 
 
-def bootstrap_servers(given: str | None, port: int | None) -> tuple[str, bool]:
-    """HOST:PORT,… and whether it is only a guess, because nothing is named and nothing runs."""
-    if given is not None:
-        return given, False
+class Target:
+    """The cluster that is meant."""
+
+    __slots__ = ("addresses", "control", "guessed")
+
+    def __init__(self, servers: str, control: str | None = None, *, guessed: bool = False) -> None:
+        """`control`: the URL of its control API, if known. `guessed`: nothing is named and nothing
+        runs. SettingsError for malformed addresses."""
+        try:
+            self.addresses = [parse_address(text) for text in servers.split(",")]
+        except ValueError as error:
+            raise SettingsError(f"--bootstrap: {error}") from None
+        self.control = control
+        self.guessed = guessed
+
+
+def find_target(bootstrap: str | None, port: int | None) -> Target:
+    """The cluster at these addresses, or that runs at this port, or the only one that runs."""
+    if bootstrap is not None:
+        return Target(bootstrap)
     from kwire.launch.running import all_running, choose
 
-    if port is not None:
-        known = [each for each in all_running() if port in each.ports]
-        return (known[0].addresses if known else f"localhost:{port}"), False
-    running = choose(what="--port PORT or --bootstrap HOST:PORT")
-    return (DEFAULT, True) if running is None else (running.addresses, False)
+    if port is None:
+        running = choose(what="--port PORT or --bootstrap HOST:PORT")
+    else:
+        running = next((each for each in all_running() if port in each.ports), None)
+    if running is not None:
+        return Target(running.addresses, running.control)
+    return Target(DEFAULT if port is None else f"localhost:{port}", guessed=port is None)
 
 
 @contextmanager
-def connected(given: str | None, port: int | None, client_id: str) -> Iterator[Client]:
-    """A client of the cluster. Errors of Kafka's become NodeError."""
-    servers, guessed = bootstrap_servers(given, port)
-    try:
-        addresses = [parse_address(text) for text in servers.split(",")]
-    except ValueError as error:
-        raise SettingsError(f"--bootstrap: {error}") from None
-    client = Client(lambda: addresses, CONNECTION_SECONDS, client_id)
+def connected(
+    target: Target, client_id: str, seconds: float = CONNECTION_SECONDS
+) -> Iterator[Client]:
+    """A client of a cluster. Errors of Kafka's become NodeError."""
+    client = Client(lambda: target.addresses, seconds, client_id)
     try:
         yield client
     except NoBrokerError as error:
-        hint = "; no kwire up is running: start one, or name a --bootstrap" if guessed else ""
-        raise NodeError(f"{error}{hint}") from None
+        hint = "; no kwire up is running: start one, or name a --bootstrap"
+        raise NodeError(f"{error}{hint if target.guessed else ''}") from None
     except KafkaError as error:
         raise NodeError(str(error)) from None
     finally:

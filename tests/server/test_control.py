@@ -270,7 +270,7 @@ def test_the_json_of_another_server_is_refused_in_one_line(
 ) -> None:
     monkeypatch.setattr(control_ctl, "call", lambda *_: found)
     with pytest.raises(NodeError, match=r"^http://x:1 is no control API of kwire$"):
-        control_ctl.status("http://x:1")
+        control_ctl.ask("http://x:1", "GET", "/v1/cluster", to_text=control_ctl.status_text)
     with pytest.raises(NodeError, match="no control API of kwire"):
         control_ctl.change_node("http://x:1", "broker", 1, "kill")
 
@@ -347,12 +347,17 @@ def test_a_port_that_is_taken_ends_the_start_in_a_line() -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (["status"], 2, "--control URL, --ready-file FILE or the variable KWIRE_CONTROL is needed"),
+        (["status"], 1, "no kwire up is running: start one, or name a control API by --control"),
         (["--control", "x", "status"], 1, "expected http://HOST:PORT of the control API, not x"),
         (["--control", "http://127.0.0.1:x", "status"], 1, "expected http://HOST:PORT"),
         (["--ready-file", "/no/such", "status"], 1, "/no/such: No such file or directory"),
-        (["--control", "x", "broker", "start"], 2, "expected broker start|stop|kill|pause|resume"),
-        (["--control", "x", "status", "start", "1"], 2, "status has no start"),
+        (["--control", "x", "broker", "start"], 2, "kwire ctl broker: Missing argument 'ID'"),
+        (
+            ["--control", "x", "broker", "begin", "1"],
+            2,
+            "'start', 'stop', 'kill', 'pause', 'resume'",
+        ),
+        (["--control", "x", "status", "start", "1"], 2, "kwire ctl status: Got unexpected extra"),
     ],
 )
 def test_ctl_says_what_is_wrong_in_a_line(arguments: list[str], status: int, said: str) -> None:

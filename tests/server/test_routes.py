@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from kwire import aio, errors
-from kwire.cli.ctl import ctl
 from kwire.control.errors import ControlError, error_of
 from kwire.control.lines import answer_line, answer_of, request_line
 from kwire.control.node_api import NodeControl
@@ -79,17 +78,6 @@ def test_the_documentation_lists_every_route() -> None:
     found = documented()
     assert found["Paths"] == rows(OF_CLUSTER)
     assert found["In a container"] == rows(OF_NODES)
-
-
-def test_kwire_ctl_has_the_verbs_of_the_table() -> None:
-    kinds, verbs = (parameter.type for parameter in ctl.params[2:4])
-    assert set(kinds.choices) == {"status", "broker", "controller"}  # type: ignore[attr-defined]
-    for kind in ("broker", "controller"):
-        path = next(r.path for r in OF_CLUSTER if r.path.startswith(f"/v1/{kind}s/{{id"))
-        choices = set(verbs.choices)  # type: ignore[attr-defined]  # of a Choice
-        assert set(re.findall(r"\w+", path.partition("verb:")[2])) == choices
-        for verb in choices:
-            find_route(OF_CLUSTER, "POST", f"/v1/{kind}s/1/{verb}")
 
 
 # --- finding a route, checking its values

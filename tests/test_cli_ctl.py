@@ -1,0 +1,260 @@
+"""`kwire ctl`, `requests` and `top`: the requests that they send, and what they print of the answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import server_harness
+from click.testing import CliRunner
+
+from kwire.cli.main import cli
+from kwire.control import ctl as control_ctl
+from kwire.control.errors import ControlError
+from kwire.control.route import find_route
+from kwire.control.routes import OF_CLUSTER
+
+TIMEOUT = 30
+BROKER = {"id": 2, "address": "127.0.0.1:9093", "running": True, "paused": False}
+CLUSTER = {
+    "bootstrap": "127.0.0.1:9092",
+    "brokers": [BROKER],
+    "controllers": [{**BROKER, "id": 1000, "active": True}],
+}
+PARTITION = {"topic": "orders", "partition": 0, "leader": 2, "leader_epoch": 5, "isr": [1, 2]}
+# Words, the request that they make, and the first line of what is printed.
+VERBS: list[tuple[str, tuple[str, str, dict[str, Any] | None], str]] = [
+    ("status", ("GET", "/v1/cluster", None), "controller 1000 127.0.0.1:9093 running active"),
+    ("cut 1 2,3", ("POST", "/v1/network/cuts", {"a": [1], "b": [2, 3]}), "cut 1 2,3"),
+    (
+        "delay 1 2 50",
+        ("POST", "/v1/network/delays", {"a": [1], "b": [2], "milliseconds": 50.0}),
+        "delay 1 2 50",
+    ),
+    ("heal", ("DELETE", "/v1/network/cuts", {}), "heal"),
+    ("heal 1", ("DELETE", "/v1/network/cuts", {"a": [1]}), "heal 1"),
+    ("heal 1 2", ("DELETE", "/v1/network/cuts", {"a": [1], "b": [2]}), "heal 1 2"),
+    ("network", ("GET", "/v1/network", None), "{}"),
+    ("topics", ("GET", "/v1/topics", None), "orders 3"),
+    ("topics --json", ("GET", "/v1/topics", None), "{"),
+    ("partition orders 0", ("GET", "/v1/topics/orders/partitions/0", None), "{"),
+    (
+        "elect orders 0 2 --unclean",
+        (
+            "POST",
+            "/v1/elections",
+            {"topic": "orders", "partition": 0, "leader": 2, "unclean": True},
+        ),
+        "orders-0 leader 2 epoch 5 isr 1,2",
+    ),
+    (
+        "elect orders 0",
+        ("POST", "/v1/elections", {"topic": "orders", "partition": 0}),
+        "orders-0 leader 2 epoch 5 isr 1,2",
+    ),
+    ("compact a/b", ("POST", "/v1/topics/a%2Fb/compact", {}), "compacted a/b"),
+    ("retention", ("POST", "/v1/retention", {}), "retention of all topics: done"),
+    (
+        "retention orders",
+        ("POST", "/v1/retention", {"topic": "orders"}),
+        "retention of orders: done",
+    ),
+    ("reset", ("POST", "/v1/reset", {}), "reset"),
+    ("requests", ("GET", "/v1/requests", None), "  -0.010 s  broker 2  app  Produce v9  ok"),
+    ("requests --clear", ("DELETE", "/v1/requests", {}), "cleared"),
+    ("clients", ("GET", "/v1/clients", None), "{}"),
+    ("failures", ("GET", "/v1/failures", None), "Traceback"),
+    *(
+        (f"{kind} {verb} 2", ("POST", f"/v1/{kind}s/2/{verb}", None), f"{kind} 2 127.0.0.1:9093")
+        for kind in ("broker", "controller")
+        for verb in ("start", "stop", "kill", "pause", "resume")
+    ),
+]
+ANSWERS: dict[str, Any] = {
+    "/v1/cluster": CLUSTER,
+    "/v1/topics": {"topics": {"orders": 3}},
+    "/v1/topics/orders/partitions/0": PARTITION,
+    "/v1/elections": PARTITION,
+    "/v1/failures": {"failures": ["Traceback\n  x"]},
+    "/v1/requests": {
+        "requests": [
+            {
+                "broker": broker,
+                "milliseconds_ago": 5 * broker,
+                "client_id": client,
+                "api": api,
+                "outcome": "ok",
+            }
+            for broker, client, api in ((2, "app", "Produce v9"), (1, "app", "Fetch v12"))
+        ]
+    },
+}
+# Routes without a verb of `kwire ctl`, and why.
+ELSEWHERE = {("GET", "/healthz"): "for health checks", ("DELETE", "/v1/network/delays"): "heal"}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, Any]]:
+    """The requests that are made; they are answered from ANSWERS."""
+    requests: list[tuple[str, str, Any]] = []
+
+    def call(url: str, method: str, path: str, body: Any = None, seconds: float = 0) -> Any:
+        assert url == "http://x:1"
+        requests.append((method, path, body))
+        if path.startswith(("/v1/brokers/", "/v1/controllers/")):
+            return BROKER
+        return ANSWERS.get(path, {})
+
+    monkeypatch.setattr(control_ctl, "call", call)
+    monkeypatch.setenv("KWIRE_CONTROL", "http://x:1")
+    return requests
+
+
+def run(words: str) -> str:
+    done = CliRunner().invoke(cli, words.split(), prog_name="kwire")
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(("words", "request_", "line"), VERBS, ids=lambda it: str(it)[:30])
+def test_a_verb(
+    words: str, request_: tuple[str, str, Any], line: str, asked: list[tuple[str, str, Any]]
+) -> None:
+    assert run(f"ctl {words}").splitlines()[0].startswith(line)
+    assert asked == [request_]
+
+
+def test_nodes_are_named_by_their_ids_alone(asked: list[tuple[str, str, Any]]) -> None:
+    assert run("ctl kill 2 1000") == (
+        "broker 2 127.0.0.1:9093 running\ncontroller 2 127.0.0.1:9093 running\n"
+    )
+    changes = [request[:2] for request in asked if request[0] == "POST"]
+    assert changes == [("POST", "/v1/brokers/2/kill"), ("POST", "/v1/controllers/1000/kill")]
+
+
+def test_every_route_of_a_cluster_has_a_verb() -> None:
+    found = set()
+    for _, (method, path, _), _ in VERBS:
+        try:
+            route, _ = find_route(OF_CLUSTER, method, path)
+        except ControlError:
+            continue  # not served yet
+        found.add((route.method, route.path))
+    missing = {(route.method, route.path) for route in OF_CLUSTER} - found - ELSEWHERE.keys()
+    assert not missing
+
+
+def test_requests_are_selected(asked: list[tuple[str, str, Any]]) -> None:
+    for words, apis in (
+        ("--api fetch", ["Fetch v12"]),
+        ("--broker 2", ["Produce v9"]),
+        ("--client app", ["Produce v9", "Fetch v12"]),
+        ("--client other", []),
+    ):
+        found = json.loads(run(f"requests {words} --json"))["requests"]
+        assert [each["api"] for each in found] == apis, words
+    assert run("requests --client other") == "no requests\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("cut 1 x", "expected node ids, 2 or 2,3, not 'x'"),
+        ("delay 1 2 -1", "-1"),
+        ("kill", "Missing argument 'ID…'"),
+        ("statu", "Did you mean"),
+    ],
+)
+def test_a_mistake_is_one_line(words: str, said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kwire", "ctl", *words.split()],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done
+    assert said in done.stderr
+
+
+# --- a running one
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[str]:
+    """The first port of a cluster that runs, with kept requests."""
+    options = ["--brokers", "2", "--topic", "orders:1:2", "--recent-requests"]
+    with server_harness.kwire_up(*options) as (_, ready):
+        yield ready.split()[1].rpartition(":")[2]
+
+
+def kwire(*words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "kwire", *words], capture_output=True, text=True, timeout=TIMEOUT
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_ctl_finds_the_running_cluster(running: str) -> None:
+    assert len(kwire("ctl", "status").splitlines()) == 3
+    assert kwire("ctl", "topics", "--port", running) == "orders 1\n"
+    leader = json.loads(kwire("ctl", "partition", "orders", "0"))["leader"]
+    other = 3 - leader
+    elected = kwire("ctl", "elect", "orders", "0", str(other))
+    assert elected.startswith(f"orders-0 leader {other} epoch ")
+
+
+def test_requests_of_a_client(running: str) -> None:
+    kwire("produce", "orders", "tea")
+    found = kwire("requests", "--api", "Produce", "--client", "kwire")
+    assert "Produce v" in found and "orders-0: ok" in found
+
+
+def test_top_once_and_on_a_terminal(running: str) -> None:
+    kwire("produce", "orders", "tea")
+    text = kwire("top", "--once")
+    assert "broker 2 127.0.0.1:" in text and "last requests:" in text
+    (row,) = [line.split() for line in text.splitlines() if line.startswith("orders ")]
+    assert row[1] == "1" and int(row[2]) >= 1
+    shell, screen = pty.openpty()
+    watch = subprocess.Popen(
+        [sys.executable, "-m", "kwire", "top", "--interval", "0.1"],
+        stdout=screen,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    os.close(screen)
+    try:
+        seen = b""
+        while seen.count(b"kwire top") < 2:  # it is drawn again, in place
+            seen += os.read(shell, 65536)
+        assert b"\x1b[H" in seen and b"orders" in seen
+    finally:
+        watch.terminate()
+        assert watch.communicate(timeout=TIMEOUT)[1] == b""
+        os.close(shell)
+
+
+def test_top_of_nothing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kwire", "top", "--bootstrap", "127.0.0.1:1", "--once"],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert done.stdout.count("no broker answers") == 1
+
+
+def test_a_cluster_without_a_control_api(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KWIRE_RUNTIME_DIR", str(tmp_path))
+    with server_harness.kwire_up() as (process, _):
+        done = CliRunner().invoke(cli, ["ctl", "status"], prog_name="kwire")
+        assert done.exit_code == 1
+        assert f"(pid {process.pid}) has no control API: start it with" in done.stderr
+        assert "broker 1 127.0.0.1:" in kwire("top", "--once")
