@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kwire.replication.controller.journal import StoreJournal
     from kwire.replication.controller.producer_ids import ProducerIds
     from kwire.replication.core.clock import Clock
+    from kwire.replication.core.events import EventType
     from kwire.replication.core.log_store import LogStore
     from kwire.replication.core.metadata import Endpoint, MetadataCache
     from kwire.replication.core.outbox import Buffer, Outbox
@@ -178,7 +179,20 @@ class Broker(Core):
         config = self.config
         self._journal = StoreJournal(replica_manager.log_manager.store)
         listener = LocalListener(config.node_id, replica_manager, metadata, config)
-        return Controller(config.node_id, config, self._journal, listener, random)
+        return Controller(
+            config.node_id,
+            config,
+            self._journal,
+            listener,
+            random,
+            log_event=self._log_of_controller,
+        )
+
+    def _log_of_controller(self, event: EventType, /, **fields: object) -> None:
+        """Log the topics that this broker's own controller creates and deletes. It has nobody else to
+        elect, and failed disks are reported by the broker."""
+        if event in (Event.TOPIC_CREATED, Event.TOPIC_DELETED):
+            self.outbox.log(event, **fields)
 
     def _cluster_member(
         self,

@@ -112,7 +112,8 @@ def _run(options: dict[str, Any], detached: Detached | None) -> int:
         return cluster_handler(Cluster.of(supervisor))
 
     level, as_json = options["log_level"], options["log_json"]
-    logs.configure(level, as_json, None if detached is None else detached.log)
+    log, in_cluster = None if detached is None else detached.log, options["brokers"] > 1
+    logs.configure(level, as_json, log, in_cluster=in_cluster, is_quiet=True)
     if detached is not None:
         detached.show_warnings()
     surroundings = Surroundings(

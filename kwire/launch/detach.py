@@ -37,9 +37,11 @@ class Detached:
 
     def show_warnings(self) -> None:
         """Let warnings of the start come out at the terminal, too, as in the foreground."""
+        from kwire.server.logs import JsonFormatter, handler_for
+
         logger = logging.getLogger("kwire")
-        self._handler = logging.StreamHandler(self.terminal)
-        self._handler.setFormatter(logger.handlers[0].formatter)
+        as_json = isinstance(logger.handlers[0].formatter, JsonFormatter)
+        self._handler = handler_for(self.terminal, as_json)
         self._handler.setLevel(logging.WARNING)
         logger.addHandler(self._handler)
 

@@ -54,6 +54,7 @@ async def _run(spec: NodeSpec, supervised: bool) -> int:
             loop.remove_reader(0)
             if not stopping.done():
                 controlled = False
+                logs.set_quiet(True)  # the whole cluster stops
                 stopping.set_result(None)
 
     runner = NodeRunner(spec)
@@ -77,13 +78,11 @@ async def _run(spec: NodeSpec, supervised: bool) -> int:
 
     runner.on_halted = on_halted
     try:
-        write_ready_line(
-            f"ready id={spec.node_id} roles={spec.role} listeners={runner.listeners}"
-            f" bootstrap={runner.advertised}"
-        )
+        write_ready_line(_ready_line(runner))
     except NodeError as error:
         await runner.stop()
         return _print_failure(1, str(error), False)
+    logs.set_quiet(False)
     settle_garbage_collector()
     halted = await stopping
     if halted is not None:
@@ -93,12 +92,31 @@ async def _run(spec: NodeSpec, supervised: bool) -> int:
     return 0
 
 
+def _ready_line(runner: NodeRunner) -> str:
+    spec = runner.spec
+    listeners = f"listeners={runner.listeners} bootstrap={runner.advertised}"
+    return f"ready id={spec.node_id} roles={spec.role} {listeners}"
+
+
+def _is_stdin_closed() -> bool:
+    """Whether the other end of stdin is closed, though there may be something to read before that."""
+    import select
+
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    return any(events & select.POLLHUP for _, events in poll.poll(0))
+
+
 def run_node(options: dict[str, Any], *, supervised: bool) -> int:
     """Run a node until a signal; return the exit status. A failure has printed its line by then.
 
     `options`: the arguments of `configuration.node_spec`."""
     gc.disable()  # until the start is over: start-up objects live on, a collection frees nothing
-    logs.configure(options["log_level"], options["log_json"])
+    level, as_json = options["log_level"], options["log_json"]
+    logs.configure(level, as_json, in_cluster=True, is_quiet=True)
+    terminal = logs.terminal()
+    if supervised and terminal is not None:
+        terminal.is_ending = _is_stdin_closed
     loop = new_event_loop()
     try:
         return loop.run_until_complete(_run(node_spec(**options), supervised))

@@ -21,6 +21,7 @@ from kwire.launch.process import (
     write_ready_file,
     write_ready_line,
 )
+from kwire.server import logs
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.events import NodeEvent
 from kwire.server.listeners import format_address
@@ -128,6 +129,7 @@ def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> 
         loop = new_event_loop()
         try:
             loop.run_until_complete(main)
+            _print_stopped()
         finally:
             loop.close()
             if ready_file is not None:
@@ -146,6 +148,13 @@ def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> 
             1, f"{text} (please report it; --log-level debug shows where)"
         )
     return 0
+
+
+def _print_stopped() -> None:
+    """Say at a terminal that it has stopped: the lines of the nodes are left out there."""
+    terminal = logs.terminal()
+    if terminal is not None:
+        terminal.write_lines(["\rstopped"])  # over the ^C
 
 
 async def _run_standalone(spec: NodeSpec, surroundings: Surroundings) -> None:
@@ -186,6 +195,7 @@ async def _serve_standalone(
         announce(surroundings, runner.spec, runner.advertised, at, url)
         settle_garbage_collector()
         halted = await stopping
+        logs.set_quiet(True)
         if halted is not None:
             raise NodeError(halted)
     finally:
@@ -246,6 +256,12 @@ def announce(
     more = "" if control is None else f" control={control}"
     write = surroundings.announce or write_ready_line
     write(f"ready bootstrap={bootstrap}{more}")
+    logs.set_quiet(False)
+    terminal = logs.terminal()
+    if terminal is not None and surroundings.announce is None:
+        from kwire.launch.welcome import welcome
+
+        terminal.write_lines(welcome(spec, bootstrap, control))
 
 
 def _register(

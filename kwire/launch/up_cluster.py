@@ -14,6 +14,7 @@ from kwire.launch.up import announce, make_temporary
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.server.errors import NodeError
 from kwire.server.listeners import format_address
+from kwire.server.logs import set_quiet
 from kwire.server.node import settle_garbage_collector
 
 TYPE_CHECKING = False
@@ -75,6 +76,7 @@ async def _run(
     if not supervisor.any_runs:  # died before `on_none_left` was set
         on_none_left()
     failure = await stopping
+    set_quiet(True)
     await _close(control)
     await supervisor.stop(last=True)
     if failure is not None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from kwire.errors import INTERNAL_ERROR
 from kwire.replication.core.events import DEBUG, ERROR, INFO, WARNING, EventType
 
-_CONNECTION = ("node_id", "peer", "listener", "connection", "client")
-_PEER = ("node_id", "node", "channel", "detail")
+_CONNECTION = ("node_id", "listener", "connection", "client")
+_PEER = "peer connection ended: node {node}, {channel}: {detail}"
 _SIDES = "{nodes} | {others}"
 
 
@@ -74,11 +74,11 @@ class NodeEvent:
 
     # --- Connections
 
-    CONNECTION_OPENED = EventType(DEBUG, "connection opened", *_CONNECTION)
+    CONNECTION_OPENED = EventType(DEBUG, "connection opened: {peer}", *_CONNECTION)
     """A client or another node has connected."""
-    CONNECTION_CLOSED = EventType(DEBUG, "connection closed", *_CONNECTION, "detail")
+    CONNECTION_CLOSED = EventType(DEBUG, "connection closed: {peer}: {detail}", *_CONNECTION)
     """A client has gone, was idle for too long, or the node stops."""
-    CONNECTION_ABORTED = EventType(WARNING, "connection closed", *_CONNECTION, "detail")
+    CONNECTION_ABORTED = EventType(WARNING, "connection closed: {peer}: {detail}", *_CONNECTION)
     """The node has closed a connection. `malformed request`: not Kafka's protocol, or not all of it; else a limit such
     as `max.connections` is reached."""
     FOREIGN_PROTOCOL = EventType(
@@ -96,9 +96,9 @@ class NodeEvent:
     )
     """A client that does not speak HTTP has connected to the control API: logged once a minute for each address.
     To do: give Kafka's clients the address of a broker."""
-    PEER_CONNECTION_ENDED = EventType(DEBUG, "peer connection ended", *_PEER)
+    PEER_CONNECTION_ENDED = EventType(DEBUG, _PEER, "node_id")
     """A node's own connection to another node has ended."""
-    PEER_CONNECTION_ABORTED = EventType(WARNING, "peer connection ended", *_PEER)
+    PEER_CONNECTION_ABORTED = EventType(WARNING, _PEER, "node_id")
     """The other node has not answered in `replica.socket.timeout.ms`, or has answered what makes no sense."""
 
     # --- Requests for faults and for other changes of a cluster, from Python, HTTP or the command line
@@ -158,8 +158,8 @@ class NodeEvent:
     To do: `KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092`."""
     QUORUM_STANDBY = EventType(INFO, "standing by: the first voter is the controller", "voters")
     """A container is a controller only, and not the first of `controller.quorum.voters`."""
-    TOPICS_DELAYED = EventType(WARNING, "topics not created yet", "detail")
+    TOPICS_DELAYED = EventType(WARNING, "topics not created yet: {detail}")
     """The topics of `KAFKA_CREATE_TOPICS` cannot be created yet; tried again."""
-    TOPIC_REFUSED = EventType(ERROR, "topic refused", "topic", "detail")
+    TOPIC_REFUSED = EventType(ERROR, "topic {topic} refused: {detail}")
     """A topic of `KAFKA_CREATE_TOPICS` cannot be created.
     To do: correct its definition."""

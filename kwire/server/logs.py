@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from kwire.replication.core.events import EventType
     from kwire.replication.core.outbox import Log
+    from kwire.server.terminal import TerminalHandler
 
 _core_log = logging.getLogger("kwire.events")
 
@@ -68,7 +69,8 @@ def emit(
     Its message is for the handlers of others (pytest's, an application's): the node, the sentence and
     the fields that `more` names. The formatters below read its attributes instead: event, node,
     sentence, more, fields (all of them)."""
-    message = sentence if node is None else f"{node}: {sentence}"
+    is_named = node is None or sentence.startswith(node + " ")
+    message = sentence if is_named else f"{node}: {sentence}"
     names = more if node is None else tuple(name for name in more if name != "node_id")
     if shown := _fields_text(fields, names):
         message = f"{message} {shown}"
@@ -146,14 +148,51 @@ def json_value(value: object) -> object:
     return str(value)
 
 
-def configure(level: str = "info", as_json: bool = False, stream: TextIO | None = None) -> None:
+def configure(
+    level: str = "info",
+    as_json: bool = False,
+    stream: TextIO | None = None,
+    *,
+    in_cluster: bool = False,
+    is_quiet: bool = False,
+) -> None:
     """Send the logs of kwire and asyncio at `level` or above to `stream` (default: stderr).
 
-    Replaces the handler of an earlier call."""
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
+    On a terminal as people like to read it (terminal.py); `in_cluster`: with room for the names of
+    controllers, `is_quiet`: see `set_quiet`. Replaces the handler of an earlier call."""
+    stream = stream or sys.stderr
+    handler = handler_for(stream, as_json, in_cluster=in_cluster)
     for name in ("kwire", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.propagate = False
         logger.setLevel(level.upper())
+    set_quiet(is_quiet)
+
+
+def handler_for(stream: TextIO, as_json: bool, *, in_cluster: bool = False) -> logging.Handler:
+    """A handler that writes to a stream as JSON, as text, or for a terminal."""
+    if not as_json and stream.isatty():
+        from kwire.server.terminal import CLUSTER_COLUMNS, NODE_COLUMNS, TerminalHandler
+
+        return TerminalHandler(stream, CLUSTER_COLUMNS if in_cluster else NODE_COLUMNS)
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
+    return handler
+
+
+def terminal() -> TerminalHandler | None:
+    """The handler of the terminal that the logs go to; None: they go elsewhere, or are JSON."""
+    handlers = logging.getLogger("kwire").handlers
+    if not handlers or type(handlers[0]) is logging.StreamHandler:
+        return None  # without importing the other
+    from kwire.server.terminal import TerminalHandler
+
+    return handlers[0] if isinstance(handlers[0], TerminalHandler) else None
+
+
+def set_quiet(is_quiet: bool) -> None:
+    """Leave out on a terminal, or not any more, what nodes report while they start and stop."""
+    handler = terminal()
+    if handler is not None:
+        handler.is_quiet = is_quiet
