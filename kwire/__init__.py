@@ -3,6 +3,7 @@
 __version__ = "0.1.0"
 __all__ = [
     "Cluster",
+    "Event",
     "Group",
     "GroupOffset",
     "Member",
@@ -15,11 +16,12 @@ __all__ = [
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.backends.views import Partition, Replica
-    from kwire.client.views import Group, GroupOffset, Member, Record
+    from kwire.client.views import Event, Group, GroupOffset, Member, Record
     from kwire.cluster import Cluster
 
 _MODULES = {
     "Cluster": "kwire.cluster",
+    "Event": "kwire.client.views",
     "Group": "kwire.client.views",
     "GroupOffset": "kwire.client.views",
     "Member": "kwire.client.views",

@@ -10,8 +10,6 @@ Backends do the work (`launched.py`, `containers.py`, `outside.py`). Left out: f
 
 from __future__ import annotations
 
-import logging
-
 from kwire import errors
 from kwire.backends.contents import Contents
 from kwire.backends.launched import Launched
@@ -40,7 +38,6 @@ from kwire.backends.waiting import Observations, done, first_true, until_led
 from kwire.client.admin import PREFERRED, REQUEST_SECONDS, UNCLEAN
 from kwire.launch.spec import DOCKER
 from kwire.server.events import NodeEvent
-from kwire.server.logs import event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,8 +51,6 @@ if TYPE_CHECKING:
     from kwire.replication.core.events import EventType
 
     T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
 
 _NAME_CHARACTERS = 100  # of a topic, in what is said of it
 
@@ -97,6 +92,7 @@ class _Node(NodeState):
         """Freeze it with its sockets open, as SIGSTOP does. Its session expires (broker.session.timeout.ms; a
         controller's lease: controller.quorum.fetch.timeout.ms)."""
         require_answering(self._handle, self._kind)
+        await self._cluster.inside.events.keep(self._handle)
         self._log(NodeEvent.PAUSE_REQUESTED)
         await done(self._handle.pause())
 
@@ -107,7 +103,7 @@ class _Node(NodeState):
             await done(self._handle.resume())
 
     def _log(self, kind: EventType) -> None:
-        event(_log, kind, role=self._kind, node_id=self.id)
+        self._cluster.inside.events.log(kind, role=self._kind, node_id=self.id)
 
 
 class Broker(BrokerState, _Node):
@@ -341,7 +337,7 @@ class Cluster(Contents):
         are like new ones."""
         from kwire.backends.reset import reset
 
-        event(_log, NodeEvent.RESET_REQUESTED)
+        self._backend.events.log(NodeEvent.RESET_REQUESTED)
         self._made_again = await reset(self, self._backend, keep_clients=keep_clients)
 
     async def leftovers(self) -> list[str]:
@@ -374,8 +370,13 @@ class Cluster(Contents):
         check_number("partition", partition)
         if leader is not None:
             check_number("leader", leader)
-        kind = NodeEvent.ELECTION_REQUESTED
-        event(_log, kind, topic=topic, partition=partition, leader=leader, unclean=unclean)
+        self._backend.events.log(
+            NodeEvent.ELECTION_REQUESTED,
+            topic=topic,
+            partition=partition,
+            leader=leader,
+            unclean=unclean,
+        )
         with kwire_errors(f"{topic}-{partition}"):
             if leader is None:
                 rule = UNCLEAN if unclean else PREFERRED

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kwire.backends.contents import Data, Headers
     from kwire.backends.network import Cut, Nodes
     from kwire.backends.views import Partition
-    from kwire.client.views import Group, Record
+    from kwire.client.views import Event, Group, Record
 
     T = TypeVar("T")
 
@@ -308,6 +308,20 @@ class Cluster:
                 topic, value, key, partition=partition, headers=headers, timestamp=timestamp
             )
         )
+
+    def events(
+        self,
+        name: str | None = None,
+        *,
+        topic: str | None = None,
+        broker: int | None = None,
+        after: int = 0,
+    ) -> list[Event]:
+        """The newest events of all nodes in the order of time, also of nodes that have ended, and what was asked of the
+        cluster. `name`: LEADER_ELECTED, …; `topic`, `broker`: about these. `after`: with a number above this one.
+
+        NotSupportedError from outside."""
+        return self._run(self._inner.events(name, topic=topic, broker=broker, after=after))
 
     # --- end of what is generated
 

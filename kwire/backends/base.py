@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
     from typing import Any
 
+    from kwire.backends.history import EventHistory
     from kwire.backends.requests import RequestHistory
     from kwire.backends.views import Partition
     from kwire.client.streams import Client
@@ -66,6 +67,7 @@ class Backend(Protocol):
     """The brokers of a cluster, wherever they run."""
 
     admin: Client
+    events: EventHistory
 
     @property
     def bootstrap_servers(self) -> str:

@@ -404,6 +404,7 @@ class Containers(SeenFromOutside):
         """Save the last requests of a node that is about to end; its log outlives its process."""
         self._require_started()
         await self.requests.keep(node_id)
+        await self.events.keep(self.node(node_id))
 
     async def failures(self) -> list[str]:
         """Log lines of the containers about internal errors."""

@@ -13,8 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kwire.backends.base import Backend
-    from kwire.client.views import Group, Record
+    from kwire.backends.base import Backend, StartedBackend
+    from kwire.client.views import Event, Group, Record
 
     Data = str | bytes | bytearray | memoryview
     Headers = Mapping[str, Data | None] | Iterable[tuple[str, Data | None]]
@@ -24,6 +24,10 @@ class Contents:
     """Groups and records of a cluster."""
 
     _backend: Backend
+
+    if TYPE_CHECKING:
+
+        def _require_inside(self, what: str) -> StartedBackend: ...
 
     async def groups(self) -> list[str]:
         """The ids of all groups."""
@@ -109,6 +113,25 @@ class Contents:
                     timestamp=timestamp,
                 )
             )
+
+    async def events(
+        self,
+        name: str | None = None,
+        *,
+        topic: str | None = None,
+        broker: int | None = None,
+        after: int = 0,
+    ) -> list[Event]:
+        """The newest events of all nodes in the order of time, also of nodes that have ended, and what was asked of the
+        cluster. `name`: LEADER_ELECTED, …; `topic`, `broker`: about these. `after`: with a number above this one.
+
+        NotSupportedError from outside."""
+        from kwire.backends.history import to_event
+        from kwire.server.event_history import matching
+
+        history = self._require_inside("events").events
+        await history.collect()
+        return [to_event(each) for each in matching(history.objects(after), name, topic, broker)]
 
 
 def _data(what: str, given: object) -> bytes | None:

@@ -11,6 +11,7 @@ import signal
 from contextlib import suppress
 
 from kwire import errors
+from kwire.backends.history import EventHistory
 from kwire.backends.options import NodeLauncher, kwire_errors
 from kwire.backends.requests import RequestHistory
 from kwire.backends.views import Partition, Replica, require_answering
@@ -45,6 +46,7 @@ class Launched:
             ask=self._requests_of,
             forget=lambda broker_id: self.ask(broker_id, "DELETE", "/v1/requests"),
         )
+        self.events = EventHistory(self.nodes)
         self._supervisor: Supervisor | None = None
         self._failures: list[str] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -60,6 +62,7 @@ class Launched:
         """Wrap a supervisor that the caller has started on this loop and will stop."""
         launched = cls(None, supervisor.spec)
         launched._supervisor = supervisor
+        supervisor.log_event = launched.events.log
         launched._loop = asyncio.get_running_loop()
         return launched
 
@@ -92,6 +95,13 @@ class Launched:
         """A broker or a controller. KeyError."""
         supervisor = self._running()
         return supervisor.controllers.get(node_id) or supervisor.brokers[node_id]
+
+    def nodes(self) -> list[Handle]:
+        """All controllers and brokers; none when the cluster is stopped."""
+        supervisor = self._supervisor
+        if supervisor is None:
+            return []
+        return [*supervisor.controllers.values(), *supervisor.brokers.values()]
 
     def addresses(self) -> list[Address]:
         """The addresses of the brokers that run and are not paused."""
@@ -126,6 +136,7 @@ class Launched:
             await self.launcher.clean_up()
             raise
         self._supervisor = supervisor
+        supervisor.log_event = self.events.log
         self._loop = asyncio.get_running_loop()
 
     async def abandon(self) -> None:
@@ -139,7 +150,7 @@ class Launched:
         """Stop all nodes. InternalError, StartError: nothing runs in any case."""
         self._require_own_loop()
         supervisor = self._running()
-        for handle in (*supervisor.brokers.values(), *supervisor.controllers.values()):
+        for handle in self.nodes():
             handle.resume()
             await self._keep_failures(handle)
         self._failures += [
@@ -163,6 +174,7 @@ class Launched:
         self._require_own_loop()
         await self._keep_failures(self.node(node_id))
         await self.requests.keep(node_id)
+        await self.events.keep(self.node(node_id))
 
     async def _keep_failures(self, handle: Handle) -> None:
         if handle.answers:
@@ -173,11 +185,9 @@ class Launched:
     async def failures(self) -> list[str]:
         """Tracebacks of internal errors so far."""
         found = list(self._failures)
-        if self._supervisor is not None:
-            supervisor = self._supervisor
-            for handle in (*supervisor.brokers.values(), *supervisor.controllers.values()):
-                if handle.answers:
-                    found += (await _ask(handle, "GET", "/v1/failures"))["failures"]
+        for handle in self.nodes():
+            if handle.answers:
+                found += (await _ask(handle, "GET", "/v1/failures"))["failures"]
         return found
 
     def _raise_failures(self) -> None:

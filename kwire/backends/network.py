@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 from kwire import errors
 from kwire.backends.options import kwire_errors
 from kwire.server.events import NodeEvent
 from kwire.server.link_rules import LinkRule, checked_delay_ms
-from kwire.server.logs import event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +15,6 @@ if TYPE_CHECKING:
     from kwire.aio import Cluster
 
     Nodes = int | Iterable[int]
-
-_log = logging.getLogger(__name__)
 
 
 class Cut:
@@ -81,7 +76,9 @@ class Network:
             pairs = _pairs(nodes, others)
         pairs = [pair for pair in pairs if pair in self._rules]
         self._require_not_paused(pairs)
-        event(_log, NodeEvent.HEAL_REQUESTED, nodes=_ids(nodes), others=_ids(others))
+        self._cluster.inside.events.log(
+            NodeEvent.HEAL_REQUESTED, nodes=_ids(nodes), others=_ids(others)
+        )
         await self._undo(pairs)
 
     async def undo(self) -> None:
@@ -107,10 +104,10 @@ class Network:
         self._require_not_paused(pairs)
         nodes, others = _ids(a), _ids(b)
         if delay_ms is None:
-            event(_log, NodeEvent.CUT_REQUESTED, nodes=nodes, others=others)
+            self._cluster.inside.events.log(NodeEvent.CUT_REQUESTED, nodes=nodes, others=others)
         else:
             kind = NodeEvent.DELAY_REQUESTED
-            event(_log, kind, nodes=nodes, others=others, delay_ms=delay_ms)
+            self._cluster.inside.events.log(kind, nodes=nodes, others=others, delay_ms=delay_ms)
         self._rules |= {(sender, to): LinkRule(to, delay_ms) for sender, to in pairs}
         await self._update_senders(pairs)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from kwire import errors
+from kwire.backends.history import EventHistory
 from kwire.backends.options import kwire_errors
 from kwire.backends.views import Partition, Replica
 from kwire.client.admin import (
@@ -29,6 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from kwire.backends.base import NodeHandle
     from kwire.client.connection import Address
 
 
@@ -37,6 +39,13 @@ class SeenFromOutside:
 
     def __init__(self) -> None:
         self.admin = Client(self.addresses)
+        self.controllers: dict[int, Any] = {}
+        self.handles: dict[int, Any] = {}
+        self.events = EventHistory(self.nodes)
+
+    def nodes(self) -> list[NodeHandle]:
+        """The nodes that were started here: controllers, brokers."""
+        return [*self.controllers.values(), *self.handles.values()]
 
     def addresses(self) -> list[Address]:
         """Addresses of brokers to ask, best first."""

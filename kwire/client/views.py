@@ -9,6 +9,10 @@ from dataclasses import dataclass
 
 from kwire.errors import BrokerNotAvailableError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 NO_SUCH_GROUP = "Dead"
 _TEXT_CHARACTERS = 200  # of a key or a value, in a text for people
 
@@ -128,6 +132,29 @@ class Group:
             f"  {row[3]:>{widths[3]}}  {row[4]}"
             for row in rows
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that a node has reported, or that was asked of the cluster: docs/observing.md lists all."""
+
+    number: int
+    """Rises with each event that was collected: `events(after=…)`."""
+    time_ms: int
+    """Unix milliseconds, of the node's clock when it happened."""
+    node: int | None
+    """The broker or controller that reported it; None: it was asked of the cluster."""
+    name: str
+    """LEADER_ELECTED, KILL_REQUESTED, …"""
+    level: str
+    """info, warning or error."""
+    text: str
+    fields: dict[str, Any]
+    """Names and values as in docs/observing.md."""
+
+    def __str__(self) -> str:
+        where = "" if self.node is None else f"node {self.node}: "
+        return f"{self.time_ms / 1000:.3f} {where}{self.text}"
 
 
 def _name(member: Member) -> str:

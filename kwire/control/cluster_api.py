@@ -1,7 +1,7 @@
 """Handlers of a cluster's control API (`kwire up`), one per route, on top of `kwire.aio.Cluster`.
 
 Each handler takes the cluster and the values of its route (`routes.py`), and returns a JSON object.
-Left out: faults, the clock, snapshots, events, metrics, a web page. Requests are listed only if the
+Left out: faults, the clock, snapshots, a stream of events, metrics, a web page. Requests are listed only if the
 brokers keep them (`--recent-requests`).
 """
 
@@ -120,6 +120,18 @@ async def heal(cluster: Cluster, a: Ids | None, b: Ids | None) -> dict[str, Any]
     """Remove cuts and delays: all, all of `a`, or those between `a` and `b`."""
     await cluster.network.heal(a, b)
     return {}
+
+
+async def events(
+    cluster: Cluster, after: int | None, name: str | None, topic: str | None, broker: int | None
+) -> dict[str, Any]:
+    """The newest events of the cluster, those with numbers above `after`."""
+    from kwire.server.event_history import matching
+
+    history = cluster.inside.events
+    await history.collect()
+    found = list(matching(history.objects(after or 0), name, topic, broker))
+    return {"events": found, "dropped": history.dropped}
 
 
 async def reset(cluster: Cluster, keep_clients: bool | None) -> dict[str, Any]:

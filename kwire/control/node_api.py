@@ -184,15 +184,19 @@ def forget(control: NodeControl) -> dict[str, Any]:
     return {}
 
 
-def events(control: NodeControl, after: int | None) -> dict[str, Any]:
+def events(
+    control: NodeControl, after: int | None, name: str | None, topic: str | None, broker: int | None
+) -> dict[str, Any]:
     """The newest events of each node, those with numbers above `after`."""
+    from kwire.server.event_history import matching
+
     found: list[dict[str, Any]] = []
     dropped = 0
     for node in control.nodes():
         more, lost = node.node.events.since(after or 0)
         found += more
         dropped += lost
-    return {"events": found, "dropped": dropped}
+    return {"events": list(matching(found, name, topic, broker)), "dropped": dropped}
 
 
 # --- the network between these nodes and others

@@ -29,6 +29,7 @@ _VERBS = "{verb:kill|stop|start|pause|resume}"
 _PARTITION = "/v1/topics/{topic}/partitions/{n:int}"
 _COMPACTION = "/v1/topics/{topic}/compact"
 _ELECTION = ("topic:text", "partition:int", "leader:int?", "unclean:bool?")
+_EVENTS = ("after:int?", "name:text?", "topic:text?", "broker:int?")
 _PAIR = ("a:ids", "b:ids")
 _DELAY = (*_PAIR, "milliseconds:number")
 _ANY_PAIR = ("a:ids?", "b:ids?")
@@ -59,7 +60,7 @@ ROUTES = (
     Route("POST", "/v1/reset", "keep_clients:bool?", cluster=of_cluster.reset),
     Route("GET", "/v1/requests", cluster=of_cluster.requests, nodes=of_nodes.requests),
     Route("DELETE", "/v1/requests", cluster=of_cluster.forget, nodes=of_nodes.forget),
-    Route("GET", "/v1/events", "after:int?", nodes=of_nodes.events),
+    Route("GET", "/v1/events", *_EVENTS, cluster=of_cluster.events, nodes=of_nodes.events),
     Route("GET", "/v1/leftovers", nodes=of_clients.leftovers),
     Route("POST", "/v1/leftovers", broker=of_clients.set_clients_aside),
     Route("GET", "/v1/status", nodes=of_nodes.status),

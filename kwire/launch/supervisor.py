@@ -15,6 +15,7 @@ import logging
 import os
 import signal
 from contextlib import suppress
+from functools import partial
 
 from kwire.launch.handles import START_SECONDS, Handle, ProcessHandle, ThreadHandle
 from kwire.launch.spec import PROCESS
@@ -51,6 +52,8 @@ class Supervisor:
         self.isolation = spec.isolation
         self.data_dir = node.data_dir
         self._stopping = False
+        self.log_event: Callable[..., None] = partial(event, _log)
+        """Logs an event of the cluster that nobody asked for."""
         self.on_none_left: Callable[[], None] | None = None
         """Called when the last running node has died unexpectedly."""
         self.control_url: str | None = None
@@ -75,7 +78,9 @@ class Supervisor:
             what = self._name(node_id)
             self.deaths.append((what, how, status))
             others = "the others go on" if self.any_runs else "no other is left"
-            event(_log, NodeEvent.NODE_DIED, node=what, detail=how, others=others, node_id=node_id)
+            self.log_event(
+                NodeEvent.NODE_DIED, node=what, detail=how, others=others, node_id=node_id
+            )
             if not self.any_runs and self.on_none_left is not None:
                 self.on_none_left()
 

@@ -6,6 +6,7 @@
 __all__ = [
     "connection_log",
     "errors",
+    "event_history",
     "events",
     "file_log_store",
     "link_rules",

@@ -14,6 +14,7 @@ from kwire.server.logs import json_value, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     from kwire.replication.core.outbox import Log
@@ -68,6 +69,24 @@ def event_object(log: Log, node: int | None, number: int) -> dict[str, Any]:
         "message": log.text,
         "fields": {name: _plain(value) for name, value in log.fields.items()},
     }
+
+
+def matching(
+    found: Iterable[dict[str, Any]],
+    name: str | None = None,
+    topic: str | None = None,
+    broker: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """The events of this name, about this topic, reported by or about this broker."""
+    for each in found:
+        fields = each["fields"]
+        about = (each["node"], fields.get("broker_id"), fields.get("node_id"), fields.get("leader"))
+        if (
+            name in (None, each["event"])
+            and topic in (None, fields.get("topic"))
+            and (broker is None or broker in about)
+        ):
+            yield each
 
 
 def _plain(value: object) -> object:

@@ -35,24 +35,24 @@ def event(
     """Log an event of a driver if its level is enabled, with the traceback of `error`.
 
     `node`: which node the event is of, "broker 1" for example; None: of none, or of several."""
-    if logger.isEnabledFor(kind.level) and _is_wanted(logger, kind.level):
+    if is_wanted(logger, kind.level):
         emit(logger, kind, kind.text(fields), node, kind.more_fields, fields, error)
 
 
 def write(effect: Log, node_id: int, node: str | None = None) -> None:
     """Log an event of a node's core: its sentence; in JSON also its name, its fields and its time."""
     kind = effect.event
-    if _core_log.isEnabledFor(kind.level) and _is_wanted(_core_log, kind.level):
+    if is_wanted(_core_log, kind.level):
         fields = {"time_ms": effect.time_ms, **effect.fields, "node_id": node_id}
         emit(_core_log, kind, effect.text, node, ("node_id",), fields)
 
 
-def _is_wanted(logger: logging.Logger, level: int) -> bool:
-    """Whether somebody has set up logging, or the event is an error.
+def is_wanted(logger: logging.Logger, level: int) -> bool:
+    """Whether the level is enabled, and somebody has set up logging or it is an error.
 
     A script that has not asked for logs would get warnings on stderr, from Python's last resort: faults
     that it has made itself, as a rule."""
-    return level >= logging.ERROR or logger.hasHandlers()
+    return logger.isEnabledFor(level) and (level >= logging.ERROR or logger.hasHandlers())
 
 
 def emit(
