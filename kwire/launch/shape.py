@@ -123,7 +123,7 @@ class ClusterLock:
         used are skipped: they are offline."""
         from errno import EAGAIN
 
-        from kwire.server.file_log_store import lock_directory
+        from kwire.server.directory_lock import lock_directory
         from kwire.server.log_dirs import load_error
 
         self._descriptors: list[int] = []

@@ -5,6 +5,7 @@
 
 __all__ = [
     "connection_log",
+    "directory_lock",
     "errors",
     "event_history",
     "events",

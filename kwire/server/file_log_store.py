@@ -25,13 +25,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import suppress
-from errno import EAGAIN, ENOENT, ENOTEMPTY
+from contextlib import AbstractContextManager, nullcontext, suppress
+from errno import ENOENT, ENOTEMPTY
 from itertools import chain
 
 from kwire.replication.core.log_store import check_path
 from kwire.replication.core.outbox import Buffer
 from kwire.replication.log.checkpoints import CLEAN_SHUTDOWN
+from kwire.server.directory_lock import lock_directory
+from kwire.server.flushes import DelayedFlushes, UnflushedFiles, flush
 from kwire.server.new_names import NewNames, make_directories
 
 TYPE_CHECKING = False
@@ -110,7 +112,9 @@ class FileLogFile:
 
     def flush(self) -> None:
         if self.flushed_size < self.size:
-            if self._store.fsync:
+            if self._store.delayed is not None:
+                self._store.delayed.add(self.path)
+            elif self._store.fsync:
                 os.fsync(self._descriptor())
                 self._store.flush_names(self.path)
             self.flushed_size = self.size
@@ -183,11 +187,14 @@ class FileLogStore:
         self._lazy_dirs = lazy_dirs
         self._unmade: dict[str, set[str]] = {}  # topic → newborn directories not created yet
         self._background: ThreadPoolExecutor | None = None
+        self.delayed: DelayedFlushes | None = None
         make_directories(self.root, flush=fsync)
+        is_new = fsync and not os.listdir(self.root)
         self._lock_fd, self.is_alone = lock_directory(self.root, shared=shared)
         self._names: NewNames | None = None
+        clean = fsync and os.path.exists(self.full_path(CLEAN_SHUTDOWN))
+        self._unflushed = UnflushedFiles(all_known=clean or is_new)
         if fsync:
-            clean = os.path.exists(self.full_path(CLEAN_SHUTDOWN))
             self._names = NewNames(self.root, after_clean_stop=clean)
 
     def close(self) -> None:
@@ -251,6 +258,13 @@ class FileLogStore:
         if self._names is not None:
             self._names.flush(path)
 
+    def flush_all_names(self, paths: Iterable[str]) -> None:
+        if self._names is not None:
+            self._names.flush_all(paths)
+
+    def flush_together(self) -> AbstractContextManager[None]:
+        return DelayedFlushes(self) if self.fsync else nullcontext()
+
     def _add_name(self, path: str) -> None:
         if self._names is not None:
             self._names.add(path)
@@ -311,6 +325,7 @@ class FileLogStore:
         except FileExistsError:
             return False
         self._add_name(path)
+        self._unflushed.add(path)
         return True
 
     def exists(self, path: str) -> bool:
@@ -371,21 +386,24 @@ class FileLogStore:
         self._add_name(path)
         if flush and self.fsync:
             self.flush_names(path)
+            self._unflushed.discard(path)
+        elif self.fsync:
+            self._unflushed.add(path)
 
     def flush_file(self, path: str) -> None:
         if not self.fsync:
             return
         self.make_files(path.rpartition("/")[0])
         full = self._checked(path)
-        try:
-            fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        if not self._unflushed.holds(path):
             return
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        self.flush_names(path)
+        if self.delayed is None:
+            with suppress(FileNotFoundError):
+                flush(full)
+                self.flush_names(path)
+        elif os.path.exists(full):
+            self.delayed.add(path)
+        self._unflushed.discard(path)
 
     def rename(self, old: str, new: str) -> None:
         source, target = self._checked(old), self._checked(new)
@@ -399,6 +417,7 @@ class FileLogStore:
             for path in (old, old.rpartition("/")[0], new.rpartition("/")[0]):
                 self.make_files(path)
             os.rename(source, target)
+            self._unflushed.rename(old, new)
             if self._names is not None:
                 self._names.add_renamed(old, new)
         self._drop(new)
@@ -420,6 +439,7 @@ class FileLogStore:
         self._newborn.get(directory, {}).pop(name, None)
         with suppress(FileNotFoundError):
             os.unlink(self._checked(path))
+        self._unflushed.discard(path)
         if self._names is not None:
             self._names.forget(path)
 
@@ -431,6 +451,7 @@ class FileLogStore:
             for file in self._files.pop(directory).values():
                 file.close()
         _delete_tree(self._checked(path))
+        self._unflushed.discard(path)
         if self._names is not None:
             self._names.forget(path)
 
@@ -483,28 +504,6 @@ def _write_all(fd: int, data: bytes, position: int) -> None:
         written = os.pwrite(fd, view, position)
         position += written
         view = view[written:]
-
-
-def lock_directory(root: str, *, shared: bool = False) -> tuple[int, bool]:
-    """Lock a directory; return the lock's descriptor, and whether no other process shares it.
-
-    OSError (EAGAIN) when another process holds it."""
-    import fcntl
-
-    fd = os.open(f"{root}/.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if shared:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        if shared:
-            with suppress(OSError):
-                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                return fd, False
-        os.close(fd)
-        text = f"{root} is in use: another process holds the .lock in it"
-        raise OSError(EAGAIN, text) from error
-    return fd, True
 
 
 def default_max_open_files() -> int:

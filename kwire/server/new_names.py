@@ -16,6 +16,12 @@ from __future__ import annotations
 import os
 from _thread import allocate_lock
 
+from kwire.server.flushes import in_threads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 class NewNames:
     """The new names below `root`. Paths are a LogStore's."""
@@ -70,6 +76,18 @@ class NewNames:
             if name in self._new.get(directory, ()) or not is_known:
                 self._flush_directory(directory)
             path = directory
+
+    def flush_all(self, paths: Iterable[str]) -> None:
+        """Like `flush` for each path; each directory is flushed once, many at the same time. OSError."""
+        directories: set[str] = set()
+        for path in paths:
+            while path:
+                directory, _, name = path.rpartition("/")
+                is_known = self._after_clean_stop or directory in self._known
+                if name in self._new.get(directory, ()) or not is_known:
+                    directories.add(directory)
+                path = directory
+        in_threads(self._flush_directory, directories)
 
     def _flush_directory(self, directory: str) -> None:
         with self._lock:  # later names belong to the next flush

@@ -9,6 +9,7 @@ over this port, so the formats are the same on both. Paths are relative, "/"-sep
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from errno import EBADF, EINVAL, ENOENT, ENOTEMPTY
 from typing import Protocol
 
@@ -84,6 +85,11 @@ class LogStore(Protocol):
 
     def flush_file(self, path: str) -> None:
         """Returns when a file written without a flush, and its name, survive a power cut; no error when it is gone."""
+        ...
+
+    def flush_together(self) -> AbstractContextManager[None]:
+        """A context for a clean stop: flushes in it may be delayed until its end, which raises their
+        OSError. What is written with a flush in it is not delayed."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -329,6 +335,9 @@ class MemoryLogStore:
         file = self._files.get(path)
         if file is not None:
             file.flush()
+
+    def flush_together(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def rename(self, old: str, new: str) -> None:
         check_path(old)

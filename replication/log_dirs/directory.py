@@ -320,8 +320,9 @@ class LogDirectory:
         """Clean shutdown: flush logs, write snapshots and checkpoints, then the shutdown file.
 
         OSError or KafkaError(KAFKA_STORAGE_ERROR): no such file, the next start recovers."""
-        for log in self.all_logs():
-            log.close()
+        with self.store.flush_together():
+            for log in self.all_logs():
+                log.close()
         self.checkpoint(flush=True)
         write_clean_shutdown(self.store, broker_epoch)
 
