@@ -2,6 +2,7 @@
 
 __version__ = "0.1.0"
 __all__ = [
+    "Client",
     "Cluster",
     "Event",
     "Group",
@@ -10,16 +11,18 @@ __all__ = [
     "Partition",
     "Record",
     "Replica",
+    "Request",
     "__version__",
 ]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.backends.views import Partition, Replica
-    from kwire.client.views import Event, Group, GroupOffset, Member, Record
+    from kwire.client.views import Client, Event, Group, GroupOffset, Member, Record, Request
     from kwire.cluster import Cluster
 
 _MODULES = {
+    "Client": "kwire.client.views",
     "Cluster": "kwire.cluster",
     "Event": "kwire.client.views",
     "Group": "kwire.client.views",
@@ -28,6 +31,7 @@ _MODULES = {
     "Partition": "kwire.backends.views",
     "Record": "kwire.client.views",
     "Replica": "kwire.backends.views",
+    "Request": "kwire.client.views",
 }
 
 

@@ -7,25 +7,22 @@ generated from it, with its docstrings; by hand is what a thread needs: start, s
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 from kwire import aio, errors
 from kwire.backends.loop_thread import LoopThread, acquire, release
+from kwire.backends.loop_thread_network import Network
 from kwire.backends.views import BrokerState, ControllerState, NodeState
 from kwire.backends.waiting import first_true_blocking
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Any, Self, TypeVar
 
     from kwire.backends.contents import Data, Headers
-    from kwire.backends.network import Cut, Nodes
     from kwire.backends.views import Partition
-    from kwire.client.views import Event, Group, Record
+    from kwire.client.views import Client, Event, Group, Record, Request
 
     T = TypeVar("T")
 
@@ -76,36 +73,6 @@ class Controller(ControllerState, _Node):
     """One controller of a cluster that was started here. When none is active, no leader is elected, no topic made."""
 
 
-class Network:
-    """Cuts and delays between nodes; clients are not concerned. Ids, one or several; `Cluster.controller_id` is one."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def cut(self, a: Nodes, b: Nodes) -> AbstractContextManager[None]:
-        """Nobody of `a` reaches anybody of `b`, nor the other way round: from now on, or as a context until its end."""
-        return self._applied(self._cluster._inner.network.cut(a, b))
-
-    def delay(self, a: Nodes, b: Nodes, milliseconds: float) -> AbstractContextManager[None]:
-        """Requests between `a` and `b`, and their answers, take this much longer each; a context, too."""
-        return self._applied(self._cluster._inner.network.delay(a, b, milliseconds))
-
-    def heal(self, a: Nodes | None = None, b: Nodes | None = None) -> None:
-        """Remove cuts and delays: all, all of `a`, or those between `a` and `b`."""
-        self._cluster._run(self._cluster._inner.network.heal(a, b))
-
-    def _applied(self, cut: Cut) -> AbstractContextManager[None]:
-        self._cluster._run(cut.__aenter__())
-        return self._until_end(cut)
-
-    @contextmanager
-    def _until_end(self, cut: Cut) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            self._cluster._run(cut.__aexit__(None, None, None))
-
-
 class Cluster:
     """A cluster: `with Cluster(brokers=3) as cluster`, or `start()` … `stop()`."""
 
@@ -128,7 +95,7 @@ class Cluster:
 
         `data_dir` (or log.dirs in `config`): a directory that is kept; default: a temporary one. `topics`: created at
         start, "NAME[:PARTITIONS[:REPLICATION]]" each, or names with partition counts. `recent_requests`: each broker
-        keeps its clients' last 20 requests for `describe`. `controllers`: how many; one is active, the others are
+        keeps the last 20 requests of each client for `requests`. `controllers`: how many; one is active, the others are
         standbys. `racks`: of the brokers in turn. `fast`: timers for tests (docs/recipes.md). ConfigurationError."""
         self._wrap(
             aio.Cluster(
@@ -322,6 +289,25 @@ class Cluster:
 
         NotSupportedError from outside."""
         return self._run(self._inner.events(name, topic=topic, broker=broker, after=after))
+
+    def wait_in_sync(self, topic: str | None = None, timeout: float = 5.0) -> None:
+        """Wait until each partition of a topic, or of all topics, has a leader and all its replicas in the ISR.
+
+        `timeout`: seconds. WaitTimeoutError names the partitions that are not in sync."""
+        self._run(self._inner.wait_in_sync(topic, timeout))
+
+    def requests(
+        self, *, api: str | None = None, client_id: str | None = None, broker: int | None = None
+    ) -> list[Request]:
+        """The last requests of clients at the brokers, oldest first: of each client 20 at each broker, repetitions
+        counted as one. `api` ("Fetch"), `client_id`, `broker`: of these only.
+
+        NotSupportedError when they are not kept (`recent_requests`), and from outside."""
+        return self._run(self._inner.requests(api=api, client_id=client_id, broker=broker))
+
+    def clients(self) -> list[Client]:
+        """The open connections of clients, by broker; none of other nodes. NotSupportedError from outside."""
+        return self._run(self._inner.clients())
 
     # --- end of what is generated
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from kwire.replication.core.outbox import Outbox
 
 API_VERSIONS = int(ApiKey.API_VERSIONS)  # a plain number: looked at for every request
+UNKNOWN_SOFTWARE = "unknown"
+"""Kafka's ClientInformation.EMPTY."""
 MAX_WAITING_BYTES = 1 << 20
 """Bytes of frames that may wait in a session for an earlier reply; one frame may always wait.
 
@@ -46,11 +48,14 @@ class Session:
     """One connection. Handlers see it as `ctx.session` (apis/context.py)."""
 
     __slots__ = (
+        "client_id",
         "client_software_name",
         "client_software_version",
         "closed",
         "connection",
+        "group_id",
         "in_flight",
+        "last_api",
         "listener_name",
         "peer_host",
         "principal",
@@ -67,8 +72,14 @@ class Session:
         self.listener_name = listener_name
         self.peer_host = peer_host
         self.principal = "User:ANONYMOUS"
-        self.client_software_name = "unknown"  # Kafka's ClientInformation.EMPTY
-        self.client_software_version = "unknown"
+        self.client_software_name = UNKNOWN_SOFTWARE
+        self.client_software_version = UNKNOWN_SOFTWARE
+        self.client_id: str | None = None
+        """As of the last request whose handler says so (ApiVersions, Metadata, …); None: none yet."""
+        self.group_id: str | None = None
+        """The group that was joined, or committed for, here."""
+        self.last_api: tuple[int, int] | None = None
+        """Key and version of the last answered request, if requests are kept (`recent`)."""
         self.in_flight: Request | None = None
         self.waiting: deque[bytes] = deque()
         self.waiting_bytes = 0

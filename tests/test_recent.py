@@ -10,18 +10,18 @@ from kwire.protocol.api import RequestHeader
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.language.schema import Message
 from kwire.protocol.schemas.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from kwire.protocol.schemas.groups import HeartbeatResponse
+from kwire.protocol.schemas.groups import HeartbeatResponse, JoinGroupResponse
 from kwire.protocol.schemas.metadata import MetadataResponse, MetadataResponseTopic
 from kwire.protocol.schemas.produce import (
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
-from kwire.recent import KEPT, RecentRequests, add_age, format_requests
+from kwire.recent import KEPT, MAX_CLIENTS, RecentRequests, add_age, format_requests
 from kwire.replication.core.clock import Clock
 from kwire.session import Request, Sessions
 
-PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
+PRODUCE, FETCH, METADATA, JOIN, HEARTBEAT = 0, 1, 3, 11, 12
 T_ID = b"t" * 16
 
 
@@ -44,7 +44,11 @@ def recent(clock: Clock) -> RecentRequests:
 
 def context(key: int, version: int = 9, client: str | None = "shop") -> Request:
     nothing: Any = None
-    return Request(RequestHeader(key, version, 1, client, 0), nothing, nothing)
+    return Request(
+        RequestHeader(key, version, 1, client, 0),
+        Sessions(nothing, nothing, {}).open(1, "PLAINTEXT", "h"),
+        nothing,
+    )
 
 
 def produced(codes: dict[int, int], topic: str = "t") -> Message:
@@ -72,13 +76,13 @@ def test_topics_partitions_and_errors_are_listed(recent: RecentRequests, clock: 
     recent.record(context(METADATA, 12), MetadataResponse(topics=[unknown]))
     recent.record(context(HEARTBEAT, 4), HeartbeatResponse(error_code=999))
     assert recent.list_requests([]) == [
-        [250, "shop", "Produce v9", "t-0 t-1: ok; t-2: NOT_ENOUGH_REPLICAS"],
-        [0, "shop", "Fetch v13", "t-3: ok"],
-        [0, "shop", "Fetch v13", "INVALID_FETCH_SESSION_EPOCH"],
-        [0, "", "Heartbeat v4", "REBALANCE_IN_PROGRESS"],
-        [0, "shop", "Produce v9", "wants no answer"],
-        [0, "shop", "Metadata v12", "x: UNKNOWN_TOPIC_OR_PARTITION"],
-        [0, "shop", "Heartbeat v4", "error 999"],
+        [250, "shop", "Produce v9", "t-0 t-1: ok; t-2: NOT_ENOUGH_REPLICAS", 1],
+        [0, "shop", "Fetch v13", "t-3: ok", 1],
+        [0, "shop", "Fetch v13", "INVALID_FETCH_SESSION_EPOCH", 1],
+        [0, "", "Heartbeat v4", "REBALANCE_IN_PROGRESS", 1],
+        [0, "shop", "Produce v9", "wants no answer", 1],
+        [0, "shop", "Metadata v12", "x: UNKNOWN_TOPIC_OR_PARTITION", 1],
+        [0, "shop", "Heartbeat v4", "error 999", 1],
     ]
 
 
@@ -95,7 +99,37 @@ def test_only_the_last_are_kept_and_none_of_other_nodes(recent: RecentRequests) 
     listed = recent.list_requests([])
     assert [entry[3] for entry in listed] == [f"t-{n}: ok" for n in range(5, KEPT + 5)]
     recent.record(context(FETCH, 17, "broker-of-mine"), FetchResponse())
-    assert recent.list_requests([])[-1] == [0, "broker-of-mine", "Fetch v17", "ok"]
+    assert recent.list_requests([])[-1] == [0, "broker-of-mine", "Fetch v17", "ok", 1]
+
+
+def test_polls_are_counted_and_push_nothing_else_out(recent: RecentRequests, clock: Clock) -> None:
+    topic = FetchableTopicResponse(topic="t", partitions=[PartitionData(partition_index=0)])
+    recent.record(context(JOIN, 9), JoinGroupResponse(error_code=0))
+    for number in range(500):
+        clock.now_ms += 1
+        recent.record(context(FETCH, 12), FetchResponse(responses=[topic] if number % 7 else []))
+        recent.record(context(HEARTBEAT, 4), HeartbeatResponse())
+        recent.record(context(PRODUCE, 9), produced({0: 0}))  # not a repetition: another offset
+    listed = recent.list_requests([])
+    assert listed[0] == [500, "shop", "JoinGroup v9", "ok", 1]
+    assert len(listed) == KEPT
+    of_polls = [each for each in listed if each[2] == "Fetch v12"]
+    assert of_polls[-1] == [0, "shop", "Fetch v12", "t-0: ok", 2]
+    assert {each[4] for each in of_polls[:-1]} == {1, 6}
+    (beats,) = (each for each in listed if each[2] == "Heartbeat v4")
+    assert beats == [0, "shop", "Heartbeat v4", "ok", 500]
+    lines = [line.strip() for line in format_requests({1: listed})]
+    assert lines[0] == "-0.500 s  broker 1  shop  JoinGroup v9  ok"
+    assert sum("Produce" in line for line in lines) == 1
+
+
+def test_clients_without_number_do_not_take_memory_without_bound(recent: RecentRequests) -> None:
+    for number in range(MAX_CLIENTS * 3):
+        recent.record(context(PRODUCE, 9, f"client-{number}"), None)
+        recent.record(context(PRODUCE, 9, "client-0"), None)
+    clients = {each[1] for each in recent.list_requests([])}
+    last = {f"client-{MAX_CLIENTS * 3 - 1 - number}" for number in range(MAX_CLIENTS - 1)}
+    assert clients == {*last, "client-0"}
 
 
 def test_unanswered_and_refused_requests_are_listed(recent: RecentRequests) -> None:
@@ -106,25 +140,25 @@ def test_unanswered_and_refused_requests_are_listed(recent: RecentRequests) -> N
     idle.identify("librdkafka", "2")
     recent.record_close(idle, "malformed request: oh")
     assert recent.list_requests([waiting, idle, follower]) == [
-        [0, "librdkafka", "connection closed", "malformed request: oh"],
-        [-1, "shop", "Fetch v9", "not answered yet"],
+        [0, "librdkafka", "connection closed", "malformed request: oh", 1],
+        [-1, "shop", "Fetch v9", "not answered yet", 1],
     ]
 
 
 def test_what_a_broker_had_when_it_ended_grows_older() -> None:
-    entries = [[5, "c", "Metadata v1", "ok"], [-1, "c", "Fetch v13", "not answered yet"]]
+    entries = [[5, "c", "Metadata v1", "ok", 1], [-1, "c", "Fetch v13", "not answered yet", 1]]
     assert add_age(entries, 300) == [
-        [305, "c", "Metadata v1", "ok"],
-        [300, "c", "Fetch v13", "not answered when the broker ended"],
+        [305, "c", "Metadata v1", "ok", 1],
+        [300, "c", "Fetch v13", "not answered when the broker ended", 1],
     ]
 
 
 def test_entries_of_all_brokers_are_formatted_in_the_order_of_time() -> None:
-    poll = ["c", "Fetch v13", "ok"]
+    poll = ["c", "Fetch v13", "ok", 1]
     lines = format_requests(
         {
-            1: [[1500, "", "Metadata v1", "ok"], [20, *poll], [10, *poll], [-1, *poll]],
-            2: [[700, "p", "Produce v9", "t-0: ok"]],
+            1: [[1500, "", "Metadata v1", "ok", 1], [20, *poll], [10, *poll], [-1, *poll]],
+            2: [[700, "p", "Produce v9", "t-0: ok", 1]],
         }
     )
     assert [line.strip() for line in lines] == [

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 def handle_api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> None:
     """Reply with all served ranges; INVALID_REQUEST for a client name against KIP-511's rule."""
+    ctx.session.client_id = ctx.client_id
     ctx.reply(_api_versions(ctx, request))
 
 

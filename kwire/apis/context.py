@@ -48,6 +48,9 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 class Session(Protocol):
     """A connection as handlers see it; implemented in kwire/session.py."""
 
+    client_id: str | None
+    group_id: str | None
+
     @property
     def connection(self) -> int: ...
 

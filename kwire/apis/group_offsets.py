@@ -53,6 +53,7 @@ PartitionErrors = dict[tuple[str, int], int]
 
 def handle_offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> None:
     """Commit offsets of existing partitions together; the others get an error each."""
+    ctx.session.group_id = request.group_id
     topics = request.topics
     errors: PartitionErrors = {}
     request.topics = _existing_partitions(ctx, topics, errors)

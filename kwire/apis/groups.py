@@ -141,6 +141,7 @@ def handle_join_group(ctx: RequestContext, request: JoinGroupRequest) -> None:
     """Join a group; parked until the join phase ends."""
     if ctx.api_version == 0:
         request.rebalance_timeout_ms = request.session_timeout_ms
+    ctx.session.client_id, ctx.session.group_id = ctx.client_id, request.group_id
     member = MemberContext(ctx.api_version, ctx.client_id or "", "/" + ctx.session.peer_host)
     old_protocol_name = ctx.api_version < 7
 

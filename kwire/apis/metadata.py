@@ -49,6 +49,7 @@ def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> None:
 
     Parked while the controller, on another node, creates requested topics; on a starting broker
     until the first UpdateMetadata; and briefly after the connection to a leader has ended."""
+    ctx.session.client_id = ctx.client_id
     member = ctx.services.member
     if member is not None and not member.has_metadata:
         member.when_metadata_known(lambda: _reply_with_topics(ctx, request))

@@ -10,6 +10,7 @@ __all__ = [
     "description",
     "launched",
     "loop_thread",
+    "loop_thread_network",
     "network",
     "options",
     "outside",

@@ -1,33 +1,45 @@
-"""What a cluster holds: the part of `kwire.aio.Cluster` that looks at groups and records and writes some.
+"""What a cluster holds: the part of `kwire.aio.Cluster` that looks at groups, records and clients.
 
-Everything here goes over Kafka's protocol (`kwire.client.groups`, `records`), so that it works with any
-Kafka, and is imported at first use.
+Groups and records go over Kafka's protocol (`kwire.client.groups`, `records`), so that they work with any
+Kafka; connections and kept requests are known inside the brokers only (`kwire.control.node_api`). All of
+that is imported at first use.
 """
 
 from __future__ import annotations
 
+import asyncio
+
 from kwire import errors
 from kwire.backends.options import check_name, check_number, kwire_errors
+from kwire.backends.waiting import check_seconds
+from kwire.replication.core.types import NO_LEADER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kwire.backends.base import Backend, StartedBackend
-    from kwire.client.views import Event, Group, Record
+    from kwire.backends.views import Partition
+    from kwire.client.views import Client, Event, Group, Record, Request
 
     Data = str | bytes | bytearray | memoryview
     Headers = Mapping[str, Data | None] | Iterable[tuple[str, Data | None]]
 
+_POLL_SECONDS = 0.005
+
 
 class Contents:
-    """Groups and records of a cluster."""
+    """Groups, records, clients and kept requests of a cluster."""
 
     _backend: Backend
 
     if TYPE_CHECKING:
 
         def _require_inside(self, what: str) -> StartedBackend: ...
+
+        async def topics(self, *, internal: bool = False) -> dict[str, int]: ...
+
+        async def partition(self, topic: str, partition: int) -> Partition: ...
 
     async def groups(self) -> list[str]:
         """The ids of all groups."""
@@ -132,6 +144,68 @@ class Contents:
         history = self._require_inside("events").events
         await history.collect()
         return [to_event(each) for each in matching(history.objects(after), name, topic, broker)]
+
+    async def wait_in_sync(self, topic: str | None = None, timeout: float = 5.0) -> None:
+        """Wait until each partition of a topic, or of all topics, has a leader and all its replicas in the ISR.
+
+        `timeout`: seconds. WaitTimeoutError names the partitions that are not in sync."""
+        check_seconds("timeout", timeout)
+        if topic is not None:
+            check_name("topic", topic)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while True:
+            late: list[str] = []
+            try:
+                counts = await self.topics(internal=topic is None)
+                if topic is not None and topic not in counts:
+                    raise errors.UnknownTopicOrPartitionError(f"there is no topic {topic}")
+                for name in counts if topic is None else [topic]:
+                    for index in range(counts[name]):
+                        state = await self.partition(name, index)
+                        if state.leader == NO_LEADER or state.isr != set(state.replicas):
+                            late.append(str(state))
+            except errors.BrokerNotAvailableError as error:  # no controller, say
+                late.append(str(error))
+            if not late:
+                return
+            if loop.time() >= deadline:
+                text = "\n".join(late)
+                raise errors.WaitTimeoutError(f"waited {timeout:g} s for replicas in sync\n{text}")
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def requests(
+        self, *, api: str | None = None, client_id: str | None = None, broker: int | None = None
+    ) -> list[Request]:
+        """The last requests of clients at the brokers, oldest first: of each client 20 at each broker, repetitions
+        counted as one. `api` ("Fetch"), `client_id`, `broker`: of these only.
+
+        NotSupportedError when they are not kept (`recent_requests`), and from outside."""
+        from kwire.backends.requests import NOT_KEPT, to_requests
+
+        inside = self._require_inside("kept requests")
+        if not inside.requests.is_kept:
+            raise errors.NotSupportedError(NOT_KEPT)
+        found = to_requests(await inside.requests.by_broker())
+        return [
+            each
+            for each in found
+            if api in (None, each.api)
+            and client_id in (None, each.client_id)
+            and broker in (None, each.broker)
+        ]
+
+    async def clients(self) -> list[Client]:
+        """The open connections of clients, by broker; none of other nodes. NotSupportedError from outside."""
+        from kwire.client.views import Client
+
+        found = []
+        for handle in self._require_inside("connections of clients").handles.values():
+            if handle.running and not handle.paused:
+                with kwire_errors():
+                    of_broker = (await handle.ask("GET", "/v1/clients"))["clients"]
+                found += [Client(**each) for each in of_broker]
+        return found
 
 
 def _data(what: str, given: object) -> bytes | None:

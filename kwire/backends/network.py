@@ -92,6 +92,20 @@ class Network:
             del self._rules[pair]
         await self._update_senders(pairs)
 
+    def cuts(self) -> list[tuple[int, int]]:
+        """The cuts in force: pairs of node ids, the smaller first."""
+        pairs = {_ordered(pair) for pair, rule in self._rules.items() if rule.delay_ms is None}
+        return sorted(pairs)
+
+    def delays(self) -> list[tuple[int, int, int]]:
+        """The delays in force: pairs of node ids, the smaller first, and milliseconds."""
+        found = {
+            (*_ordered(pair), rule.delay_ms)
+            for pair, rule in self._rules.items()
+            if rule.delay_ms is not None
+        }
+        return sorted(found)
+
     def rules_of(self, node_id: int) -> list[LinkRule]:
         """The link rules of a node as sender; they also apply after its next start."""
         return [rule for (sender, _), rule in self._rules.items() if sender == node_id]
@@ -155,3 +169,7 @@ def _pairs(a: set[int], b: set[int]) -> list[tuple[int, int]]:
 
 def _ids(nodes: set[int] | None) -> list[int] | None:
     return None if nodes is None else sorted(nodes)
+
+
+def _ordered(pair: tuple[int, int]) -> tuple[int, int]:
+    return min(pair), max(pair)

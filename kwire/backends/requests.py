@@ -16,8 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from typing import Any
 
+    from kwire.client.views import Request
+
     Requests = list[list[Any]]
     """Of one broker, oldest first, as `RecentRequests.list_requests` gives them."""
+
+
+NOT_KEPT = (
+    "requests are not kept: Cluster(recent_requests=True), `kwire up --recent-requests` and"
+    " KWIRE_RECENT_REQUESTS=true let brokers keep them"
+)
 
 
 class RequestHistory:
@@ -69,3 +77,27 @@ class RequestHistory:
         for broker_id in self._brokers():
             with suppress(KwireError):
                 await self._forget(broker_id)
+
+
+def to_requests(of_brokers: dict[int, Requests]) -> list[Request]:
+    """Entries by broker as objects: oldest first, unanswered ones last."""
+    from kwire.client.views import Request
+
+    found = []
+    for broker_id, entries in of_brokers.items():
+        for ago_ms, client_id, text, outcome, count in entries:
+            api, _, version = text.rpartition(" v")
+            known = bool(api) and version.isdecimal()
+            found.append(
+                Request(
+                    broker_id,
+                    client_id,
+                    api if known else text,
+                    int(version) if known else -1,
+                    outcome,
+                    count,
+                    ago_ms if ago_ms >= 0 else None,
+                )
+            )
+    found.sort(key=lambda each: 1 if each.milliseconds_ago is None else -each.milliseconds_ago)
+    return found

@@ -37,8 +37,7 @@ class Observations:
         """Check the arguments of `wait_for`. ConfigurationError, ClusterStateError."""
         if not callable(predicate):
             raise ConfigurationError(f"wait_for: expected a function, not {predicate!r}")
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
-            raise ConfigurationError(f"timeout: expected seconds, from 0, not {seconds!r}")
+        check_seconds("timeout", seconds)
         if not cluster.started:
             raise ClusterStateError("the cluster does not run: start it, or use it as a context")
 
@@ -67,6 +66,12 @@ class Observations:
         for partition in self._partitions.values():
             text += f"\n{partition}"
         return WaitTimeoutError(text)
+
+
+def check_seconds(what: str, seconds: object) -> None:
+    """ConfigurationError unless it is a number of seconds from 0."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise ConfigurationError(f"{what}: expected seconds, from 0, not {seconds!r}")
 
 
 async def first_true(

@@ -157,6 +157,57 @@ class Event:
         return f"{self.time_ms / 1000:.3f} {where}{self.text}"
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Requests of a client that a broker keeps: one, or several in a row with the same outcome."""
+
+    broker: int
+    client_id: str
+    api: str
+    """Kafka's name of it: Fetch, JoinGroup, …; "connection closed": the broker closed it."""
+    version: int
+    """Of the API; -1: none."""
+    outcome: str
+    """What the response says of which topics or groups: "orders-0: ok"; of a connection why."""
+    count: int
+    milliseconds_ago: int | None
+    """Since the last of them was answered; None: not answered yet."""
+
+    def __str__(self) -> str:
+        ago = "now" if self.milliseconds_ago is None else f"-{self.milliseconds_ago / 1000:.3f} s"
+        version = "" if self.version < 0 else f" v{self.version}"
+        times = "" if self.count == 1 else f" ({self.count} times)"
+        client = self.client_id or "?"
+        return f"{ago} broker {self.broker} {client} {self.api}{version} {self.outcome}{times}"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """An open connection of a client to a broker."""
+
+    broker: int
+    address: str
+    """HOST:PORT of the client's side."""
+    client_id: str
+    """"" while unknown."""
+    software: str
+    """Name and version that the client tells of itself (KIP-511); "": it does not."""
+    group: str | None
+    """The group that was joined, or committed for, over this connection."""
+    api: str
+    """The API and version of the request in hand, else of the last one if requests are kept."""
+    idle_ms: int
+    """Milliseconds since its last request."""
+
+    def __str__(self) -> str:
+        group = "" if self.group is None else f", group {self.group}"
+        software = f" ({self.software})" if self.software else ""
+        api = f", {self.api}" if self.api else ""
+        return (
+            f"{self.client_id or '?'}{software} {self.address} at broker {self.broker}{group}{api}"
+        )
+
+
 def _name(member: Member) -> str:
     static = f" ({member.instance_id})" if member.instance_id else ""
     return f"{member.client_id} at {member.host}{static} {member.id}"

@@ -139,10 +139,18 @@ async def reset(cluster: Cluster, keep_clients: bool | None) -> dict[str, Any]:
     return {}
 
 
+async def clients(cluster: Cluster) -> dict[str, Any]:
+    """The open connections of clients at all brokers."""
+    from dataclasses import asdict
+
+    return {"clients": [asdict(each) for each in await cluster.clients()]}
+
+
 async def requests(cluster: Cluster) -> dict[str, Any]:
     """The last requests of clients at each broker."""
     from kwire.recent import to_objects
 
+    await cluster.requests()
     return to_objects(await cluster.inside.requests.by_broker())
 
 

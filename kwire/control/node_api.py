@@ -82,7 +82,7 @@ class NodeControl:
         ControlError when this process has no such node."""
         for node in self.nodes():
             if node.is_controller == is_controller:
-                return _step(node, action)
+                return step(node, action)
         what, name = "broker", ErrorCode.BROKER_NOT_AVAILABLE.name
         if is_controller:
             what, name = "controller", ErrorCode.NOT_CONTROLLER.name
@@ -117,7 +117,7 @@ def kept_rules() -> list[LinkRule]:
     return []
 
 
-def _step(node: ControlledNode, action: Callable[[Any], Any]) -> Any:
+def step(node: ControlledNode, action: Callable[[Any], Any]) -> Any:
     """Run `action(core)` as a step of its own."""
     return node.node.perform(lambda: action(node.core))
 
@@ -146,7 +146,7 @@ def status(control: NodeControl) -> dict[str, Any]:
     found = []
     for node in control.nodes():
         snapshot = snapshot_of_controller if node.is_controller else snapshot_of_broker
-        found.append({"id": node.node_id, "status": _step(node, snapshot)})
+        found.append({"id": node.node_id, "status": step(node, snapshot)})
     return {"nodes": found}
 
 
@@ -159,29 +159,6 @@ def failures(control: NodeControl) -> dict[str, Any]:
             for error in node.core.failed[:_MAX_FAILURES]
         ]
     }
-
-
-def requests(control: NodeControl) -> dict[str, Any]:
-    """The last requests of clients (`RecentRequests.list_requests`); none if they are not kept."""
-    from kwire.recent import to_objects
-
-    def listed(broker: Broker) -> list[list[Any]]:
-        sessions = broker.sessions
-        if sessions.recent is None:
-            return []
-        return sessions.recent.list_requests(sessions.by_connection.values())
-
-    brokers = [node for node in control.nodes() if not node.is_controller]
-    return to_objects({node.node_id: _step(node, listed) for node in brokers})
-
-
-def forget(control: NodeControl) -> dict[str, Any]:
-    for node in control.nodes():
-        if not node.is_controller:
-            recent = node.core.sessions.recent
-            if recent is not None:
-                recent.clear()
-    return {}
 
 
 def events(
@@ -215,6 +192,11 @@ def set_network(control: NodeControl, rules: list[Any] | None, texts: list[Any] 
         raise ControlError(400, str(error)) from None
     control.set_rules(wanted)
     return {}
+
+
+def network(control: NodeControl) -> dict[str, Any]:
+    """The link rules of these nodes, as `set_network` takes them."""
+    return {"rules": [rule.to_json() for rule in control.known_rules()]}
 
 
 def cut(control: NodeControl, a: Ids, b: Ids) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from kwire.control import clients_api as of_clients
 from kwire.control import cluster_api as of_cluster
 from kwire.control import node_api as of_nodes
+from kwire.control import node_clients as of_nodes_clients
 from kwire.control.errors import error_of
 from kwire.control.route import Route, find_route
 
@@ -58,8 +59,9 @@ ROUTES = (
     Route("DELETE", "/v1/network/cuts", *_ANY_PAIR, cluster=of_cluster.heal, nodes=of_nodes.heal),
     Route("DELETE", "/v1/network/delays", *_ANY_PAIR, cluster=of_cluster.heal, nodes=of_nodes.heal),
     Route("POST", "/v1/reset", "keep_clients:bool?", cluster=of_cluster.reset),
-    Route("GET", "/v1/requests", cluster=of_cluster.requests, nodes=of_nodes.requests),
-    Route("DELETE", "/v1/requests", cluster=of_cluster.forget, nodes=of_nodes.forget),
+    Route("GET", "/v1/clients", cluster=of_cluster.clients, nodes=of_nodes_clients.clients),
+    Route("GET", "/v1/requests", cluster=of_cluster.requests, nodes=of_nodes_clients.requests),
+    Route("DELETE", "/v1/requests", cluster=of_cluster.forget, nodes=of_nodes_clients.forget),
     Route("GET", "/v1/events", *_EVENTS, cluster=of_cluster.events, nodes=of_nodes.events),
     Route("GET", "/v1/leftovers", nodes=of_clients.leftovers),
     Route("POST", "/v1/leftovers", broker=of_clients.set_clients_aside),

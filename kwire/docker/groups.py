@@ -8,8 +8,6 @@ from __future__ import annotations
 import sys
 
 from kwire.client.admin import EARLIEST, LATEST
-from kwire.client.groups import describe_group, list_groups
-from kwire.client.views import NO_SUCH_GROUP
 from kwire.docker.client import Client, ToolError, check
 from kwire.protocol.errors import ErrorCode
 
@@ -17,21 +15,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kwire.client.views import Group, Member
     from kwire.docker.options import Options
+    from kwire.protocol.schemas.groups import DescribedGroup, DescribedGroupMember
 
 _Partition = tuple[str, int]
+_UNKNOWN = -1
 _STARTS = ("to-earliest", "to-latest", "to-current", "to-offset", "shift-by")
 
 
 def consumer_groups(options: Options) -> None:
-    """List, describe, reset or delete groups."""
+    """kafka-consumer-groups --list | --describe | --reset-offsets | --delete, with --group, --all-groups"""
     client = options.client()
     if "list" in options:
-        for group, state in client.run(list_groups).items():
+        for group, state in sorted(_groups(client).items()):
             sys.stdout.write(f"{group} {state}\n" if "state" in options else f"{group}\n")
         return
-    wanted = list(client.run(list_groups)) if "all-groups" in options else options.all("group")
+    wanted = sorted(_groups(client)) if "all-groups" in options else options.all("group")
     if not wanted and "all-groups" not in options:
         raise ToolError("exactly one of --list, --describe, --delete, --reset-offsets is expected")
     for group in wanted:
@@ -45,17 +44,31 @@ def consumer_groups(options: Options) -> None:
             raise ToolError("--list, --describe, --delete or --reset-offsets is expected")
 
 
-def _described(client: Client, group: str) -> Group:
-    return client.run(lambda admin: describe_group(admin, group))
+def _groups(client: Client) -> dict[str, str]:
+    """The groups of all coordinators, with their states."""
+    from kwire.protocol.schemas.groups import ListGroupsRequest
+
+    found: dict[str, str] = {}
+    for broker in client.brokers():
+        answer = client.ask(ListGroupsRequest(), broker)
+        check(answer.error_code)
+        found.update({group.group_id: group.group_state for group in answer.groups})
+    return found
 
 
 def committed_offsets(client: Client, group: str) -> dict[_Partition, int]:
     """The committed offsets of a group; empty for an unknown group."""
-    return _committed(_described(client, group))
+    from kwire.protocol.schemas.offsets import OffsetFetchRequest
 
-
-def _committed(group: Group) -> dict[_Partition, int]:
-    return {(o.topic, o.partition): o.committed for o in group.offsets if o.committed is not None}
+    request = OffsetFetchRequest(group_id=group, topics=None)
+    answer = client.ask(request, client.coordinator(group))
+    check(answer.error_code)
+    return {
+        (topic.name, partition.partition_index): partition.committed_offset
+        for topic in answer.topics
+        for partition in topic.partitions
+        if partition.committed_offset >= 0
+    }
 
 
 def commit_offsets(client: Client, group: str, offsets: Mapping[_Partition, int]) -> None:
@@ -86,34 +99,58 @@ def commit_offsets(client: Client, group: str, offsets: Mapping[_Partition, int]
             check(partition.error_code, f"group {group} has members that are reading")
 
 
-def _describe(client: Client, group_id: str, options: Options) -> None:
-    group = _described(client, group_id)
-    if group.state == NO_SUCH_GROUP and not group.offsets:
-        raise ToolError(f"Consumer group '{group_id}' does not exist.")
-    if not group.members and "state" not in options:
-        sys.stderr.write(f"\nConsumer group '{group_id}' has no active members.\n")
+def _described(client: Client, group: str) -> DescribedGroup:
+    from kwire.protocol.schemas.groups import DescribeGroupsRequest
+
+    request = DescribeGroupsRequest(groups=[group])
+    found: DescribedGroup = client.ask(request, client.coordinator(group)).groups[0]
+    check(found.error_code, found.error_message)
+    return found
+
+
+def _assigned(member: DescribedGroupMember) -> list[_Partition]:
+    """The partitions in a member's assignment."""
+    from kwire.protocol.errors import MalformedMessage
+    from kwire.protocol.schemas.consumer_protocol import ConsumerProtocolAssignment
+
+    data = bytes(member.member_assignment)
+    try:
+        version = int.from_bytes(data[:2], "big")
+        assignment = ConsumerProtocolAssignment.decode(data[2:], min(version, 3))
+    except (MalformedMessage, ValueError):
+        return []
+    return [(t.topic, index) for t in assignment.assigned_partitions for index in t.partitions]
+
+
+def _describe(client: Client, group: str, options: Options) -> None:
+    found = _described(client, group)
+    offsets = committed_offsets(client, group)
+    if found.group_state == "Dead" and not offsets:
+        raise ToolError(f"Consumer group '{group}' does not exist.")
+    if not found.members and "state" not in options:
+        sys.stderr.write(f"\nConsumer group '{group}' has no active members.\n")
     if "state" in options:
         columns: list[object] = ["GROUP", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"]
-        _table([columns, [group_id, group.assignor, group.state, len(group.members)]])
+        _table([columns, [group, found.protocol_data, found.group_state, len(found.members)]])
         return
     if "members" in options:
         rows: list[list[object]] = [["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]]
-        rows += [[group_id, *_who(each), len(each.partitions)] for each in group.members]
+        for member in found.members:
+            row = [group, member.member_id, member.client_host, member.client_id]
+            rows.append([*row, len(_assigned(member))])
         _table(rows)
         return
-    owners = {member.id: member for member in group.members}
+    owners = {partition: member for member in found.members for partition in _assigned(member)}
     columns = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
     rows = [[*columns, "CONSUMER-ID", "HOST", "CLIENT-ID"]]
-    for each in group.offsets:
-        lag = None if each.committed is None else each.lag
-        numbers = ["-" if n is None else n for n in (each.committed, each.end, lag)]
-        who = ["-"] * 3 if each.member_id is None else _who(owners[each.member_id])
-        rows.append([group_id, each.topic, each.partition, *numbers, *who])
+    for topic, index in sorted({*offsets, *owners}):
+        end = client.offset(topic, index, LATEST, client.leaders(topic)[index])
+        current = offsets.get((topic, index), _UNKNOWN)
+        numbers = [current, end, end - current] if current >= 0 else ["-", end, "-"]
+        owner = owners.get((topic, index))
+        who = [owner.member_id, owner.client_host, owner.client_id] if owner else ["-"] * 3
+        rows.append([group, topic, index, *numbers, *who])
     _table(rows)
-
-
-def _who(member: Member) -> list[str]:
-    return [member.id, f"/{member.host}", member.client_id]
 
 
 def _table(rows: list[list[object]]) -> None:
@@ -126,13 +163,12 @@ def _table(rows: list[list[object]]) -> None:
 
 
 def _reset(client: Client, group: str, options: Options) -> None:
-    found = _described(client, group)
-    if found.members:
+    if _described(client, group).members:
         raise ToolError(f"Assignments can only be reset if the group '{group}' is inactive")
     ways = [name for name in _STARTS if name in options]
     if len(ways) != 1:
         raise ToolError(f"exactly one of --{', --'.join(_STARTS)} is expected")
-    current = _committed(found)
+    current = committed_offsets(client, group)
     if "all-topics" in options:
         wanted = sorted(current)
     else:

@@ -128,7 +128,7 @@ class NodeSpec(Spec):
         "--recent-requests",
         FLAG,
         default=False,
-        up_help="Each of several brokers keeps its clients' last 20 requests, for the control API.",
+        up_help="Each of several brokers keeps the last 20 requests of each client, for the control API.",
         variable="KWIRE_RECENT_REQUESTS",
     )
     fast: bool = option(

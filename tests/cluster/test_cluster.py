@@ -545,5 +545,14 @@ def test_nobody_answers_there() -> None:
 def test_the_package_offers_nothing_but_what_it_says() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Kluster'"):
         _ = kwire.Kluster  # type: ignore[attr-defined]
-    types = ["Group", "GroupOffset", "Member", "Partition", "Record", "Replica"]
+    types = [
+        "Client",
+        "Group",
+        "GroupOffset",
+        "Member",
+        "Partition",
+        "Record",
+        "Replica",
+        "Request",
+    ]
     assert sorted(kwire.__all__) == sorted(["Cluster", *types, "__version__"])

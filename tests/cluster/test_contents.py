@@ -142,6 +142,77 @@ def test_a_look_from_outside_is_the_same(shared: Cluster) -> None:
 
 
 def test_the_types_have_names() -> None:
-    assert {"Cluster", "Group", "Member", "GroupOffset", "Record", "Partition"} <= set(dir(kwire))
+    assert {"Cluster", "Group", "Record", "Partition"} <= set(dir(kwire))
     for name in kwire.__all__:
         assert getattr(kwire, name) is not None
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_connections_and_kept_requests(isolation: str) -> None:
+    with Cluster(brokers=2, isolation=isolation, topics=["t:1:2"], recent_requests=True) as cluster:
+        cluster.produce("t", "v")
+        assert (cluster.clients(), cluster.requests()) == ([], [])  # nor those of the nodes
+        consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "group.id": "shop",
+                "client.id": "till",
+                "auto.offset.reset": "earliest",
+            }
+        )
+        consumer.subscribe(["t"])
+        try:
+            cluster.wait_for(lambda _: consumer.poll(0.05), 30)
+            found = cluster.clients()
+            assert {each.client_id for each in found} == {"till"}
+            assert all("rdkafka" in each.software for each in found)
+            assert "shop" in {each.group for each in found}
+            assert all(each.address.startswith("127.0.0.1:") for each in found)
+            assert {each.broker for each in found} <= {1, 2}
+            assert any(each.api for each in found) and all(each.idle_ms >= 0 for each in found)
+            (joined,) = cluster.requests(api="JoinGroup")[-1:]
+            assert (joined.client_id, joined.outcome) == ("till", "ok")
+            assert {each.api for each in cluster.requests(broker=joined.broker)} >= {"JoinGroup"}
+            assert cluster.requests(client_id="nobody") == cluster.requests(broker=9) == []
+            assert "JoinGroup v" in str(joined) and "rdkafka" in str(found[0])
+        finally:
+            consumer.close()
+        cluster.wait_for(lambda c: c.clients() == [])
+
+
+def test_what_is_known_inside_only(shared: Cluster) -> None:
+    with pytest.raises(errors.NotSupportedError, match="requests are not kept: Cluster"):
+        shared.requests()
+    outside = Cluster.connect(shared.bootstrap_servers)
+    for call in (outside.clients, outside.requests):
+        with pytest.raises(errors.NotSupportedError, match="somebody else"):
+            call()
+    outside.wait_in_sync()
+    outside.stop()
+
+
+def test_cuts_and_delays_in_force(shared: Cluster) -> None:
+    network = shared.network
+    assert (network.cuts(), network.delays()) == ([], [])
+    with network.cut({3, 2}, 1):
+        network.delay(2, 3, milliseconds=20)
+        assert (network.cuts(), network.delays()) == ([(1, 2), (1, 3)], [(2, 3, 20)])
+    assert (network.cuts(), network.delays()) == ([], [(2, 3, 20)])
+    network.heal()
+    assert network.delays() == []
+
+
+def test_replicas_are_waited_for() -> None:
+    with Cluster(brokers=3, topics=["t:2:3", "u:1:1"]) as cluster:
+        cluster.wait_in_sync()
+        cluster.broker(3).kill()
+        cluster.wait_for(lambda c: all(3 not in c.partition("t", i).isr for i in (0, 1)))
+        with pytest.raises(errors.WaitTimeoutError, match="replicas in sync\nt-0: leader"):
+            cluster.wait_in_sync("t", timeout=0.01)
+        cluster.broker(3).start()
+        cluster.wait_in_sync("t", timeout=20)
+        assert cluster.partition("t", 1).isr == {1, 2, 3}
+        with pytest.raises(errors.UnknownTopicOrPartitionError):
+            cluster.wait_in_sync("v")
+        with pytest.raises(errors.ConfigurationError, match="timeout: expected seconds"):
+            cluster.wait_in_sync(timeout=-1)

@@ -133,7 +133,8 @@ def test_partitions_elections_and_cuts(api: Api, cluster: RunningCluster) -> Non
     until(lambda: api("GET", "/v1/topics/t/partitions/0")[1]["isr"] == [1, 2, 3])
     assert api("POST", "/v1/network/delays", {"a": 1, "b": 2, "milliseconds": 5}) == (200, {})
     assert api("DELETE", "/v1/network/delays") == (200, {})
-    assert api("GET", "/v1/requests") == (200, {"requests": []})
+    status, found = api("GET", "/v1/requests")
+    assert status == 409 and "requests are not kept" in found["message"]
     assert api("DELETE", "/v1/requests") == (200, {})
 
 
@@ -380,7 +381,7 @@ class FakeNode:
             controller=SimpleNamespace(active=True, epoch=4),
             sessions=SimpleNamespace(recent=self, by_connection={}),
         )
-        self.kept = [[5, "me", "Fetch v1", "ok"], [-1, "", "", "w"]]
+        self.kept = [[5, "me", "Fetch v1", "ok", 3], [-1, "", "", "w", 1]]
 
     def perform(self, action: Callable[[], Any]) -> Any:
         return action()
@@ -425,6 +426,7 @@ def test_in_a_container_there_are_its_own_nodes_and_their_network(network_file: 
         "client_id": "me",
         "api": "Fetch v1",
         "outcome": "ok",
+        "count": 3,
     }
     assert second["milliseconds_ago"] is None
     assert ask("DELETE", "/v1/requests") == {}
