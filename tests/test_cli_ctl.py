@@ -66,6 +66,13 @@ VERBS: list[tuple[str, tuple[str, str, dict[str, Any] | None], str]] = [
         "retention of orders: done",
     ),
     ("reset", ("POST", "/v1/reset", {}), "reset"),
+    ("reset --keep-clients", ("POST", "/v1/reset", {"keep_clients": True}), "reset"),
+    ("events", ("GET", "/v1/events", {}), "no events"),
+    (
+        "events --name X --topic orders --broker 2 --json",
+        ("GET", "/v1/events", {"name": "X", "topic": "orders", "broker": 2}),
+        "{",
+    ),
     ("requests", ("GET", "/v1/requests", None), "  -0.010 s  broker 2  app  Produce v9  ok"),
     ("requests --clear", ("DELETE", "/v1/requests", {}), "cleared"),
     ("clients", ("GET", "/v1/clients", None), "{}"),
@@ -82,6 +89,7 @@ ANSWERS: dict[str, Any] = {
     "/v1/topics/orders/partitions/0": PARTITION,
     "/v1/elections": PARTITION,
     "/v1/failures": {"failures": ["Traceback\n  x"]},
+    "/v1/events": {"events": []},
     "/v1/requests": {
         "requests": [
             {
@@ -208,6 +216,23 @@ def test_ctl_finds_the_running_cluster(running: str) -> None:
     other = 3 - leader
     elected = kwire("ctl", "elect", "orders", "0", str(other))
     assert elected.startswith(f"orders-0 leader {other} epoch ")
+
+
+def test_events_are_listed_and_followed(running: str) -> None:
+    words = ["ctl", "events", "--name", "CUT_REQUESTED"]
+    following = subprocess.Popen(
+        [sys.executable, "-m", "kwire", *words, "--follow"], stdout=subprocess.PIPE, text=True
+    )
+    assert following.stdout is not None
+    try:
+        kwire("ctl", "cut", "1", "2")
+        kwire("ctl", "heal")
+        line = following.stdout.readline()
+        assert line.endswith("  cluster  control: cut 1 | 2\n")
+        assert line in kwire(*words)
+    finally:
+        following.kill()
+        following.communicate()
 
 
 def test_requests_of_a_client(running: str) -> None:

@@ -210,10 +210,32 @@ def retention(topic: str | None) -> None:
 
 
 @ctl.command()
+@click.option("--keep-clients", is_flag=True, help="Clients that are connected may go on.")
 @control_options
-def reset() -> None:
+def reset(keep_clients: bool) -> None:
     """Return to a new cluster: all nodes up, no cuts, no topics, no groups."""
-    _do("POST", "/v1/reset", {}, "reset")
+    _do("POST", "/v1/reset", {"keep_clients": keep_clients or None}, "reset")
+
+
+@ctl.command(epilog=example("kwire ctl events --topic orders"))
+@click.option("--name", metavar="EVENT", help="Of this name only, LEADER_ELECTED for example.")
+@click.option("--topic", metavar="NAME", help="About this topic only.")
+@click.option("--broker", type=_id, help="About this broker only.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with the events that come.")
+@json_option
+@control_options
+def events(
+    name: str | None, topic: str | None, broker: int | None, follow: bool, as_json: bool
+) -> None:
+    """List what the nodes have reported: elections, ISR changes, faults, groups."""
+    from kwire.control import ctl as work
+
+    given = {"name": name, "topic": topic, "broker": broker}
+    body = {key: value for key, value in given.items() if value is not None}
+    if follow:
+        ask_control("ctl", lambda url: work.follow_events(url, body, click.echo))
+    to_text = None if as_json else lambda found: "\n".join(work.event_lines(found)) or "no events"
+    _ask("GET", "/v1/events", body, to_text)
 
 
 # --- clients

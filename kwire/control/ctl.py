@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from kwire.control.client import call
 from kwire.control.errors import ControlError
@@ -11,9 +12,11 @@ from kwire.server.errors import NodeError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, NoReturn
 
     ToText = Callable[[Any], str]
+
+_FOLLOW_SECONDS = 0.2
 
 
 def url_in(ready_file: str) -> str:
@@ -101,6 +104,34 @@ def topics_text(found: Any) -> str:
 def failures_text(found: Any) -> str:
     """The tracebacks of kwire's own errors."""
     return "\n".join(found["failures"]) or "no failures"
+
+
+def event_lines(found: Any) -> list[str]:
+    """Lines of the events in an answer of /v1/events: local time, node, sentence."""
+    return [
+        f"{_clock_text(each['time_ms'])}  {_node_text(each['node'])}  {each['message']}"
+        for each in found["events"]
+    ]
+
+
+def follow_events(url: str, body: dict[str, Any], write: Callable[[str], object]) -> NoReturn:
+    """Write the events that match, then those that come."""
+    while True:
+        found = ask(url, "GET", "/v1/events", body, to_text=json.dumps)
+        events = json.loads(found)
+        for line in event_lines(events):
+            write(line)
+        if events["events"]:
+            body = {**body, "after": events["events"][-1]["number"]}
+        time.sleep(_FOLLOW_SECONDS)
+
+
+def _clock_text(time_ms: int) -> str:
+    return f"{time.strftime('%H:%M:%S', time.localtime(time_ms / 1000))}.{time_ms % 1000:03d}"
+
+
+def _node_text(node: int | None) -> str:
+    return "cluster" if node is None else f"node {node}"
 
 
 def requests_text(
