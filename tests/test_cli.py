@@ -154,6 +154,7 @@ def test_json_logs_are_json_in_every_line() -> None:
         (["--brokers", "2", "-c", "node.id=x"], ["node.id", "x", "INT"]),
         (["--control-port", "70000"], ["--control-port", "70000"]),
         (["--control-host", "0.0.0.0"], ["--control-host", "without --control-port"]),
+        (["--recent-requests"], ["--recent-requests", "without --control-port"]),
         (["-c", "num.partitions"], ["num.partitions", "key=value"]),
         (["-c", "num.partitions=many"], ["num.partitions", "many", "INT"]),
         (["-c", "num.partitions=0"], ["num.partitions", "0", "at least 1"]),
@@ -301,6 +302,11 @@ def test_a_key_that_would_protect_is_status_2_and_one_line(brokers: str) -> None
     for command in (["up", "--port", "0", "--brokers", brokers], ["config", "--unused"]):
         result = kwire(*command, "-c", f"{key}=my.Authorizer", "-c", "ssl.keystore.password=hush")
         assert_one_line(result, 2, key, "my.Authorizer", "no authorization", "leave this key out")
+
+
+def test_a_node_alone_that_would_keep_requests_for_nobody_is_status_2(tmp_path: Path) -> None:
+    command = ["node", "--id", "2", "--roles", "controller", "--data-dir", str(tmp_path / "d")]
+    assert_one_line(kwire(*command, "--recent-requests"), 2, "--recent-requests", "no control API")
 
 
 def test_a_key_that_would_protect_ends_a_node_of_its_own(tmp_path: Path) -> None:

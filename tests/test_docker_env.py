@@ -671,3 +671,10 @@ def test_what_testcontainers_sets_is_not_worth_a_warning(caplog: pytest.LogCaptu
     with caplog.at_level("WARNING", "kwire"):
         warn_about_keys(BrokerConfig(settings.node.configuration()), settings.written)
     assert settings.unknown == {} and not caplog.records
+
+
+def test_requests_that_nobody_can_ask_for_are_refused() -> None:
+    with pytest.raises(SettingsError, match=r"^KWIRE_RECENT_REQUESTS=true: .*KWIRE_CONTROL_PORT"):
+        container_settings({"KWIRE_RECENT_REQUESTS": "true"})
+    assert container_settings({"KWIRE_RECENT_REQUESTS": "true", "KWIRE_BROKERS": "2"}).brokers == 2
+    assert not container_settings({"KWIRE_RECENT_REQUESTS": "false"}).node.recent_requests

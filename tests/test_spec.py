@@ -88,7 +88,8 @@ def test_fields_with_a_variable_survive_a_containers_environment() -> None:
     spec = changed_spec()
     with_variable = [name for name, field in NodeSpec.fields.items() if field.variable]
     assert {"recent_requests", "as_version"} <= set(with_variable)
-    found = container_settings(spec.variables()).node
+    environ = {**spec.variables(), "KWIRE_CONTROL_PORT": "9099"}  # for the requests
+    found = container_settings(environ).node
     for name in with_variable:
         assert getattr(found, name) == getattr(spec, name), name
 

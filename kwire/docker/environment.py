@@ -172,8 +172,15 @@ def container_settings(
         _set_roles(settings, settings.controllers)
     if are_derived:
         add_exposed_port(values, settings.brokers, is_free)
-    check_ports(values, settings.brokers, settings.control_port)
+    _check_control_port(settings)
     return settings
+
+
+def _check_control_port(settings: ContainerSettings) -> None:
+    check_ports(settings.node.values, settings.brokers, settings.control_port)
+    if settings.node.recent_requests and settings.control_port is None:
+        reason = "nobody can ask for them without a control API, KWIRE_CONTROL_PORT"
+        raise SettingsError(f"KWIRE_RECENT_REQUESTS=true: {reason}")
 
 
 def _control_port(environ: Mapping[str, str]) -> int | None:

@@ -147,7 +147,7 @@ def own_names() -> list[str]:
 def in_variables(text: str) -> str:
     """The text of a failure with variables in place of the options of `kwire up`."""
     flags = {"--topic": "KAFKA_CREATE_TOPICS", "--first-id": "KAFKA_NODE_ID"}
-    flags["--log-level"] = "KWIRE_LOG_LEVEL"
+    flags |= {"--log-level": "KWIRE_LOG_LEVEL", "--control-port": "KWIRE_CONTROL_PORT"}
     for spec in (NodeSpec, ClusterSpec):
         flags |= {field.flag: field.variable for field in spec.fields.values() if field.variable}
     text = text.replace("--topic ", "KAFKA_CREATE_TOPICS: ")

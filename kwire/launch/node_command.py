@@ -114,6 +114,9 @@ def run_node(options: dict[str, Any], *, supervised: bool) -> int:
     gc.disable()  # until the start is over: start-up objects live on, a collection frees nothing
     level, as_json = options["log_level"], options["log_json"]
     logs.configure(level, as_json, in_cluster=True, is_quiet=True)
+    if options["recent_requests"] and not supervised:
+        reason = "a node that is started alone has no control API"
+        return _print_failure(2, f"--recent-requests: {reason}", supervised)
     terminal = logs.terminal()
     if supervised and terminal is not None:
         terminal.is_ending = _is_stdin_closed

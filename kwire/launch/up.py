@@ -120,7 +120,7 @@ def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> 
         _remove_health_file(surroundings)
         spec = make_spec()
         if spec.is_standalone and surroundings.control_port is None:
-            _check_control_host(surroundings)
+            _check_control(surroundings, spec.node)
             main = _run_standalone(spec.node, surroundings)
         else:
             from kwire.launch.up_cluster import run_cluster
@@ -192,6 +192,7 @@ async def _serve_standalone(
     try:
         at = format_address(*runner.address)
         url = None if control is None else control.url
+        runner.node.connection_log.control_url = url and url.replace("0.0.0.0", "localhost")
         announce(surroundings, runner.spec, runner.advertised, at, url)
         settle_garbage_collector()
         halted = await stopping
@@ -224,11 +225,13 @@ def make_temporary(path: str) -> TemporaryDirectory:
         raise NodeError(f"temporary directory {path}: {error.strerror}") from None
 
 
-def _check_control_host(surroundings: Surroundings) -> None:
-    """SettingsError when a standalone broker, which serves no control API, is given its host."""
+def _check_control(surroundings: Surroundings, spec: NodeSpec) -> None:
+    """SettingsError when a standalone broker, which serves no control API, is given something for it."""
+    reason = "one broker has no control API without --control-port"
     if surroundings.control_host is not None:
-        reason = "one broker has no control API without --control-port"
         raise SettingsError(f"--control-host {surroundings.control_host}: {reason}")
+    if spec.recent_requests and surroundings.open_control is None:
+        raise SettingsError(f"--recent-requests: nobody can ask for them, {reason}")
 
 
 def _remove_health_file(surroundings: Surroundings) -> None:

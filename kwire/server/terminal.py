@@ -4,11 +4,13 @@
 
 Lines are wrapped between words, below the text. NO_COLOR and TERM=dumb switch colours off. What the
 nodes report while they start and stop in order is left out; so is what a leader reports of an ISR that
-the controller reports, too. `--log-level debug`, `--log-json` and a pipe leave nothing out.
+the controller reports, too; and of many partitions with the same change all but the first are counted.
+`--log-level debug`, `--log-json` and a pipe leave nothing out.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
@@ -22,6 +24,9 @@ NODE_COLUMNS, CLUSTER_COLUMNS = len("broker 1"), len("controller 1000")
 _LEAST_TEXT_COLUMNS = 40
 # Reported by the controller in almost the same words.
 _LEFT_OUT = frozenset({"ISR_EXPAND_PROPOSED", "ISR_UPDATED"})
+_BURST_SECONDS = 0.5
+_BURST_SHOWN = 5
+"""How many partitions are shown of those that change alike within _BURST_SECONDS."""
 # What a person wants to know even during a start.
 _ALWAYS = frozenset({"CONTROLLER_AWAITED", "NODE_STATUS", "NODE_STARTING", "NODE_NOT_RUNNING"})
 # What a warning is about when nodes start and stop, and they do it not all at once.
@@ -41,6 +46,7 @@ class TerminalHandler(logging.StreamHandler["TextIO"]):
         super().__init__(stream)
         self.setFormatter(TerminalFormatter(stream, columns))
         self._registered: set[object] = set()
+        self._bursts: dict[tuple[str | None, str], list[logging.LogRecord]] = {}
         self.is_ending: Callable[[], bool] = lambda: False
         """Whether the cluster stops, which this process may not have been told yet."""
         self.is_quiet = False
@@ -52,11 +58,34 @@ class TerminalHandler(logging.StreamHandler["TextIO"]):
         else:
             is_of_stop = getattr(record, "event", None) in _OF_STOPS
             is_shown = not (is_of_stop and (self.is_quiet or self.is_ending()))
-        if is_shown:
+        if is_shown and not self._is_counted(record):
             super().emit(record)
 
+    def _is_counted(self, record: logging.LogRecord) -> bool:
+        """Count a change of a partition; whether it is one of so many that it is not shown itself."""
+        if not isinstance(getattr(record, "fields", {}).get("partition"), int) or _is_debugging():
+            return False
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        key = getattr(record, "node", None), getattr(record, "event", "")
+        if key not in self._bursts:
+            loop.call_later(_BURST_SECONDS, self._end_burst, key)
+        records = self._bursts.setdefault(key, [])
+        records.append(record)
+        return len(records) > _BURST_SHOWN
+
+    def _end_burst(self, key: tuple[str | None, str]) -> None:
+        records = self._bursts.pop(key, [])
+        hidden = len(records) - _BURST_SHOWN
+        if hidden > 0:
+            last = logging.makeLogRecord(records[-1].__dict__)
+            last.sentence = f"{hidden} more likewise: {key[1]}"
+            super().emit(last)
+
     def _is_shown(self, record: logging.LogRecord) -> bool:
-        if logging.getLogger("kwire").isEnabledFor(logging.DEBUG):
+        if _is_debugging():
             return True
         name = getattr(record, "event", None)
         if name == "BROKER_REGISTERED":  # the first time it is part of the cluster's start
@@ -68,6 +97,8 @@ class TerminalHandler(logging.StreamHandler["TextIO"]):
 
     def write_lines(self, lines: list[str]) -> None:
         """Write lines for people that are no log records."""
+        for key in list(self._bursts):
+            self._end_burst(key)
         self.stream.write("\n".join([*lines, ""]))
         self.flush()
 
@@ -125,6 +156,10 @@ class TerminalFormatter(logging.Formatter):
             return os.get_terminal_size(self._stream.fileno()).columns or 100_000
         except (OSError, ValueError):
             return 100_000
+
+
+def _is_debugging() -> bool:
+    return logging.getLogger("kwire").isEnabledFor(logging.DEBUG)
 
 
 def _node_colour(node: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import io
 import json
@@ -29,7 +30,7 @@ from kwire.launch.spec import NodeSpec
 from kwire.launch.welcome import welcome
 from kwire.replication.core.events import ERROR, INFO, WARNING, Event, EventType
 from kwire.replication.core.outbox import Log
-from kwire.server import logs
+from kwire.server import logs, terminal
 from kwire.server.terminal import TerminalFormatter
 
 _log = logging.getLogger("kwire.test")
@@ -164,6 +165,41 @@ def test_a_start_and_a_stop_in_order_show_warnings_only(monkeypatch: pytest.Monk
     debugging = configured(monkeypatch, is_quiet=True, level="debug")
     logs.event(_log, Sample.ROUTINE, None, "broker 1", node_id=1, detail=None)
     assert lines_of(debugging) == ["broker 1         something happened"]
+
+
+@pytest.mark.asyncio
+async def test_many_partitions_with_the_same_change_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def change(partition: int, kind: EventType = Event.PARTITION_OFFLINE) -> None:
+        known = {"topic": "t", "partition": partition, "recovering": False, "reason": "leader_lost"}
+        logs.write(Log(kind, {**dict.fromkeys(kind.fields), **known}, 17), 1000, "controller 1000")
+
+    monkeypatch.setattr(terminal, "_BURST_SECONDS", 0.01)
+    screen = configured(monkeypatch, 200)
+    for partition in range(8):
+        change(partition)
+        change(partition, Event.REPLICA_DELETION_FAILED)
+    change(7, Event.ISR_SHRUNK)
+    assert [line.split()[3][:3] for line in lines_of(screen)[:10]] == [
+        f"t-{number}" for number in range(5) for _ in range(2)
+    ]
+    assert len(lines_of(screen)) == 11 and " t-7: " in lines_of(screen)[-1]
+    await asyncio.sleep(0.1)
+    assert [line.strip() for line in lines_of(screen)[11:]] == [
+        f"controller 1000  warning: 3 more likewise: {name}"
+        for name in ("PARTITION_OFFLINE", "REPLICA_DELETION_FAILED")
+    ]
+    change(8)
+    assert " t-8: " in lines_of(screen)[-1]
+    for partition in range(9, 14):
+        change(partition)
+    logs.terminal().write_lines(["stopped"])  # type: ignore[union-attr]
+    assert "2 more" not in screen.getvalue()
+    assert lines_of(screen)[-2:] == [
+        "controller 1000  warning: 1 more likewise: PARTITION_OFFLINE",
+        "stopped",
+    ]
 
 
 def test_what_the_controller_says_too_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
