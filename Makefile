@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE          # compiled modules halve every start o
 export SPARK_VERSION
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up lint unit golden compat test test-all demo bench soak bench-cluster spark spark-short spark-wordcount clean
+.PHONY: help setup up lint unit golden compat test test-all demo bench soak bench-cluster spark spark-short spark-wordcount release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -70,6 +70,9 @@ spark-short: setup  ## the part of the Spark tests that `make test` runs; skippe
 spark-wordcount: setup  ## the word count alone; ARGS="--text FILE --isolation process"
 	@bash spark_it/setup.sh
 	@$(SPARK_PY) spark_it/wordcount.py $(ARGS)
+
+release:  ## sdist, wheel, image and notes of the version in dist/, checked, not uploaded; ARGS=--rehearse
+	@python3 tools/release.py $(ARGS)
 
 clean:  ## remove what was built (not .venv)
 	rm -rf compat_tests/.build bench/.build spark_it/.build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

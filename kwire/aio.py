@@ -137,7 +137,7 @@ class Cluster(Contents):
         `data_dir` (or log.dirs in `config`): a directory that is kept; default: a temporary one. `topics`: created at
         start, "NAME[:PARTITIONS[:REPLICATION]]" each, or names with partition counts. `recent_requests`: each broker
         keeps the last 20 requests of each client for `requests`. `controllers`: how many; one is active, the others are
-        standbys. `racks`: of the brokers in turn. `fast`: timers for tests (docs/recipes.md). ConfigurationError."""
+        standbys. `racks`: of the brokers in turn. `fast`: retention, compaction, sessions soon. ConfigurationError."""
         self._topics = parse_topics(topics)
         spec = spec_of(
             brokers,

@@ -61,7 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="controllers of the session's cluster (1); one is active, the others take over from it",
     )
     group.addoption(
-        "--kwire-fast", action="store_true", default=None, help="short timers (docs/recipes.md)"
+        "--kwire-fast", action="store_true", default=None, help="retention and sessions in 0.1 s"
     )
     parser.addini("kwire_mode", "as --kwire-mode")
     parser.addini("kwire_bootstrap", "as --kwire-bootstrap")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-BESIDE = ("pyproject.toml", "setup.cfg", "README.md", "LICENSE")
+BESIDE = ("pyproject.toml", "setup.cfg", "setup.py", "README.md", "LICENSE")
 SHIPPED = {".py", ".json", ".typed"}
 
 

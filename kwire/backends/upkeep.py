@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kwire.backends.base import StartedBackend
 
 _POLL_SECONDS = 0.002
-_WAIT_SECONDS = 5.0
+_WAIT_SECONDS = 10.0
 
 
 async def compact(inside: StartedBackend, topic: str) -> None:

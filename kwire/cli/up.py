@@ -90,7 +90,7 @@ def up(detach: bool, **options: Any) -> None:
     """Start a cluster in the foreground; Ctrl-C stops it cleanly.
 
     Prints one line when it is ready: "ready bootstrap=127.0.0.1:9092", all brokers with commas between;
-    of several, also "control=http://127.0.0.1:41234", for `kwire ctl` and docs/control.md.
+    of several, also "control=http://127.0.0.1:41234", for `kwire ctl` and HTTP (GET /v1 lists the requests).
     """
     if not detach:
         sys.exit(_run(options, None))

@@ -96,7 +96,7 @@ def find_route(routes: Sequence[Route], method: str, path: str) -> tuple[Route, 
     if of_path:
         allow = tuple(sorted({route.method for route in of_path}))
         raise ControlError(405, f"there is no {request}, but {', '.join(allow)}", allow=allow)
-    raise ControlError(404, f"there is no {request}: docs/control.md lists all requests")
+    raise ControlError(404, f"there is no {request}: GET /v1 lists the requests")
 
 
 def partition_path(topic: str, index: int) -> str:

@@ -35,7 +35,31 @@ _PAIR = ("a:ids", "b:ids")
 _DELAY = (*_PAIR, "milliseconds:number")
 _ANY_PAIR = ("a:ids?", "b:ids?")
 
+
+async def list_requests_of_cluster(_: Cluster) -> dict[str, Any]:
+    """Every request of a cluster's control API, with the fields of its body."""
+    return _listed(OF_CLUSTER)
+
+
+def list_requests_of_nodes(_: NodeControl) -> dict[str, Any]:
+    """Every request of the control API of these nodes, with the fields of its body."""
+    return _listed(OF_NODES)
+
+
+def _listed(routes: tuple[Route, ...]) -> dict[str, Any]:
+    return {
+        "requests": {
+            f"{route.method} {route.path}": {
+                name: f"{kind}{' (optional)' if is_optional else ''}"
+                for name, kind, is_optional in route.fields
+            }
+            for route in routes
+        }
+    }
+
+
 ROUTES = (
+    Route("GET", "/v1", cluster=list_requests_of_cluster, nodes=list_requests_of_nodes),
     Route("GET", "/healthz", cluster=of_cluster.health, nodes=of_nodes.health),
     Route("GET", "/v1/cluster", cluster=of_cluster.describe, nodes=of_nodes.describe),
     Route("POST", f"/v1/brokers/{{id:int}}/{_VERBS}", cluster=of_cluster.change_broker),

@@ -75,7 +75,7 @@ def test_the_wheel_in_an_empty_environment_runs_the_readmes_example(tmp_path: Pa
     for folder in ("kwire", "protocol", "replication"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, copy / folder, symlinks=True, ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy2(ROOT / name, copy / name)
     build = [sys.executable, "-m", "build", "-q", "--wheel", "--no-isolation", "-o", str(tmp_path)]
     subprocess.run([*build, str(copy)], check=True, timeout=120, capture_output=True)
@@ -95,4 +95,5 @@ def test_the_wheel_in_an_empty_environment_runs_the_readmes_example(tmp_path: Pa
 
 
 def test_the_version_is_that_of_the_project() -> None:
-    assert f'version = "{kwire.__version__}"' in (ROOT / "pyproject.toml").read_text()
+    page = (ROOT / "pyproject.toml").read_text()
+    assert 'version = { attr = "kwire.__version__" }' in page and kwire.__version__ not in page

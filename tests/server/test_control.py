@@ -106,6 +106,17 @@ def test_nodes_are_listed_killed_and_started(api: Api, cluster: RunningCluster) 
     assert api("GET", "/v1/topics") == (200, {"topics": {}})
 
 
+def test_the_requests_are_listed_for_who_has_no_pages(api: Api) -> None:
+    status, found = api("GET", "/v1")
+    assert status == 200 and "POST /v1/reset" in found["requests"]
+    assert found["requests"]["POST /v1/retention"] == {"topic": "text (optional)"}
+    status, found = api("GET", "/v1/nope")
+    assert (status, found["message"]) == (
+        404,
+        "there is no GET /v1/nope: GET /v1 lists the requests",
+    )
+
+
 def test_compaction_and_retention(api: Api, cluster: RunningCluster) -> None:
     cluster.run(cluster.supervisor.create_topics([("t", 1, 3)]))
     assert api("POST", "/v1/retention") == (200, {})
