@@ -11,6 +11,7 @@ Backends do the work (`launched.py`, `containers.py`, `outside.py`). Left out: f
 from __future__ import annotations
 
 from kwire import errors
+from kwire.backends import running
 from kwire.backends.contents import Contents
 from kwire.backends.launched import Launched
 from kwire.backends.network import Network
@@ -208,6 +209,7 @@ class Cluster(Contents):
         except BaseException:
             await inside.abandon()
             raise
+        running.add(self)
 
     def _name_nodes(self) -> None:
         inside = self.inside
@@ -220,7 +222,13 @@ class Cluster(Contents):
         """Stop everything; no error when it is stopped already. InternalError if a broker met a bug of kwire,
         StartError if one could not be stopped cleanly; nothing runs afterwards in either case."""
         if self.started and not self.external:
+            running.remove(self)
             await self.inside.stop()
+
+    def __repr__(self) -> str:
+        from kwire.backends.description import name_of
+
+        return name_of(self, self._backend)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -232,6 +240,8 @@ class Cluster(Contents):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self.started and running.wants_last_words(error):
+            await running.keep_last_words(self)
         try:
             await self.stop()
         except errors.KwireError as failure:
@@ -395,6 +405,7 @@ class Cluster(Contents):
 
         Brokers that do not answer (yet) count as false. WaitTimeoutError says what was waited for and what was seen
         last."""
+        __tracebackhide__ = True  # pytest shows the predicate
         found: T = await first_true(self, predicate, timeout, self.observations)
         return found
 

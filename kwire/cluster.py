@@ -8,6 +8,7 @@ generated from it, with its docstrings; by hand is what a thread needs: start, s
 from __future__ import annotations
 
 from kwire import aio, errors
+from kwire.backends import running
 from kwire.backends.loop_thread import LoopThread, acquire, release
 from kwire.backends.loop_thread_network import Network
 from kwire.backends.views import BrokerState, ControllerState, NodeState
@@ -368,6 +369,8 @@ class Cluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self.started and running.wants_last_words(error):
+            self._run(running.keep_last_words(self._inner))
         try:
             self.stop()
         except errors.KwireError as failure:
@@ -375,11 +378,15 @@ class Cluster:
                 raise
             error.add_note(str(failure))
 
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
     def wait_for(self, predicate: Callable[[Self], T], timeout: float = 5.0) -> T:
         """The first true value of `predicate(cluster)`, within `timeout` seconds.
 
         Errors of brokers that do not answer, or not so yet, count as false. WaitTimeoutError tells what was waited for
         and what was seen last."""
+        __tracebackhide__ = True  # pytest shows the predicate
         found: T = first_true_blocking(self, predicate, timeout, self._inner.observations)
         return found
 

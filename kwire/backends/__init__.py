@@ -15,6 +15,7 @@ __all__ = [
     "options",
     "outside",
     "reset",
+    "running",
     "upkeep",
     "views",
     "waiting",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kwire.backends.requests import RequestHistory
     from kwire.backends.views import Partition
     from kwire.client.streams import Client
+    from kwire.launch.spec import ClusterSpec
     from kwire.server.link_rules import LinkRule
 
 
@@ -90,6 +91,7 @@ class StartedBackend(Backend, Protocol):
     """The nodes of a cluster that was started here. ClusterStateError when it is stopped."""
 
     requests: RequestHistory
+    spec: ClusterSpec
 
     @property
     def started(self) -> bool:

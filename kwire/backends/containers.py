@@ -69,6 +69,7 @@ class Containers(SeenFromOutside):
         self._config = config = dict(spec.node.values)
         check_config(spec.brokers, config)
         count = checked_controllers(spec.controllers)
+        self.spec = spec
         self._node = spec.node
         self._controller_ids = list(range(CONTROLLER_ID, CONTROLLER_ID + count))
         self.requests = RequestHistory(

@@ -11,7 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from kwire.aio import Cluster
+    from kwire.backends.base import Backend
     from kwire.backends.views import Partition
+
+
+def name_of(cluster: Cluster, backend: Backend) -> str:
+    """One line: how many brokers there are, how they run, where to connect to."""
+    if cluster.external:
+        return f"<Cluster elsewhere, {backend.bootstrap_servers}>"
+    spec = cluster.inside.spec
+    brokers = f"{spec.brokers} broker{'s' if spec.brokers != 1 else ''}"
+    where = backend.bootstrap_servers if cluster.started else "stopped"
+    return f"<Cluster {brokers}, isolation {spec.isolation!r}, {where}>"
 
 
 async def describe(cluster: Cluster) -> str:

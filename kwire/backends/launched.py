@@ -38,6 +38,7 @@ class Launched:
 
     def __init__(self, launcher: NodeLauncher | None, spec: ClusterSpec) -> None:
         self._launcher = launcher
+        self.spec = spec
         # Negotiation costs 2 ms of the first start. An adopted cluster may be of another release.
         self.admin = Client(self.addresses, negotiates=launcher is None)
         self.requests = RequestHistory(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import inspect
 import os
 import threading
 from contextlib import suppress
@@ -94,6 +95,16 @@ def release(owner: object) -> None:
         if _current.users == 0:
             _current.end()
             _current = None
+
+
+def owners() -> list[object]:
+    """The objects with a method `close` at `acquire`: clusters that run."""
+    return [close.__self__ for close in list(_open.values()) if inspect.ismethod(close)]
+
+
+def is_own(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether a loop is the one of the thread."""
+    return _current is not None and _current.loop is loop
 
 
 def _close_all() -> None:

@@ -24,6 +24,10 @@ _MAX_CHARACTERS = 300
 _ASYNC_PREDICATE = (
     "wait_for: the function returns a coroutine; kwire.aio.Cluster awaits those, this one does not"
 )
+_SYNC_PREDICATE = (
+    "wait_for: the function uses a coroutine as its result; kwire.aio.Cluster's methods are awaited:"
+    " async def led(c): return (await c.partition(…)).leader > 0"
+)
 
 
 class Observations:
@@ -78,15 +82,18 @@ async def first_true(
     cluster: Any, predicate: Callable[..., Any], timeout: float, observations: Observations
 ) -> Any:
     """The first true value of `predicate(cluster)`; see `kwire.aio.Cluster.wait_for`."""
+    __tracebackhide__ = True
     observations.check(cluster, predicate, timeout)
     deadline = asyncio.get_running_loop().time() + timeout
     while True:
         observations.begin()
         value: Any = None
         try:
-            value = predicate(cluster)
+            value = _called(predicate, cluster)
             if inspect.isawaitable(value):
                 value = await value
+        except ConfigurationError:
+            raise
         except KwireError as error:
             observations.record_error(error)
         if value:
@@ -96,10 +103,25 @@ async def first_true(
         await asyncio.sleep(_POLL_SECONDS)
 
 
+def _called(predicate: Callable[..., Any], cluster: Any) -> Any:
+    """`predicate(cluster)`. ConfigurationError if it uses a coroutine as if it were the result."""
+    __tracebackhide__ = True
+    try:
+        return predicate(cluster)
+    except (AttributeError, TypeError) as error:
+        if "'coroutine'" not in str(error):
+            raise
+        unawaited = error.obj if isinstance(error, AttributeError) else None
+        if inspect.iscoroutine(unawaited):
+            unawaited.close()  # or Python would warn of it, too
+        raise ConfigurationError(f"{_SYNC_PREDICATE} ({error})") from None
+
+
 def first_true_blocking(
     cluster: Any, predicate: Callable[..., Any], timeout: float, observations: Observations
 ) -> Any:
     """The first true value of `predicate(cluster)`; see `kwire.Cluster.wait_for`."""
+    __tracebackhide__ = True
     observations.check(cluster, predicate, timeout)
     deadline = time.monotonic() + timeout
     while True:

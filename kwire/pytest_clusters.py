@@ -1,0 +1,192 @@
+"""The clusters of the pytest plugin's fixtures: options of command line, ini file and marker, start, stop.
+
+Imported by the first fixture that is used.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, NoReturn
+
+    from kwire import Cluster
+
+MODES = ("thread", "process", "docker", "external")
+OPTIONS = ("brokers", "config", "controllers", "fast", "mode", "racks", "topics")
+_ONCE = {"listeners", "advertised.listeners", "log.dir", "log.dirs"}
+_LOOPBACK = {"localhost", "::1"}
+
+
+class Factory:
+    """Starts clusters with the options of the session, unless others are given; stops them at its scope's end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._made: list[Cluster] = []
+
+    def __call__(self, brokers: int | None = None, **options: Any) -> Cluster:
+        """A new cluster, started. `options`: as the marker `kwire` takes them (config, controllers, mode, topics, …).
+
+        As a context manager it is stopped at the end of the block, else with the others."""
+        unknown = sorted(options.keys() - set(OPTIONS))
+        if unknown:
+            refuse(f"kwire factory: expected {', '.join(OPTIONS)}, not {unknown[0]!r}")
+        cluster = make(self._config, {"brokers": brokers, **options})
+        self._made.append(cluster)
+        return cluster
+
+    def stop(self) -> None:
+        """Stop them all, the last one first; then the first error fails the test."""
+        failed: list[BaseException] = []
+        while self._made:
+            try:
+                stop(self._made.pop(), set())
+            except pytest.fail.Exception as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+
+
+def stop(cluster: Cluster, told: set[str]) -> None:
+    """Stop it; an error that was not reported yet fails the test, without this module's traceback."""
+    from kwire.errors import InternalError, KwireError
+
+    try:
+        cluster.stop()
+    except InternalError as error:
+        if set(error.failures) - told:
+            refuse(str(error))
+    except KwireError as error:
+        refuse(f"{type(error).__name__}: {error}")
+
+
+def make(config: pytest.Config, options: dict[str, object]) -> Cluster:
+    """Start a cluster with the options of the session and of the marker."""
+    from kwire import Cluster
+
+    mode = mode_of(config, options)
+    if mode == "external":
+        bootstrap = _option(config, "bootstrap")
+        if not bootstrap:
+            refuse("--kwire-mode=external needs --kwire-bootstrap=HOST:PORT")
+        if options.keys() - {"mode"}:
+            pytest.skip(
+                "a cluster of its own is asked for (marker kwire, kwire_factory); --kwire-mode=external has none"
+            )
+        with one_line():
+            return Cluster.connect(bootstrap)
+    if mode not in MODES:
+        refuse(f"kwire mode: expected one of {', '.join(MODES)}, not {mode!r}")
+    brokers = _count(config, options, "brokers")
+    controllers = _count(config, options, "controllers")
+    values: dict[str, object] = {**lines_of(config, "kwire_config")}
+    given = options.get("config") or {}
+    if not isinstance(given, dict):
+        refuse(f"marker kwire: config: expected keys and values, not {given!r}")
+    values.update(given)
+    with one_line():
+        cluster = Cluster(
+            brokers,  # type: ignore[arg-type]  # whatever it is, Cluster says what it expects
+            values,
+            isolation=str(mode),
+            topics=options.get("topics") or (),  # type: ignore[arg-type]
+            recent_requests=True,
+            controllers=controllers,  # type: ignore[arg-type]
+            racks=options.get("racks") or (),  # type: ignore[arg-type]
+            fast=_flag(config, options, "fast"),  # type: ignore[arg-type]
+        )
+        cluster.start()
+    return cluster
+
+
+def mode_of(config: pytest.Config, options: dict[str, object]) -> object:
+    return options.get("mode") or _option(config, "mode") or "thread"
+
+
+def check_may_be_emptied(config: pytest.Config) -> None:
+    """Refuse to delete all topics of a cluster elsewhere on another machine, unless that is said to be meant."""
+    bootstrap = _option(config, "bootstrap")
+    if mode_of(config, {}) != "external" or _flag(config, {}, "external_reset"):
+        return
+    hosts = {address.strip().rpartition(":")[0].strip("[]") for address in bootstrap.split(",")}
+    far = sorted(host for host in hosts if host not in _LOOPBACK and not host.startswith("127."))
+    if bootstrap and far:
+        refuse(
+            f"--kwire-mode=external: the fixture `kwire` deletes ALL topics and groups at {bootstrap} before each"
+            f" test, and {far[0]} is not this machine. If that is meant, give --kwire-external-reset"
+        )
+
+
+def is_cheap(config: pytest.Config) -> bool:
+    """Whether each test gets a new cluster without being asked: one that starts in milliseconds, and
+    whose keys do not give ports or directories, which two clusters at a time cannot have."""
+    return mode_of(config, {}) == "thread" and _ONCE.isdisjoint(lines_of(config, "kwire_config"))
+
+
+def _count(config: pytest.Config, options: dict[str, object], name: str) -> object:
+    """A count of the marker, or else of the session."""
+    given = options.get(name)
+    if given is not None:
+        return given
+    text = _option(config, name) or "1"
+    if not text.isdecimal():
+        refuse(f"kwire_{name}: expected a number, not {text!r}")
+    return int(text)
+
+
+def _flag(config: pytest.Config, options: dict[str, object], name: str) -> object:
+    """A flag of the marker, or else of the session."""
+    given = options.get(name)
+    if given is None:
+        given = config.getoption(f"kwire_{name}")
+    return config.getini(f"kwire_{name}") if given is None else given
+
+
+def refuse(text: str) -> NoReturn:
+    """Fail the test with one line for its author, without a traceback of this module."""
+    raise pytest.fail.Exception(text, pytrace=False) from None
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """Turn kwire's errors into failures of one line (`refuse`)."""
+    from kwire.errors import KwireError
+
+    try:
+        yield
+    except KwireError as error:
+        refuse(f"{type(error).__name__}: {error}")
+
+
+def lines_of(config: pytest.Config, name: str) -> dict[str, str]:
+    """An option of the ini file with one KEY=VALUE per line."""
+    values: dict[str, str] = {}
+    for line in config.getini(name):
+        key, equals, value = line.partition("=")
+        if not equals:
+            refuse(f"{name}: expected KEY=VALUE, not {line!r}")
+        values[key.strip()] = value.strip()
+    return values
+
+
+def _option(config: pytest.Config, name: str) -> str:
+    """An option of the command line, or else of the ini file; "" when neither has it."""
+    given = config.getoption(f"kwire_{name}")
+    return str(config.getini(f"kwire_{name}") if given is None else given)
+
+
+def marker_options(item: pytest.Item) -> dict[str, object]:
+    """The arguments of the closest marker; a mistake in it fails the test."""
+    marker = item.get_closest_marker("kwire")
+    if marker is None:
+        return {}
+    unknown = sorted(marker.kwargs.keys() - set(OPTIONS))
+    if marker.args or unknown:
+        what = f"{unknown[0]!r}" if unknown else f"{marker.args[0]!r}, which has no name"
+        refuse(f"marker kwire: expected {', '.join(OPTIONS)}, not {what}")
+    return {"brokers": None, **marker.kwargs}
