@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from kwire.pytest_clusters import Factory
     from kwire.spark import Spark
 
-_MODES = ("thread", "process", "docker", "external")
 _MARKER = (
     "kwire(brokers=1, config={}, mode=None, topics=(), controllers=1, racks=(), fast=False): the test's"
     " `kwire` is a cluster of its own, with these options"
@@ -39,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("kwire", "kwire, a Kafka-compatible test broker")
     group.addoption(
         "--kwire-mode",
-        choices=_MODES,
+        choices=("thread", "process", "docker", "external"),
         help="where the brokers run: in a thread of the tests' process (default), a process or a container each,"
         " or elsewhere",
     )
@@ -66,6 +65,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--kwire-fast", action="store_true", default=None, help="retention and sessions in 0.1 s"
     )
+    _add_ini_options(parser)
+
+
+def _add_ini_options(parser: pytest.Parser) -> None:
     parser.addini("kwire_mode", "as --kwire-mode")
     parser.addini("kwire_bootstrap", "as --kwire-bootstrap")
     parser.addini("kwire_external_reset", "as --kwire-external-reset", type="bool", default=False)

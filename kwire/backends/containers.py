@@ -70,7 +70,6 @@ class Containers(SeenFromOutside):
         check_config(spec.brokers, config)
         count = checked_controllers(spec.controllers)
         self.spec = spec
-        self._node = spec.node
         self._controller_ids = list(range(CONTROLLER_ID, CONTROLLER_ID + count))
         self.requests = RequestHistory(
             spec.node.recent_requests,
@@ -229,7 +228,7 @@ class Containers(SeenFromOutside):
         variables = {
             **_CONTROLLER,
             **_variables(self._config),
-            **self._node.replace(recent_requests=False).variables(),
+            **self.spec.node.replace(recent_requests=False).variables(),
             **self._membership(),
             "KAFKA_NODE_ID": str(node_id),
         }
@@ -282,7 +281,7 @@ class Containers(SeenFromOutside):
         factor = str(min(3, self._brokers))
         variables.setdefault("KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR", factor)
         variables.setdefault("KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR", factor)
-        variables.update(self._node.variables())
+        variables.update(self.spec.node.variables())
         if not self.has_network:
             variables["KAFKA_LISTENERS"] = "PLAINTEXT://0.0.0.0:9092"
             variables["KAFKA_ADVERTISED_LISTENERS"] = f"PLAINTEXT://{advertised}"

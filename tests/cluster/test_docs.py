@@ -47,13 +47,21 @@ def test_the_tutorials_time_out_is_what_one_sees() -> None:
 
 
 @pytest.mark.parametrize(
-    "block", blocks("docs/python.md"), ids=["cluster", "inside", "outside", "loop"]
+    "block",
+    [block for block in blocks("docs/python.md") if "def test_" not in block],
+    ids=["cluster", "inside", "outside", "loop"],
 )
 def test_the_reference(block: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", block], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_references_fixture(tmp_path: Path) -> None:
+    (block,) = [block for block in blocks("docs/python.md") if "def test_" in block]
+    run = run_pytest(tmp_path, block)
+    assert run.counts == {"passed": 1}, run.text
 
 
 def readme_example() -> str:
