@@ -189,6 +189,22 @@ def to_objects(of_brokers: dict[int, list[list[Any]]]) -> dict[str, Any]:
     }
 
 
+def select(
+    found: dict[str, Any], api: str | None, client_id: str | None, broker: int | None
+) -> dict[str, Any]:
+    """An object made by `to_objects` with the entries of this API (with or without its version),
+    client and broker only, as far as they are given."""
+    return {
+        "requests": [
+            each
+            for each in found["requests"]
+            if api in (None, each["api"], each["api"].rpartition(" v")[0])
+            and client_id in (None, each["client_id"])
+            and broker in (None, each["broker"])
+        ]
+    }
+
+
 def from_objects(found: dict[str, Any]) -> list[list[Any]]:
     """The entries in an object made by `to_objects`, of all its brokers."""
     return [

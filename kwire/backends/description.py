@@ -1,10 +1,16 @@
-"""A cluster as text for people: `Cluster.describe`, and the section in the report of a failed test."""
+"""A cluster as text for people: `Cluster.describe`, and the section in the report of a failed test.
+
+What a test author looks for comes first: topics, groups with their lag, requests; internal topics are
+one line each at the end.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 from kwire.errors import BrokerNotAvailableError, KwireError
+from kwire.replication.core.types import NO_LEADER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,6 +19,8 @@ if TYPE_CHECKING:
     from kwire.aio import Cluster
     from kwire.backends.base import Backend
     from kwire.backends.views import Partition
+
+_GROUPS_SECONDS = 2.0  # brokers may be paused, which are waited for
 
 
 def name_of(cluster: Cluster, backend: Backend) -> str:
@@ -26,20 +34,28 @@ def name_of(cluster: Cluster, backend: Backend) -> str:
 
 
 async def describe(cluster: Cluster) -> str:
-    """Nodes, partitions, the last requests if they are kept."""
+    """Nodes, topics, groups, the last requests if they are kept, internal topics."""
     if not cluster.started:
         return "the cluster is stopped"
     lines = [] if cluster.external else [repr(broker) for broker in cluster.brokers]
     if not cluster.external and len(cluster.controllers) > 1:
         lines += await _controllers(cluster)
+    internal: list[str] = []
     try:
-        async for partition in _all_partitions(cluster):
+        own = await cluster.topics()
+        async for partition in _partitions(cluster, own):
             lines.append(str(partition))
+        every = await cluster.topics(internal=True)
+        others = {name: count for name, count in every.items() if name not in own}
+        if others:
+            lines += await _groups(cluster)
+        for name, count in others.items():
+            internal.append(await _in_short(cluster, name, count))
     except BrokerNotAvailableError as error:  # no controller, say
         lines.append(str(error))
     if not cluster.external:
         lines += await _requests(cluster)
-    return "\n".join(lines)
+    return "\n".join(lines + internal)
 
 
 async def _controllers(cluster: Cluster) -> list[str]:
@@ -49,11 +65,33 @@ async def _controllers(cluster: Cluster) -> list[str]:
     return [f"{each!r}{' active' if each is active else ''}" for each in cluster.controllers]
 
 
-async def _all_partitions(cluster: Cluster) -> AsyncIterator[Partition]:
-    for topic, count in (await cluster.topics(internal=True)).items():
+async def _partitions(cluster: Cluster, topics: dict[str, int]) -> AsyncIterator[Partition]:
+    for topic, count in topics.items():
         for index in range(count):
             with suppress(KwireError):
                 yield await cluster.partition(topic, index)
+
+
+async def _groups(cluster: Cluster) -> list[str]:
+    lines: list[str] = []
+    try:
+        async with asyncio.timeout(_GROUPS_SECONDS):
+            for group_id in await cluster.groups():
+                lines.append(str(await cluster.group(group_id)))
+    except (KwireError, TimeoutError) as error:
+        lines.append(f"groups: {str(error) or 'a broker does not answer'}")
+    return lines
+
+
+async def _in_short(cluster: Cluster, topic: str, count: int) -> str:
+    """A line about an internal topic; what is wrong with it, if anything is."""
+    wrong = [
+        f"{index} has no leader" if state.leader == NO_LEADER else f"{index} has ISR {sorted(isr)}"
+        async for state in _partitions(cluster, {topic: count})
+        for index, isr in [(state.partition, state.isr)]
+        if state.leader == NO_LEADER or isr != set(state.replicas)
+    ]
+    return f"{topic}: {count} partitions, {', '.join(wrong) or 'all in sync'}"
 
 
 async def _requests(cluster: Cluster) -> list[str]:

@@ -64,7 +64,9 @@ class Network:
         return Cut(self, *self._sides(a, b), delay_ms)
 
     async def heal(self, a: Nodes | None = None, b: Nodes | None = None) -> None:
-        """Remove cuts and delays: all, all of `a`, or those between `a` and `b`."""
+        """Remove cuts and delays: all, all of `a` or of `b`, or those between `a` and `b`."""
+        if a is None:
+            a, b = b, None
         nodes = others = None
         if a is None:
             pairs = list(self._rules)

@@ -1,8 +1,8 @@
 """Handlers of a cluster's control API (`kwire up`), one per route, on top of `kwire.aio.Cluster`.
 
 Each handler takes the cluster and the values of its route (`routes.py`), and returns a JSON object.
-Left out: faults, the clock, snapshots, a stream of events, metrics, a web page. Requests are listed only if the
-brokers keep them (`--recent-requests`).
+`contents_api.py` has those about topics, records, groups and clients. Left out: faults, the clock,
+snapshots, a stream of events, metrics, a web page.
 """
 
 from __future__ import annotations
@@ -54,10 +54,6 @@ async def change_controller(cluster: Cluster, controller_id: int, verb: str) -> 
     return await _change(controller, verb)
 
 
-async def topics(cluster: Cluster) -> dict[str, Any]:
-    return {"topics": await cluster.topics()}
-
-
 async def partition(cluster: Cluster, topic: str, index: int) -> dict[str, Any]:
     """The state of a partition at the controller and at its replicas."""
     found = await cluster.partition(topic, index)
@@ -106,19 +102,31 @@ async def apply_retention(cluster: Cluster, topic: str | None) -> dict[str, Any]
     return {}
 
 
+async def network(cluster: Cluster) -> dict[str, Any]:
+    """The cuts and delays in force."""
+    cuts, delays = cluster.network.cuts(), cluster.network.delays()
+    return {
+        "cuts": [{"a": a, "b": b} for a, b in cuts],
+        "delays": [{"a": a, "b": b, "milliseconds": delay_ms} for a, b, delay_ms in delays],
+    }
+
+
 async def cut(cluster: Cluster, a: Ids, b: Ids) -> dict[str, Any]:
-    await cluster.network.cut(a, b)
+    with _unknown_node():
+        await cluster.network.cut(a, b)
     return {}
 
 
 async def delay(cluster: Cluster, a: Ids, b: Ids, milliseconds: float) -> dict[str, Any]:
-    await cluster.network.delay(a, b, milliseconds)
+    with _unknown_node():
+        await cluster.network.delay(a, b, milliseconds)
     return {}
 
 
 async def heal(cluster: Cluster, a: Ids | None, b: Ids | None) -> dict[str, Any]:
-    """Remove cuts and delays: all, all of `a`, or those between `a` and `b`."""
-    await cluster.network.heal(a, b)
+    """Remove cuts and delays: all, all of `a` or of `b`, or those between `a` and `b`."""
+    with _unknown_node():
+        await cluster.network.heal(a, b)
     return {}
 
 
@@ -134,28 +142,13 @@ async def events(
     return {"events": found, "dropped": history.dropped}
 
 
+async def failures(cluster: Cluster) -> dict[str, Any]:
+    """Tracebacks of kwire's internal errors."""
+    return {"failures": await cluster.failures()}
+
+
 async def reset(cluster: Cluster, keep_clients: bool | None) -> dict[str, Any]:
     await cluster.reset(keep_clients=bool(keep_clients))
-    return {}
-
-
-async def clients(cluster: Cluster) -> dict[str, Any]:
-    """The open connections of clients at all brokers."""
-    from dataclasses import asdict
-
-    return {"clients": [asdict(each) for each in await cluster.clients()]}
-
-
-async def requests(cluster: Cluster) -> dict[str, Any]:
-    """The last requests of clients at each broker."""
-    from kwire.recent import to_objects
-
-    await cluster.requests()
-    return to_objects(await cluster.inside.requests.by_broker())
-
-
-async def forget(cluster: Cluster) -> dict[str, Any]:
-    await cluster.inside.requests.forget()
     return {}
 
 

@@ -164,13 +164,14 @@ class _Connection:
 
 
 def _parse_request(request: h11.Request, body: bytes) -> tuple[str, str, dict[str, Any]]:
-    """Method, path, and the JSON object of the body. ControlError."""
+    """Method, path with query, and the JSON object of the body. ControlError."""
     if any(name == b"origin" for name, _ in request.headers):
         raise ControlError(403, "web pages cannot use the control API")
     try:
-        path = urlsplit(request.target.decode("latin-1")).path
+        target = urlsplit(request.target.decode("latin-1"))
     except ValueError as error:  # http://[x
         raise ControlError(400, f"no HTTP: {error}") from None
+    path = f"{target.path}?{target.query}" if target.query else target.path
     return request.method.decode(), path, _parse_body(body)
 
 

@@ -219,15 +219,20 @@ def delay(control: NodeControl, a: Ids, b: Ids, milliseconds: float) -> dict[str
 
 
 def heal(control: NodeControl, a: Ids | None, b: Ids | None) -> dict[str, Any]:
-    """Remove the link rules between `a` and `b`; all rules if either is missing."""
+    """Remove the link rules between `a` and `b`; with one of them all from or to it, else all."""
     rules = control.known_rules()
-    if a is None or b is None:
-        event(_log, NodeEvent.HEAL_REQUESTED, nodes=None, others=None)
-        control.set_rules([])
+    first, second = (None if ids is None else sorted(_as_set(ids)) for ids in (a, b))
+    event(_log, NodeEvent.HEAL_REQUESTED, nodes=first, others=second)
+    if a is None:
+        a, b = b, None
+    if a is None:
+        others = {rule.to for rule in rules}
+    elif b is None:
+        here = any(node.node_id in _as_set(a) for node in control.nodes())
+        others = {rule.to for rule in rules} if here else _as_set(a)
     else:
-        event(_log, NodeEvent.HEAL_REQUESTED, nodes=sorted(_as_set(a)), others=sorted(_as_set(b)))
         others = _others(control, a, b)
-        control.set_rules([rule for rule in rules if rule.to not in others])
+    control.set_rules([rule for rule in rules if rule.to not in others])
     return {}
 
 
@@ -312,10 +317,19 @@ def fail(broker: Broker, text: str) -> dict[str, Any]:
 # --- of a controller
 
 
-def topics(core: ControllerNode) -> dict[str, Any]:
-    """Every topic and how many partitions it has."""
+def topics(core: ControllerNode, internal: bool | None) -> dict[str, Any]:
+    """Every topic and how many partitions it has. `internal` False: without internal topics."""
+    from kwire.replication.core.metadata import INTERNAL_TOPICS
+
+    left_out = INTERNAL_TOPICS if internal is False else ()
     state = core.controller.state
-    return {"topics": {name: len(topic.partitions) for name, topic in state.topics.items()}}
+    return {
+        "topics": {
+            name: len(topic.partitions)
+            for name, topic in state.topics.items()
+            if name not in left_out
+        }
+    }
 
 
 def partition(core: ControllerNode, name: str, index: int) -> dict[str, Any]:

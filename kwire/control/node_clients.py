@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from kwire.control.node_api import ControlledNode, NodeControl
 
 
-def requests(control: NodeControl) -> dict[str, Any]:
-    """The last requests of clients (`RecentRequests.list_requests`). ControlError: they are not kept."""
-    from kwire.recent import to_objects
+def requests(
+    control: NodeControl, api: str | None, client_id: str | None, broker: int | None
+) -> dict[str, Any]:
+    """The last requests of clients (`RecentRequests.list_requests`): of this API, client, broker only,
+    if given. ControlError: they are not kept."""
+    from kwire.recent import select, to_objects
 
     def listed(broker: Broker) -> list[list[Any]]:
         sessions = broker.sessions
@@ -29,7 +32,8 @@ def requests(control: NodeControl) -> dict[str, Any]:
         return sessions.recent.list_requests(sessions.by_connection.values())
 
     brokers = [node for node in control.nodes() if not node.is_controller]
-    return to_objects({node.node_id: step(node, listed) for node in brokers})
+    found = to_objects({node.node_id: step(node, listed) for node in brokers})
+    return select(found, api, client_id, broker)
 
 
 def clients(control: NodeControl) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Routes of the control API: their notation, matching a request, and checking its values.
 
 The items of a path are literal or, in braces, parameters: `{topic}`, `{id:int}`, `{verb:kill|start}`
-(one of these words). A field of the body is written with its kind, and a ? if it is optional:
-`"unclean:bool?"`. `routes.py` has the table.
+(one of these words). A field is written with its kind, and a ? if it is optional: `"unclean:bool?"`;
+it comes in the body, a JSON object, or as text in the query. `routes.py` has the table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Route:
 
     For a cluster (`kwire up`): `cluster(aio.Cluster, …)`, a coroutine function. For the nodes in a
     process: `nodes(NodeControl, …)`, or, as one step of the broker or the controller in there,
-    `broker(Broker, …)` and `controller(ControllerNode, …)`. … are the values of path and body."""
+    `broker(Broker, …)` and `controller(ControllerNode, …)`. … are the values of path and fields."""
 
     __slots__ = ("_items", "broker", "cluster", "controller", "fields", "method", "nodes", "path")
 
@@ -58,13 +58,15 @@ class Route:
                 return False
         return True
 
-    def values(self, items: Sequence[str], body: dict[str, Any]) -> list[Any]:
-        """The checked values of path and body; None for omitted fields. ControlError (400)."""
+    def values(self, items: Sequence[str], body: dict[str, Any], query: str = "") -> list[Any]:
+        """The checked values of path and fields; None for omitted fields. ControlError (400)."""
         found: list[Any] = [
             _number(item) if kind == "int" else item
             for (_, kind), item in zip(self._items, items, strict=True)
             if kind is not None
         ]
+        if query:
+            body = self._with_query(body, query)
         names = [name for name, _, _ in self.fields]
         unknown = sorted(body.keys() - set(names))
         if unknown:
@@ -79,6 +81,32 @@ class Route:
                     raise ControlError(400, f"{name}: expected {expected}, not {value!r}")
             found.append(value)
         return found
+
+    def _with_query(self, body: dict[str, Any], query: str) -> dict[str, Any]:
+        """The fields of the body and those in the query, in their kinds where they can be."""
+        from urllib.parse import parse_qsl
+
+        kinds = {name: kind for name, kind, _ in self.fields}
+        found = dict(body)
+        for name, text in parse_qsl(query, keep_blank_values=True, errors="surrogateescape"):
+            if name in found:
+                raise ControlError(400, f"{name}: given twice")
+            found[name] = _parsed(text, kinds.get(name, "text"))
+        return found
+
+
+def _parsed(text: str, kind: str) -> Any:
+    """The value of a text in the query; the text itself when it is none of that kind."""
+    if kind in ("text", "data"):
+        return text
+    if kind == "bool":
+        return {"true": True, "false": False}.get(text, text)
+    if kind == "ids" and "," in text:
+        return [_parsed(each, kind) for each in text.split(",")]
+    try:
+        return _number(text) if kind != "number" else float(text)
+    except (ControlError, ValueError):
+        return text
 
 
 def find_route(routes: Sequence[Route], method: str, path: str) -> tuple[Route, list[str]]:
@@ -156,5 +184,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "number": ("a number", lambda value: _is_int(value) or isinstance(value, float)),
     "bool": ("true or false", lambda value: isinstance(value, bool)),
     "ids": ("ids of nodes", _is_ids),
+    "object": ("keys and values", lambda value: isinstance(value, dict)),
+    "data": ('a text or {"base64": …}', lambda value: isinstance(value, str | dict)),
     "list": ("a list", lambda value: isinstance(value, list)),
 }

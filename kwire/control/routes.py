@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from kwire.control import clients_api as of_clients
 from kwire.control import cluster_api as of_cluster
+from kwire.control import contents_api as of_contents
 from kwire.control import node_api as of_nodes
 from kwire.control import node_clients as of_nodes_clients
 from kwire.control.errors import error_of
@@ -24,13 +25,25 @@ if TYPE_CHECKING:
     from kwire.control.node_api import NodeControl
 
     Handler = Callable[[str, str, dict[str, Any]], Awaitable[Any]]
-    """Method, path and body of a request; returns the JSON object of the answer. ControlError."""
+    """Method, path with query, and body of a request; returns the JSON object of the answer.
+
+    ControlError."""
 
 _VERBS = "{verb:kill|stop|start|pause|resume}"
 _PARTITION = "/v1/topics/{topic}/partitions/{n:int}"
 _COMPACTION = "/v1/topics/{topic}/compact"
 _ELECTION = ("topic:text", "partition:int", "leader:int?", "unclean:bool?")
 _EVENTS = ("after:int?", "name:text?", "topic:text?", "broker:int?")
+_TOPIC = (
+    *("name:text", "partitions:int?", "replication_factor:int?"),
+    *("config:object?", "assignment:list?"),
+)
+_RECORDS = ("partition:int?", "start:int?", "end:int?", "limit:int?", "encoding:text?")
+_RECORD = (
+    *("value:data?", "key:data?", "partition:int?"),
+    *("headers:list?", "timestamp:int?", "encoding:text?"),
+)
+_REQUESTS = ("api:text?", "client_id:text?", "broker:int?")
 _PAIR = ("a:ids", "b:ids")
 _DELAY = (*_PAIR, "milliseconds:number")
 _ANY_PAIR = ("a:ids?", "b:ids?")
@@ -64,9 +77,21 @@ ROUTES = (
     Route("GET", "/v1/cluster", cluster=of_cluster.describe, nodes=of_nodes.describe),
     Route("POST", f"/v1/brokers/{{id:int}}/{_VERBS}", cluster=of_cluster.change_broker),
     Route("POST", f"/v1/controllers/{{id:int}}/{_VERBS}", cluster=of_cluster.change_controller),
-    Route("GET", "/v1/topics", cluster=of_cluster.topics, controller=of_nodes.topics),
+    Route(
+        "GET",
+        "/v1/topics",
+        "internal:bool?",
+        cluster=of_contents.topics,
+        controller=of_nodes.topics,
+    ),
+    Route("POST", "/v1/topics", *_TOPIC, cluster=of_contents.create_topic),
+    Route("GET", "/v1/topics/{topic}", cluster=of_contents.topic),
+    Route("DELETE", "/v1/topics/{topic}", cluster=of_contents.delete_topic),
+    Route("GET", "/v1/topics/{topic}/partitions", cluster=of_contents.partitions),
     Route("GET", _PARTITION, cluster=of_cluster.partition, controller=of_nodes.partition),
     Route("GET", f"{_PARTITION}/replica", broker=of_nodes.replica),
+    Route("GET", "/v1/topics/{topic}/records", *_RECORDS, cluster=of_contents.records),
+    Route("POST", "/v1/topics/{topic}/records", *_RECORD, cluster=of_contents.produce),
     Route("POST", _COMPACTION, cluster=of_cluster.compact, broker=of_nodes.compact),
     Route("GET", _COMPACTION, broker=of_nodes.compaction),
     Route(
@@ -77,20 +102,29 @@ ROUTES = (
         broker=of_nodes.apply_retention,
     ),
     Route("POST", "/v1/elections", *_ELECTION, cluster=of_cluster.elect, controller=of_nodes.elect),
+    Route("GET", "/v1/groups", cluster=of_contents.groups),
+    Route("GET", "/v1/groups/{group}", cluster=of_contents.group),
+    Route("GET", "/v1/network", cluster=of_cluster.network, nodes=of_nodes.network),
     Route("PUT", "/v1/network", "rules:list?", "commands:list?", nodes=of_nodes.set_network),
     Route("POST", "/v1/network/cuts", *_PAIR, cluster=of_cluster.cut, nodes=of_nodes.cut),
     Route("POST", "/v1/network/delays", *_DELAY, cluster=of_cluster.delay, nodes=of_nodes.delay),
     Route("DELETE", "/v1/network/cuts", *_ANY_PAIR, cluster=of_cluster.heal, nodes=of_nodes.heal),
     Route("DELETE", "/v1/network/delays", *_ANY_PAIR, cluster=of_cluster.heal, nodes=of_nodes.heal),
     Route("POST", "/v1/reset", "keep_clients:bool?", cluster=of_cluster.reset),
-    Route("GET", "/v1/clients", cluster=of_cluster.clients, nodes=of_nodes_clients.clients),
-    Route("GET", "/v1/requests", cluster=of_cluster.requests, nodes=of_nodes_clients.requests),
-    Route("DELETE", "/v1/requests", cluster=of_cluster.forget, nodes=of_nodes_clients.forget),
+    Route("GET", "/v1/clients", cluster=of_contents.clients, nodes=of_nodes_clients.clients),
+    Route(
+        "GET",
+        "/v1/requests",
+        *_REQUESTS,
+        cluster=of_contents.requests,
+        nodes=of_nodes_clients.requests,
+    ),
+    Route("DELETE", "/v1/requests", cluster=of_contents.forget, nodes=of_nodes_clients.forget),
     Route("GET", "/v1/events", *_EVENTS, cluster=of_cluster.events, nodes=of_nodes.events),
     Route("GET", "/v1/leftovers", nodes=of_clients.leftovers),
     Route("POST", "/v1/leftovers", broker=of_clients.set_clients_aside),
     Route("GET", "/v1/status", nodes=of_nodes.status),
-    Route("GET", "/v1/failures", nodes=of_nodes.failures),
+    Route("GET", "/v1/failures", cluster=of_cluster.failures, nodes=of_nodes.failures),
     Route("POST", "/v1/failures", "text:text", broker=of_nodes.fail),
     Route("GET", "/v1/brokers", controller=of_nodes.live_brokers),
     Route("GET", "/v1/brokers/configured", controller=of_nodes.configured_brokers),
@@ -103,9 +137,10 @@ OF_NODES = tuple(route for route in ROUTES if route.nodes or route.broker or rou
 async def ask_cluster(cluster: Cluster, method: str, path: str, body: dict[str, Any]) -> Any:
     """Answer a request about a cluster. ControlError."""
     try:
+        path, _, query = path.partition("?")
         route, items = find_route(OF_CLUSTER, method, path)
         assert route.cluster is not None
-        return await route.cluster(cluster, *route.values(items, body))
+        return await route.cluster(cluster, *route.values(items, body, query))
     except Exception as error:
         raise error_of(error, f"{method} {path}") from None
 
@@ -113,8 +148,9 @@ async def ask_cluster(cluster: Cluster, method: str, path: str, body: dict[str, 
 def ask_nodes(control: NodeControl, method: str, path: str, body: dict[str, Any]) -> Any:
     """Answer a request about the nodes in this process. ControlError."""
     try:
+        path, _, query = path.partition("?")
         route, items = find_route(OF_NODES, method, path)
-        values = route.values(items, body)
+        values = route.values(items, body, query)
         if route.nodes is not None:
             return route.nodes(control, *values)
         of_core = route.controller or route.broker

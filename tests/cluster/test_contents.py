@@ -63,7 +63,9 @@ def test_members_and_their_partitions(shared: Cluster) -> None:
 
         def assigned(cluster: Cluster) -> bool:
             consumer.poll(0.05)
-            return len(cluster.group("watchers").offsets) == 2
+            # Closing with an assignment that was not polled yet, confluent-kafka waits for the broker
+            # with the GIL, which the broker needs.
+            return len(consumer.assignment()) == len(cluster.group("watchers").offsets) == 2
 
         assert shared.wait_for(assigned, 30)
         group = shared.group("watchers")
@@ -216,3 +218,23 @@ def test_replicas_are_waited_for() -> None:
             cluster.wait_in_sync("v")
         with pytest.raises(errors.ConfigurationError, match="timeout: expected seconds"):
             cluster.wait_in_sync(timeout=-1)
+
+
+def test_a_description_begins_with_what_is_the_users() -> None:
+    with Cluster(brokers=2, topics=["t:1:2"], recent_requests=True) as cluster:
+        assert "__consumer_offsets" not in cluster.describe()
+        produce(cluster.bootstrap_servers, "t", ["a", "b"])
+        consume(cluster.bootstrap_servers, "t", 2, "shop")
+        produce(cluster.bootstrap_servers, "t", ["c"])
+        cluster.wait_in_sync()
+        heads = [line for line in cluster.describe().splitlines() if not line.startswith("  ")]
+        assert heads[2].startswith("t-0: leader")
+        assert heads[3].startswith("group shop: Empty, coordinator ") and ", lag 1" in heads[3]
+        assert heads[4] == "last requests of clients:"
+        assert heads[-1] == "__consumer_offsets: 4 partitions, all in sync"
+        cluster.broker(2).kill()
+        cluster.wait_for(lambda c: c.partition("t", 0).isr == {1})
+        assert "has ISR [1]" in cluster.describe().splitlines()[-1]
+        cluster.broker(1).pause()
+        assert "groups: " in cluster.describe()
+        cluster.broker(1).resume()

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from cluster_harness import RunningCluster, running_cluster, until
+from confluent_kafka import Consumer
 from server_harness import kwire_up
 
 from kwire.aio import Cluster
@@ -167,8 +168,8 @@ def test_partitions_elections_and_cuts(api: Api, cluster: RunningCluster) -> Non
             "there is no PATCH /v1/network/cuts, but DELETE, POST",
         ),
         ("GET", "/v1/brokers/x/kill", None, 405, "there is no GET /v1/brokers/x/kill, but POST"),
-        ("PUT", "/v1/network", {"rules": []}, 404, "there is no PUT /v1/network:"),
-        ("GET", "/v1/failures", None, 404, "there is no GET /v1/failures:"),
+        ("PUT", "/v1/network", {"rules": []}, 405, "there is no PUT /v1/network, but GET"),
+        ("GET", "/v1/status", None, 404, "there is no GET /v1/status:"),
         ("POST", "/v1/brokers/1/kill", {"now": 1}, 400, "expected no keys, not 'now'"),
         ("POST", "/v1/brokers/1/kill", "[]", 400, "expected a JSON object"),
         ("POST", "/v1/brokers/1/kill", "[" * 60_000, 400, "the body is no JSON"),
@@ -196,7 +197,40 @@ def test_partitions_elections_and_cuts(api: Api, cluster: RunningCluster) -> Non
             )
         ),
         ("POST", "/v1/network/cuts", {"a": 1, "b": 1}, 400, "two different sets of nodes"),
-        ("POST", "/v1/network/cuts", {"a": 1, "b": 9}, 409, "there is no broker 9"),
+        ("POST", "/v1/network/cuts", {"a": 1, "b": 9}, 404, "there is no broker 9"),
+        ("DELETE", "/v1/network/cuts", {"b": 9}, 404, "there is no broker 9"),
+        ("DELETE", "/v1/network/cuts?a=x", None, 400, "a: expected ids of nodes, not 'x'"),
+        ("GET", "/v1/topics?internal=1", None, 400, "internal: expected true or false, not '1'"),
+        ("GET", "/v1/topics?internal=true&internal=true", None, 400, "internal: given twice"),
+        ("GET", "/v1/topics?what=x", None, 400, "expected internal, not 'what'"),
+        ("GET", "/v1/topics/no", None, 404, "there is no topic no"),
+        ("DELETE", "/v1/topics/no", None, 404, "topic no"),
+        ("POST", "/v1/topics", {}, 400, "name: missing"),
+        (
+            "POST",
+            "/v1/topics",
+            {"name": "n", "partitions": "3"},
+            400,
+            "partitions: expected a whole",
+        ),
+        (
+            "POST",
+            "/v1/topics",
+            {"name": "n", "config": []},
+            400,
+            "config: expected keys and values",
+        ),
+        ("POST", "/v1/topics", {"name": "a b"}, 409, "topic a b"),
+        ("POST", "/v1/topics", {"name": "n", "replication_factor": 9}, 409, "topic n"),
+        ("GET", "/v1/topics/no/records", None, 404, "there is no topic no"),
+        ("GET", "/v1/topics/no/records?start=-1", None, 400, "start: expected a number from 0"),
+        ("GET", "/v1/topics/no/records?limit=x", None, 400, "limit: expected a whole number"),
+        ("GET", "/v1/topics/no/records?encoding=hex", None, 400, "expected text or base64"),
+        ("POST", "/v1/topics/no/records", {"value": 5}, 400, 'value: expected a text or {"base64"'),
+        ("POST", "/v1/topics/n/records", {"value": {"hex": ""}}, 400, "value: expected a text"),
+        ("POST", "/v1/topics/n/records", {"value": {"base64": "?"}}, 400, "expected base64"),
+        ("POST", "/v1/topics/n/records", {"headers": ["h"]}, 400, 'headers: expected {"name"'),
+        ("POST", "/v1/topics/a b/records".replace(" ", "%20"), {}, 409, "topic a b"),
         ("POST", "/v1/network/cuts", {"a": 1, "b": "2"}, 400, "expected ids of nodes"),
         ("POST", "/v1/network/cuts", {"a": 1, "b": [[2]]}, 400, "expected ids of nodes"),
     ],
@@ -206,6 +240,90 @@ def test_what_is_refused(
 ) -> None:
     found = api(method, path, body)
     assert found[0] == status and said in found[1]["message"], found
+
+
+def test_topics_are_created_shown_and_deleted(api: Api) -> None:
+    wanted = {"name": "o", "partitions": 2, "replication_factor": 3, "config": {"retention.ms": 5}}
+    status, found = api("POST", "/v1/topics", wanted)
+    assert (status, found["topic"], len(found["partitions"])) == (200, "o", 2)
+    assert api("GET", "/v1/topics/o") == (200, found)
+    assert api("GET", "/v1/topics/o/partitions")[1]["partitions"] == found["partitions"]
+    assert api("GET", "/v1/topics/o/partitions/1")[1] == found["partitions"][1]
+    status, found = api("POST", "/v1/topics", {"name": "p", "assignment": [[3, 1]]})
+    assert [each["broker"] for each in found["partitions"][0]["replicas"]] == [3, 1]
+    assert api("POST", "/v1/topics", wanted)[1]["error"] == "TOPIC_ALREADY_EXISTS"
+    assert api("DELETE", "/v1/topics/o") == (200, {})
+    assert api("GET", "/v1/topics") == (200, {"topics": {"p": 1}})
+
+
+def test_records_are_written_and_read_as_text_or_base64(api: Api) -> None:
+    api("POST", "/v1/topics", {"name": "r", "partitions": 2})
+    path = "/v1/topics/r/records"
+    records = [
+        {"value": "t\0ée", "key": "k", "headers": [{"name": "h", "value": None}], "timestamp": 5},
+        {"value": {"base64": "AP8="}, "partition": 1},
+        {"value": "AP8=", "partition": 1, "encoding": "base64"},
+        {"key": "gone", "partition": 0},
+    ]
+    written = [api("POST", path, each) for each in records]
+    assert [status for status, _ in written] == [200] * 4
+    first = written[0][1]
+    assert (first["value"], first["key"], first["timestamp"]) == ("t\0ée", "k", 5)
+    assert first["headers"] == [{"name": "h", "value": None}] and first["offset"] == 0
+    assert [each["value"] for _, each in written[1:]] == [{"base64": "AP8="}, "AP8=", None]
+    status, found = api("GET", f"{path}?partition=1&limit=2")
+    assert status == 200 and all(each["partition"] == 1 for each in found["records"])
+    every = api("GET", path)[1]["records"]
+    assert len(every) == 4 and {"base64": "AP8="} in [each["value"] for each in every]
+    plain = api("GET", f"{path}?encoding=base64")[1]["records"]
+    assert {each["value"] for each in plain} == {"AP8=", "dADDqWU=", None}
+    assert api("GET", f"{path}?start=99") == (200, {"records": []})
+
+
+def test_groups_and_clients_are_listed(api: Api, cluster: RunningCluster) -> None:
+    assert api("GET", "/v1/groups") == (200, {"groups": []})
+    assert api("GET", "/v1/groups/shop")[1]["state"] == "Dead"
+    api("POST", "/v1/topics/g/records", {"value": "v"})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "shop",
+            "client.id": "till",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["g"])
+    try:
+        until(lambda: consumer.poll(0.1) is not None)
+        found = api("GET", "/v1/clients")[1]["clients"]
+        assert {each["client_id"] for each in found} == {"till"}
+        consumer.commit(asynchronous=False)
+        status, group = api("GET", "/v1/groups/shop")
+        assert (status, group["state"], group["lag"]) == (200, "Stable", 0)
+        (member,) = group["members"]
+        assert member["client_id"] == "till"
+        assert member["partitions"] == [{"topic": "g", "partition": 0}]
+        (offset,) = group["offsets"]
+        assert (offset["committed"], offset["end"], offset["lag"]) == (1, 1, 0)
+        assert api("GET", "/v1/groups") == (200, {"groups": ["shop"]})
+    finally:
+        consumer.close()
+    assert api("GET", "/v1/topics") == (200, {"topics": {"g": 1}})
+    assert "__consumer_offsets" in api("GET", "/v1/topics?internal=true")[1]["topics"]
+    assert api("GET", "/v1/failures") == (200, {"failures": []})
+
+
+def test_cuts_in_force_are_shown_and_healed_by_either_side(api: Api) -> None:
+    nothing = (200, {"cuts": [], "delays": []})
+    assert api("GET", "/v1/network") == nothing
+    api("POST", "/v1/network/cuts", {"a": 1, "b": 2})
+    api("POST", "/v1/network/delays?a=2&b=3&milliseconds=5")
+    cut, delay = {"a": 1, "b": 2}, {"a": 2, "b": 3, "milliseconds": 5}
+    assert api("GET", "/v1/network") == (200, {"cuts": [cut], "delays": [delay]})
+    assert api("DELETE", "/v1/network/cuts", {"b": 3}) == (200, {})
+    assert api("GET", "/v1/network") == (200, {"cuts": [cut], "delays": []})
+    assert api("DELETE", "/v1/network/cuts?b=1,3") == (200, {})
+    assert api("GET", "/v1/network") == nothing
 
 
 def test_a_page_of_another_site_gets_nothing_done(api: Api) -> None:
