@@ -230,6 +230,8 @@ def test_a_listener_on_the_loopback_is_named() -> None:
         ("KAFKA_CFG_NODE_ID", "KAFKA_NODE_ID"),
         ("KAFKA_CFG_NODE_IDS", "KAFKA_NODE_ID"),
         ("KAFKA_SOMETHING_ELSE_ENTIRELY", None),
+        ("KAFKA_CREATE_TOPIC", "KAFKA_CREATE_TOPICS"),
+        ("KWIRE_TOPICS", "KAFKA_CREATE_TOPICS"),
         ("KWIRE_CONTROL_PRT", "KWIRE_CONTROL_PORT"),
         ("KWIRE_BROKER", "KWIRE_BROKERS"),
         ("KWIRE_SOMETHING_ELSE_ENTIRELY", None),

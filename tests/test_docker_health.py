@@ -98,6 +98,21 @@ def test_a_restart_is_seen_again(health_file: Path) -> None:
         assert not Path(f"{health_file}{SEEN}").exists()
 
 
+def test_kwire_up_in_a_container_warns_of_a_port_that_cannot_be_published(
+    health_file: Path,
+) -> None:
+    for more, warnings in ((), 1), (("--host", "0.0.0.0"), 0):
+        done = subprocess.run(
+            [sys.executable, "-m", "kwire", "up", "--port", "0", "--topic", "a:1:9", *more],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert done.returncode == 2, done.stderr  # the replication factor
+        assert done.stderr.count("accepts connections from inside the container only") == warnings
+
+
 def test_one_broker_of_several_is_enough(health_file: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nobody = closed.getsockname()[1]

@@ -126,5 +126,14 @@ def _run(options: dict[str, Any], detached: Detached | None) -> int:
         announce=None if detached is None else detached.announce,
         log_path=None if detached is None else detached.log_path,
     )
+
+    def make_spec() -> ClusterSpec:
+        spec = cluster_spec(**options)
+        if surroundings.health_file is not None:  # in a container
+            from kwire.docker.container import warn_of_loopback
+
+            warn_of_loopback(spec.node.values)
+        return spec
+
     # Nothing is left after it to be cleaned up that the kernel does not clean up faster.
-    return run_up(lambda: cluster_spec(**options), surroundings)
+    return run_up(make_spec, surroundings)

@@ -1,6 +1,6 @@
 """kwire in a container, compatible with the images apache/kafka and confluentinc/cp-kafka.
 
-The image's scripts run it; no other room imports it.
+The image's scripts run it; `__all__` names the modules that other rooms may import.
 """
 
-__all__: list[str] = []
+__all__ = ["container"]

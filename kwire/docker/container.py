@@ -15,6 +15,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import FrameType
 
     from kwire.control.routes import Handler
@@ -203,15 +204,13 @@ def log_warnings(settings: ContainerSettings) -> None:
     """Log a line for each unknown variable, and for each listener that clients cannot reach."""
     import logging
 
-    from kwire.docker.listeners import unreachable_listeners
     from kwire.server.events import NodeEvent
     from kwire.server.logs import event
 
     log = logging.getLogger(__name__)
     for variable, meant in settings.unknown.items():
         event(log, NodeEvent.UNKNOWN_VARIABLE, variable=variable, suggestion=meant)
-    for listener in unreachable_listeners(settings.node.values):
-        event(log, NodeEvent.LISTENER_INSIDE_ONLY, listener=listener)
+    warn_of_loopback(settings.node.values)
     if settings.node.controllers:  # else the start of all nodes logs them
         from contextlib import suppress
 
@@ -220,6 +219,18 @@ def log_warnings(settings: ContainerSettings) -> None:
 
         with suppress(ConfigError):  # the node's start will report it
             warn_about_keys(BrokerConfig(settings.node.configuration()), settings.written)
+
+
+def warn_of_loopback(values: Mapping[str, str]) -> None:
+    """Log a line for each listener of a container that is bound to a loopback address."""
+    import logging
+
+    from kwire.docker.listeners import unreachable_listeners
+    from kwire.server.events import NodeEvent
+    from kwire.server.logs import event
+
+    for listener in unreachable_listeners(values):
+        event(logging.getLogger(__name__), NodeEvent.LISTENER_INSIDE_ONLY, listener=listener)
 
 
 def _announce_node(settings: ContainerSettings) -> None:

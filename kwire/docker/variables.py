@@ -20,7 +20,7 @@ from kwire.server.errors import SettingsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from kwire.launch.options import Option, Spec
@@ -60,6 +60,13 @@ _OWN = (
     "KWIRE_RACKS",
     "KWIRE_RUNTIME_DIR",
 )
+_SPECIAL = ("KAFKA_CREATE_TOPICS", "KAFKA_CLUSTER_ID")
+_MEANT = {
+    "KAFKA_TOPICS": "KAFKA_CREATE_TOPICS",
+    "KWIRE_CREATE_TOPICS": "KAFKA_CREATE_TOPICS",
+    "KWIRE_PORT": "KAFKA_LISTENERS",
+    "KWIRE_TOPICS": "KAFKA_CREATE_TOPICS",
+}
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -110,18 +117,28 @@ def unknown_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
     for variable in sorted(environ):
         key = property_name(variable)
         if key is not None and not _is_known(key):
-            # Bitnami's prefix
-            meant = key.removeprefix("cfg.")
-            known = meant if broker_key(meant) is not None else BrokerConfig.similar_key(meant)
-            found[variable] = None if known is None else variable_of(known)
-        elif variable.startswith(OWN_PREFIX):
-            own = own_names()
-            if variable not in own:
-                from difflib import get_close_matches
-
-                close = get_close_matches(variable, own, 1, 0.7)
-                found[variable] = close[0] if close else None
+            found[variable] = _similar_kafka_variable(variable, key)
+        elif variable.startswith(OWN_PREFIX) and variable not in own_names():
+            found[variable] = _similar(variable, own_names(), 0.7)
     return found
+
+
+def _similar_kafka_variable(variable: str, key: str) -> str | None:
+    special = _similar(variable, _SPECIAL, 0.85)
+    if special is not None:
+        return special
+    meant = key.removeprefix("cfg.")  # Bitnami's prefix
+    known = meant if broker_key(meant) is not None else BrokerConfig.similar_key(meant)
+    return None if known is None else variable_of(known)
+
+
+def _similar(variable: str, known: Sequence[str], least: float) -> str | None:
+    if variable in _MEANT:
+        return _MEANT[variable]
+    from difflib import get_close_matches
+
+    close = get_close_matches(variable, known, 1, least)
+    return close[0] if close else None
 
 
 def _is_known(key: str) -> bool:
