@@ -40,7 +40,8 @@ VERBS: list[tuple[str, tuple[str, str, dict[str, Any] | None], str]] = [
     ("heal", ("DELETE", "/v1/network/cuts", {}), "heal"),
     ("heal 1", ("DELETE", "/v1/network/cuts", {"a": [1]}), "heal 1"),
     ("heal 1 2", ("DELETE", "/v1/network/cuts", {"a": [1], "b": [2]}), "heal 1 2"),
-    ("network", ("GET", "/v1/network", None), "{}"),
+    ("network", ("GET", "/v1/network", None), "cut 1 2"),
+    ("network --json", ("GET", "/v1/network", None), "{"),
     ("topics", ("GET", "/v1/topics", None), "orders 3"),
     ("topics --json", ("GET", "/v1/topics", None), "{"),
     ("partition orders 0", ("GET", "/v1/topics/orders/partitions/0", None), "{"),
@@ -75,7 +76,8 @@ VERBS: list[tuple[str, tuple[str, str, dict[str, Any] | None], str]] = [
     ),
     ("requests", ("GET", "/v1/requests", None), "  -0.010 s  broker 2  app  Produce v9  ok"),
     ("requests --clear", ("DELETE", "/v1/requests", {}), "cleared"),
-    ("clients", ("GET", "/v1/clients", None), "{}"),
+    ("clients", ("GET", "/v1/clients", None), "till (x 1) 127.0.0.1:5 at broker 2, group shop"),
+    ("clients --json", ("GET", "/v1/clients", None), "{"),
     ("failures", ("GET", "/v1/failures", None), "Traceback"),
     *(
         (f"{kind} {verb} 2", ("POST", f"/v1/{kind}s/2/{verb}", None), f"{kind} 2 127.0.0.1:9093")
@@ -88,6 +90,23 @@ ANSWERS: dict[str, Any] = {
     "/v1/topics": {"topics": {"orders": 3}},
     "/v1/topics/orders/partitions/0": PARTITION,
     "/v1/elections": PARTITION,
+    "/v1/network": {
+        "cuts": [{"a": 1, "b": 2}],
+        "delays": [{"a": 1, "b": 3, "milliseconds": 50}],
+    },
+    "/v1/clients": {
+        "clients": [
+            {
+                "broker": 2,
+                "address": "127.0.0.1:5",
+                "client_id": "till",
+                "software": "x 1",
+                "group": "shop",
+                "api": "",
+                "idle_ms": 3,
+            }
+        ]
+    },
     "/v1/failures": {"failures": ["Traceback\n  x"]},
     "/v1/events": {"events": []},
     "/v1/requests": {
@@ -104,7 +123,18 @@ ANSWERS: dict[str, Any] = {
     },
 }
 # Routes without a verb of `kwire ctl`, and why.
-ELSEWHERE = {("GET", "/healthz"): "for health checks", ("DELETE", "/v1/network/delays"): "heal"}
+ELSEWHERE = {
+    ("GET", "/healthz"): "for health checks",
+    ("DELETE", "/v1/network/delays"): "heal",
+    ("POST", "/v1/topics"): "kwire topics create",
+    ("GET", "/v1/topics/{topic}"): "kwire partitions",
+    ("DELETE", "/v1/topics/{topic}"): "kwire topics delete",
+    ("GET", "/v1/topics/{topic}/partitions"): "kwire partitions",
+    ("GET", "/v1/topics/{topic}/records"): "kwire consume",
+    ("POST", "/v1/topics/{topic}/records"): "kwire produce",
+    ("GET", "/v1/groups"): "kwire groups",
+    ("GET", "/v1/groups/{group}"): "kwire groups",
+}
 
 
 @pytest.fixture
@@ -144,6 +174,13 @@ def test_nodes_are_named_by_their_ids_alone(asked: list[tuple[str, str, Any]]) -
     )
     changes = [request[:2] for request in asked if request[0] == "POST"]
     assert changes == [("POST", "/v1/brokers/2/kill"), ("POST", "/v1/controllers/1000/kill")]
+
+
+def test_the_network_as_text() -> None:
+    assert control_ctl.network_text(ANSWERS["/v1/network"]) == "cut 1 2\ndelay 1 3 50"
+    assert control_ctl.network_text({"cuts": [], "delays": []}) == "no cuts or delays"
+    of_container = {"rules": [{"to": 2, "delay_ms": None}, {"to": 3, "delay_ms": 5}]}
+    assert control_ctl.network_text(of_container) == "cut 2\ndelay 3 5"
 
 
 def test_every_route_of_a_cluster_has_a_verb() -> None:

@@ -143,10 +143,13 @@ def heal(a: list[int] | None, b: list[int] | None) -> None:
 
 
 @ctl.command()
+@json_option
 @control_options
-def network() -> None:
-    """Show the cuts and delays in force, as JSON."""
-    _ask("GET", "/v1/network")
+def network(as_json: bool) -> None:
+    """Show the cuts and delays in force."""
+    from kwire.control.ctl import network_text
+
+    _ask("GET", "/v1/network", None, None if as_json else network_text)
 
 
 def _ids(ids: list[int]) -> str:
@@ -256,10 +259,13 @@ def requests(clear: bool, as_json: bool) -> None:
 
 
 @ctl.command()
+@json_option
 @control_options
-def clients() -> None:
-    """List the open connections of clients, as JSON."""
-    _ask("GET", "/v1/clients")
+def clients(as_json: bool) -> None:
+    """List the open connections of clients."""
+    from kwire.control.ctl import clients_text
+
+    _ask("GET", "/v1/clients", None, None if as_json else clients_text)
 
 
 @ctl.command()

@@ -101,6 +101,24 @@ def topics_text(found: Any) -> str:
     return "\n".join(f"{name} {count}" for name, count in found["topics"].items()) or "no topics"
 
 
+def network_text(found: Any) -> str:
+    """A line for each cut and delay: the ids of both nodes; of a container only the other's."""
+    if "rules" in found:
+        rules = [(rule["to"], rule["delay_ms"]) for rule in found["rules"]]
+        lines = [f"cut {to}" if ms is None else f"delay {to} {ms:g}" for to, ms in rules]
+    else:
+        lines = [f"cut {each['a']} {each['b']}" for each in found["cuts"]]
+        lines += [f"delay {d['a']} {d['b']} {d['milliseconds']:g}" for d in found["delays"]]
+    return "\n".join(lines) or "no cuts or delays"
+
+
+def clients_text(found: Any) -> str:
+    """A line for each connection of a client."""
+    from kwire.client.views import Client
+
+    return "\n".join(str(Client(**each)) for each in found["clients"]) or "no clients"
+
+
 def failures_text(found: Any) -> str:
     """The tracebacks of kwire's own errors."""
     return "\n".join(found["failures"]) or "no failures"
