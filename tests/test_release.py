@@ -237,3 +237,46 @@ def test_texts_for_people_name_no_page_that_a_wheel_does_not_have() -> None:
             and id(node) not in docstrings
         ]
     assert naming == []
+
+
+# --- workflow files
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def steps(path: Path) -> list[dict[str, str]]:
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: make setup")
+    jobs = yaml.safe_load(path.read_text())["jobs"]
+    return [step for job in jobs.values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_runs_what_is_there(path: Path) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for step in steps(path):
+        command = step.get("run", "")
+        for target in re.findall(r"^make ([a-z-]+)", command, re.MULTILINE):
+            assert target in targets, command
+        if command.startswith(".ci/"):
+            assert (ROOT / command).stat().st_mode & 0o111, command
+        if "uses" in step:
+            assert re.fullmatch(r"[\w.-]+/[\w./-]+@(v\d+|release/v\d+|[0-9a-f]{40})", step["uses"])
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_may_read_only_but_where_it_publishes(path: Path) -> None:
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: make setup")
+    found = yaml.safe_load(path.read_text())
+    assert found["permissions"] == {"contents": "read"}
+    for name, job in found["jobs"].items():
+        writes = {key for key, what in job.get("permissions", {}).items() if what == "write"}
+        assert len(writes) == name.startswith("publish-"), name
+    assert "secrets." not in path.read_text()
+
+
+def test_the_ways_to_build_and_to_publish_are_separate_jobs() -> None:
+    (path,) = [path for path in WORKFLOWS if path.name == "release.yml"]
+    runs = [step.get("run", "") for step in steps(path)]
+    assert 'make release ARGS="--publishable $GITHUB_REF_NAME"' in runs
+    parser = release.parser().parse_args(["--publishable", "v1.0.0"])
+    assert parser.publishable and parser.version == "v1.0.0"

@@ -422,14 +422,19 @@ def refusals(options: argparse.Namespace, version: str, address: str) -> str:
     return notes(changelog, "Unreleased", address)
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(prog="release", description="Builds and checks a release.")
     parser.add_argument("version", nargs="?", help="must be that of kwire/__init__.py")
     parser.add_argument("--rehearse", action="store_true", help="refuse no tree and no changelog")
     parser.add_argument("--publishable", action="store_true", help="refuse a placeholder's address")
     parser.add_argument("--no-image", action="store_true", help="build no image")
+    return parser
+
+
+def main() -> None:
     try:
-        release(parser.parse_args())
+        release(parser().parse_args())
     except (Refused, NotesError) as error:
         sys.exit(f"release: {error}")
 

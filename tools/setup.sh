@@ -11,7 +11,7 @@ exec 9>.venv/.lock
 flock 9 2>/dev/null || true
 
 stamp=.venv/.stamp
-key=$( (cat pyproject.toml tools/setup.sh; pwd) | sha256sum | cut -d' ' -f1)
+key=$( (cat pyproject.toml tools/setup.sh; pwd) | { sha256sum 2>/dev/null || shasum -a 256; } | cut -d' ' -f1)
 if [ -x .venv/bin/python ] && [ "$(cat $stamp 2>/dev/null)" = "$key" ]; then exit 0; fi
 
 suits() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
