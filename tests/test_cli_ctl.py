@@ -125,6 +125,7 @@ ANSWERS: dict[str, Any] = {
 # Routes without a verb of `kwire ctl`, and why.
 ELSEWHERE = {
     ("GET", "/healthz"): "for health checks",
+    ("GET", "/v1"): "lists the others",
     ("DELETE", "/v1/network/delays"): "heal",
     ("POST", "/v1/topics"): "kwire topics create",
     ("GET", "/v1/topics/{topic}"): "kwire partitions",
