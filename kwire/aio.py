@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from typing import Self, TypeVar
 
     from kwire.backends.base import Backend, NodeHandle, StartedBackend
+    from kwire.launch.node_runner import NodeRunner
     from kwire.launch.supervisor import Supervisor
     from kwire.replication.core.events import EventType
 
@@ -177,10 +178,12 @@ class Cluster(Contents):
         return cluster
 
     @classmethod
-    def of(cls, supervisor: Supervisor) -> Self:
-        """The cluster of a supervisor that runs on this loop; its owner stops it."""
+    def of(cls, running: Supervisor | NodeRunner) -> Self:
+        """The cluster of a supervisor or standalone broker that runs on this loop; its owner stops it."""
+        from kwire.backends.standalone import adopt
+
         cluster = cls()
-        cluster._use(Launched.adopt(supervisor))
+        cluster._use(adopt(running))
         cluster._name_nodes()
         return cluster
 

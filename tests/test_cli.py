@@ -153,8 +153,6 @@ def test_json_logs_are_json_in_every_line() -> None:
         (["-c", "node.id=x"], ["node.id", "x", "INT"]),
         (["--brokers", "2", "-c", "node.id=x"], ["node.id", "x", "INT"]),
         (["--control-port", "70000"], ["--control-port", "70000"]),
-        (["--control-host", "0.0.0.0"], ["--control-host", "without --control-port"]),
-        (["--recent-requests"], ["--recent-requests", "without --control-port"]),
         (["-c", "num.partitions"], ["num.partitions", "key=value"]),
         (["-c", "num.partitions=many"], ["num.partitions", "many", "INT"]),
         (["-c", "num.partitions=0"], ["num.partitions", "0", "at least 1"]),

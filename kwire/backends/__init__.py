@@ -16,6 +16,7 @@ __all__ = [
     "outside",
     "reset",
     "running",
+    "standalone",
     "upkeep",
     "views",
     "waiting",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from kwire.control.routes import Handler
     from kwire.launch.detach import Detached
+    from kwire.launch.node_runner import NodeRunner
     from kwire.launch.supervisor import Supervisor
 
 
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 @click.option(
     "--control-port",
     type=click.IntRange(0, 65535),
-    help="Port of the HTTP control API of several brokers.  [default: the kernel's choice]",
+    help="Port of the HTTP control API.  [default: the kernel's choice]",
 )
 @click.option(
     "--control-host",
@@ -89,8 +90,8 @@ if TYPE_CHECKING:
 def up(detach: bool, **options: Any) -> None:
     """Start a cluster in the foreground; Ctrl-C stops it cleanly.
 
-    Prints one line when it is ready: "ready bootstrap=127.0.0.1:9092", all brokers with commas between;
-    of several, also "control=http://127.0.0.1:41234", for `kwire ctl` and HTTP (GET /v1 lists the requests).
+    Prints one line when it is ready: "ready bootstrap=127.0.0.1:9092 control=http://127.0.0.1:41234": all
+    brokers with commas between, and the control API, for `kwire ctl` and HTTP (docs/control.md).
     """
     if not detach:
         sys.exit(_run(options, None))
@@ -105,11 +106,11 @@ def _run(options: dict[str, Any], detached: Detached | None) -> int:
     from kwire.launch.up import Surroundings, run_up
     from kwire.server import logs
 
-    def make_control(supervisor: Supervisor) -> Handler:
+    def make_control(running: Supervisor | NodeRunner) -> Handler:
         from kwire.aio import Cluster
         from kwire.control.routes import cluster_handler
 
-        return cluster_handler(Cluster.of(supervisor))
+        return cluster_handler(Cluster.of(running))
 
     level, as_json = options["log_level"], options["log_json"]
     log, in_cluster = None if detached is None else detached.log, options["brokers"] > 1

@@ -91,7 +91,7 @@ class NodeControl:
     def known_rules(self) -> list[LinkRule]:
         """The current link rules. ControlError for a standalone broker."""
         if self.rules is None:
-            raise ControlError(409, "the broker of this container has no others")
+            raise ControlError(409, "a standalone broker has no links to other nodes")
         return self.rules
 
     def set_rules(self, rules: list[LinkRule]) -> None:

@@ -170,7 +170,7 @@ def _run(settings: ContainerSettings) -> int:
             health_file=HEALTH_FILE,
             control_host="0.0.0.0" if own_cluster else None,
             control_port=settings.control_port if own_cluster else None,
-            make_control=_make_control,
+            make_control=_make_control if own_cluster else None,
             open_control=_control_opener(settings),
             print_failure=_print_failure,
             written=settings.written,
@@ -178,12 +178,12 @@ def _run(settings: ContainerSettings) -> int:
     )
 
 
-def _make_control(supervisor: Supervisor) -> Handler:
+def _make_control(running: Supervisor | NodeRunner) -> Handler:
     """The handler of the control API of a cluster in this container."""
     from kwire.aio import Cluster
     from kwire.control.routes import cluster_handler
 
-    return cluster_handler(Cluster.of(supervisor))
+    return cluster_handler(Cluster.of(running))
 
 
 def _control_opener(settings: ContainerSettings) -> OpenControl | None:

@@ -41,10 +41,12 @@ if TYPE_CHECKING:
     from kwire.launch.supervisor import Supervisor
     from kwire.server.temporary import TemporaryDirectory
 
-    MakeControl = Callable[[Supervisor], Handler]
+    MakeControl = Callable[[Supervisor | NodeRunner], Handler]
     OpenControl = Callable[[NodeRunner], Awaitable[ControlSocket]]
 
 _log = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
 
 
 class Surroundings:
@@ -87,9 +89,9 @@ class Surroundings:
         goes, for the registry; None: to stderr. `health_file`: of a container (health.py).
 
         `control_host`, `control_port`: where the control API listens. Host None: on this machine
-        only; port None: an ephemeral port for a cluster, no control API for a standalone broker.
-        `make_control(supervisor)`: make its handler. `open_control`: open the control API of a
-        container's broker. `print_failure(status, line)`: prints the line of a failure, and returns
+        only; port None: an ephemeral port. `make_control(running)`: make its handler, for a
+        supervisor or the runner of a standalone broker. `open_control`: open the control API of a
+        container's broker instead. `print_failure(status, line)`: prints the line of a failure, and returns
         the exit status. `written`: configuration keys as they were written where that is not their
         name (a container's variables)."""
         self.topics = topics
@@ -119,8 +121,7 @@ def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> 
             remove(ready_file)  # an earlier run's would announce the wrong node
         _remove_health_file(surroundings)
         spec = make_spec()
-        if spec.is_standalone and surroundings.control_port is None:
-            _check_control(surroundings, spec.node)
+        if spec.is_standalone:
             main = _run_standalone(spec.node, surroundings)
         else:
             from kwire.launch.up_cluster import run_cluster
@@ -186,9 +187,7 @@ async def _run_standalone(spec: NodeSpec, surroundings: Surroundings) -> None:
 async def _serve_standalone(
     runner: NodeRunner, surroundings: Surroundings, stopping: asyncio.Future[str | None]
 ) -> None:
-    control = None
-    if surroundings.open_control is not None:
-        control = await surroundings.open_control(runner)
+    control = await _open_control(runner, surroundings)
     try:
         at = format_address(*runner.address)
         url = None if control is None else control.url
@@ -202,6 +201,20 @@ async def _serve_standalone(
     finally:
         if control is not None:
             await control.close()
+
+
+async def _open_control(runner: NodeRunner, surroundings: Surroundings) -> ControlSocket | None:
+    """Open the control API: a bound socket, served when the first connection comes. NodeError."""
+    if surroundings.open_control is not None:
+        return await surroundings.open_control(runner)
+    make_control = surroundings.make_control
+    if make_control is None:
+        return None
+    from kwire.control.socket import ControlSocket
+
+    control = ControlSocket(lambda: make_control(runner))
+    await control.open(surroundings.control_host or LOOPBACK, surroundings.control_port or 0)
+    return control
 
 
 def _create_topics(core: Broker | ControllerNode, surroundings: Surroundings) -> None:
@@ -223,15 +236,6 @@ def make_temporary(path: str) -> TemporaryDirectory:
         return TemporaryDirectory(path)
     except OSError as error:
         raise NodeError(f"temporary directory {path}: {error.strerror}") from None
-
-
-def _check_control(surroundings: Surroundings, spec: NodeSpec) -> None:
-    """SettingsError when a standalone broker, which serves no control API, is given something for it."""
-    reason = "one broker has no control API without --control-port"
-    if surroundings.control_host is not None:
-        raise SettingsError(f"--control-host {surroundings.control_host}: {reason}")
-    if spec.recent_requests and surroundings.open_control is None:
-        raise SettingsError(f"--recent-requests: nobody can ask for them, {reason}")
 
 
 def _remove_health_file(surroundings: Surroundings) -> None:

@@ -10,7 +10,7 @@ from kwire.control.socket import ControlSocket
 from kwire.launch.configuration import warn_about_keys
 from kwire.launch.process import stop_on_signals
 from kwire.launch.supervisor import Supervisor
-from kwire.launch.up import announce, make_temporary
+from kwire.launch.up import LOOPBACK, announce, make_temporary
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.server.errors import NodeError
 from kwire.server.listeners import format_address
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from kwire.launch.spec import ClusterSpec
     from kwire.launch.up import Surroundings
-
-LOOPBACK = "127.0.0.1"
 
 
 async def run_cluster(spec: ClusterSpec, surroundings: Surroundings) -> None:

@@ -459,6 +459,48 @@ def test_the_control_api_listens_on_every_address_when_asked_to() -> None:
     assert (status, [each["id"] for each in found["brokers"]]) == (200, [1, 2])
 
 
+def layout(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_one_broker_has_the_api_too_in_the_same_directory(tmp_path: Path) -> None:
+    plain, other = str(tmp_path / "a"), str(tmp_path / "b")
+    arguments = ["--topic", "t:2", "--recent-requests"]
+    with kwire_up("--data-dir", plain, *arguments) as (process, line):
+        api = Api(line.split("control=")[1].strip())
+        found = api("GET", "/v1/cluster")[1]
+        assert ([each["id"] for each in found["brokers"]], found["controllers"]) == ([1], [])
+        for verb in ("kill", "stop", "pause"):
+            status, found = api("POST", f"/v1/brokers/1/{verb}")
+            assert status == 409 and "a standalone broker is its process" in found["message"]
+        assert api("POST", "/v1/brokers/1/start")[0] == 409
+        assert api("POST", "/v1/network/cuts", {"a": 1, "b": 2})[0] == 404
+        written = api("POST", "/v1/topics/t/records", {"value": "v", "key": "k"})[1]
+        assert api("GET", "/v1/topics/t/records") == (200, {"records": [written]})
+        state = api("GET", f"/v1/topics/t/partitions/{written['partition']}")[1]
+        assert (state["leader"], state["high_watermark"]) == (1, 1)
+        assert state["replicas"][0]["epochs"] == [[0, 0]]
+        assert api("GET", "/v1/groups/g")[1]["state"] == "Dead"
+        assert api("GET", "/v1/requests") == (200, {"requests": []})
+        assert api("GET", "/v1/clients") == (200, {"clients": []})
+        assert api("GET", "/v1/failures") == (200, {"failures": []})
+        assert api("GET", "/v1/network") == (200, {"cuts": [], "delays": []})
+        assert api("POST", "/v1/retention") == (200, {})
+        election = {"topic": "t", "partition": 0, "leader": 1}
+        assert api("POST", "/v1/elections", election)[1]["leader"] == 1
+        process.terminate()
+        assert process.wait(20) == 0
+    with kwire_up("--data-dir", other, "--control-port", "0", "--topic", "t:2") as (process, _):
+        process.terminate()
+        assert process.wait(20) == 0
+    assert {"meta.properties", "t-0", "t-1"} <= layout(Path(other)) <= layout(Path(plain))
+    with kwire_up("--data-dir", plain, "--control-port", "0") as (_, line):
+        api = Api(line.split("control=")[1].strip())
+        assert api("GET", "/v1/topics/t/records") == (200, {"records": [written]})
+        assert api("POST", "/v1/reset") == (200, {})
+        assert api("GET", "/v1/topics") == (200, {"topics": {}})
+
+
 def test_a_port_that_is_taken_ends_the_start_in_a_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

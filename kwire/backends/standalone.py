@@ -1,0 +1,198 @@
+"""A standalone broker that runs on this loop, as a cluster of one: for the control API of `kwire up`.
+
+It has no links and no other controller, and it ends with its process: what needs these is
+NotSupportedError with the reason. Topics and partitions are queried over Kafka's protocol.
+"""
+
+from __future__ import annotations
+
+from kwire import errors
+from kwire.backends.history import EventHistory
+from kwire.backends.launched import Launched
+from kwire.backends.options import kwire_errors
+from kwire.backends.outside import SeenFromOutside
+from kwire.backends.requests import RequestHistory
+from kwire.backends.views import Partition, Replica
+from kwire.control.node_api import NodeControl
+from kwire.control.route import partition_path
+from kwire.launch.node_runner import NodeRunner
+from kwire.launch.spec import ClusterSpec
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from kwire.backends.base import StartedBackend
+    from kwire.client.connection import Address
+    from kwire.launch.supervisor import Supervisor
+    from kwire.server.link_rules import LinkRule
+
+_REASON = (
+    "a standalone broker is its process, which ends with Ctrl-C, `kwire down` or kill -9;"
+    " start `kwire up --brokers 2` or more to kill and start brokers"
+)
+
+
+def adopt(running: Supervisor | NodeRunner) -> StartedBackend:
+    """The backend of what the caller has started on this loop and will stop."""
+    return Standalone(running) if isinstance(running, NodeRunner) else Launched.adopt(running)
+
+
+class StandaloneHandle:
+    """The broker, which runs as long as there is this process."""
+
+    running = True
+    paused = False
+
+    def __init__(self, runner: NodeRunner) -> None:
+        self._runner = runner
+        self._control = NodeControl(lambda: [runner] if runner.is_loaded else [], None)
+        self.node_id = runner.node_id
+        self.advertised = runner.advertised
+
+    @property
+    def log_dir(self) -> str:
+        """The node's log directories, comma-separated."""
+        return self._runner.spec.data_dir
+
+    async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Send a request to the control API of the node. RequestError and others of kwire.errors."""
+        from kwire.control.errors import ControlError
+        from kwire.control.routes import ask_nodes
+
+        try:
+            return ask_nodes(self._control, method, path, body or {})
+        except ControlError as error:
+            raise errors.refused(error.kafka_error or "INVALID_REQUEST", str(error)) from None
+
+    async def start(self) -> None:
+        """Refuse: NotSupportedError."""
+        _refuse(self.node_id)
+
+    async def stop(self) -> None:
+        """Refuse: NotSupportedError."""
+        _refuse(self.node_id)
+
+    async def kill(self) -> None:
+        """Refuse: NotSupportedError."""
+        _refuse(self.node_id)
+
+    async def pause(self) -> None:
+        """Refuse: NotSupportedError."""
+        _refuse(self.node_id)
+
+    async def resume(self) -> None:
+        """Do nothing: it is never paused."""
+
+    async def refresh_running(self) -> None:
+        """Do nothing: it runs."""
+
+    def set_start_rules(self, rules: list[LinkRule]) -> None:
+        """Do nothing: it has no links."""
+
+    async def set_link_rules(self, rules: list[LinkRule]) -> None:
+        """Do nothing: it has no links."""
+
+
+def _refuse(node_id: int) -> NoReturn:
+    raise errors.NotSupportedError(f"broker {node_id}: {_REASON}")
+
+
+class Standalone(SeenFromOutside):
+    """The broker as a cluster."""
+
+    started = True
+
+    def __init__(self, runner: NodeRunner) -> None:
+        super().__init__()
+        self._runner = runner
+        self._handle = StandaloneHandle(runner)
+        self.handles = {runner.node_id: self._handle}
+        self.controllers: dict[int, StandaloneHandle] = {}
+        self.spec = ClusterSpec(brokers=1, node=runner.spec)
+        self.bootstrap_servers = runner.advertised
+        self.events = EventHistory(lambda: self.handles.values())
+        self.requests = RequestHistory(
+            runner.spec.recent_requests,
+            brokers=lambda: self.handles,
+            ask=self._requests_of,
+            forget=lambda broker_id: self.ask(broker_id, "DELETE", "/v1/requests"),
+        )
+
+    def addresses(self) -> list[Address]:
+        return [self._runner.address]
+
+    @property
+    def controller_id(self) -> int:
+        """NotSupportedError: the controller is in the broker."""
+        raise errors.NotSupportedError("the controller: that of a standalone broker is in it")
+
+    async def active_controller(self) -> int:
+        """BrokerNotAvailableError: the controller is in the broker."""
+        raise errors.BrokerNotAvailableError(
+            "the controller of a standalone broker is in it", "NOT_CONTROLLER"
+        )
+
+    def node(self, node_id: int) -> StandaloneHandle:
+        """The broker. KeyError."""
+        handle: StandaloneHandle = self.handles[node_id]
+        return handle
+
+    async def ask(
+        self, broker_id: int, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> Any:
+        """Send a request to the control API of the broker."""
+        return await self.handles[broker_id].ask(method, path, body)
+
+    async def partition(self, topic: str, index: int) -> Partition:
+        """The state of a partition, with the epochs of its replica."""
+        seen = await super().partition(topic, index)
+        copy = await self._handle.ask("GET", f"{partition_path(topic, index)}/replica")
+        replica = Replica(
+            self._handle.node_id,
+            copy["log_start_offset"],
+            copy["log_end_offset"],
+            copy["high_watermark"],
+            tuple((epoch, start) for epoch, start in copy["epochs"]),
+        )
+        return Partition(
+            topic,
+            index,
+            seen.leader,
+            seen.leader_epoch,
+            seen.isr,
+            seen.replicas,
+            None,
+            {self._handle.node_id: replica},
+        )
+
+    async def _requests_of(self, broker_id: int) -> list[list[Any]]:
+        from kwire.recent import from_objects
+
+        return from_objects(await self.ask(broker_id, "GET", "/v1/requests"))
+
+    async def restore(self) -> None:
+        """Drop dynamic configurations and kept requests."""
+        if self.requests.is_kept:
+            await self.requests.forget()
+        addresses = {"": self._runner.address, str(self._handle.node_id): self._runner.address}
+        with kwire_errors():
+            await self.admin.run(self.admin.reset_broker_configs(addresses))
+
+    async def keep_failures(self, node_id: int) -> None:
+        """Refuse: nothing ends here. NotSupportedError."""
+        _refuse(node_id)
+
+    async def failures(self) -> list[str]:
+        """Tracebacks of internal errors."""
+        found: list[str] = (await self._handle.ask("GET", "/v1/failures"))["failures"]
+        return found
+
+    async def start(self) -> None:
+        """Do nothing: it runs."""
+
+    async def abandon(self) -> None:
+        """Do nothing: its owner stops it."""
+
+    async def stop(self) -> None:
+        """Do nothing: its owner stops it."""
