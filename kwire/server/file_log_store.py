@@ -191,6 +191,7 @@ class FileLogStore:
         make_directories(self.root, flush=fsync)
         is_new = fsync and not os.listdir(self.root)
         self._lock_fd, self.is_alone = lock_directory(self.root, shared=shared)
+        self.ignores_case = os.path.exists(self.full_path(".LOCK"))  # the lock is `.lock`
         self._names: NewNames | None = None
         clean = fsync and os.path.exists(self.full_path(CLEAN_SHUTDOWN))
         self._unflushed = UnflushedFiles(all_known=clean or is_new)

@@ -53,6 +53,9 @@ class LogFile(Protocol):
 class LogStore(Protocol):
     """A directory tree. One store is one log directory (an entry of `log.dirs`)."""
 
+    ignores_case: bool
+    """Names that differ in upper and lower case only are the same file (macOS's default)."""
+
     def list_dir(self, path: str = "") -> list[str]:
         """Names in a directory, sorted; empty when it does not exist."""
         ...
@@ -196,6 +199,7 @@ class MemoryLogStore:
 
     def __init__(self, wall_ms: Callable[[], int] = lambda: 0) -> None:
         self.wall_ms = wall_ms
+        self.ignores_case = False
         self._files: dict[str, _MemoryFile] = {}
         self._dirs: set[str] = {""}
         self._faults: dict[str, OSError] = {}

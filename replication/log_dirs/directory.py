@@ -174,14 +174,27 @@ class LogDirectory:
     def create(
         self, key: TopicPartition, topic_id: bytes, config: LogConfig, *, future: bool = False
     ) -> Log:
-        """Create an empty log. OSError."""
+        """Create an empty log. OSError; KafkaError if the file system confuses it with another."""
         context = self._context
         assert context is not None
         topic, index = key
+        if self.store.ignores_case and not future:
+            self._check_case(f"{topic}-{index}")
         name = self.unique_name(topic, index, FUTURE_SUFFIX) if future else f"{topic}-{index}"
         log = create_log(context, topic, index, topic_id, config, directory=name)
         (self.future_logs if future else self.logs)[key] = log
         return log
+
+    def _check_case(self, name: str) -> None:
+        """KafkaError if another log's name differs in upper and lower case only: they would share
+        their files."""
+        for log in self.logs.values():
+            if log.directory.lower() == name.lower():
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"the file system of {self.path or 'the log directory'} does not tell {name}"
+                    f" from {log.directory}: choose another name",
+                )
 
     def promote(self, future: Log, current: Log) -> Log:
         """Replace `current` by a future log that has caught up. OSError.
