@@ -47,7 +47,13 @@ finish() {
     running=()
 }
 running=()
-trap 'status=$?; kwire down --all &>/dev/null; exit $status' EXIT  # of a block that has failed
+left() {  # by a block that has failed
+    status=$?
+    kill -INT "${running[@]}" || true
+    kwire down --all || true
+    exit $status
+}
+trap 'left &>/dev/null' EXIT
 set -eo pipefail
 """
 _FOREGROUND = re.compile(r"^(kwire (?:up|node) (?!.*--(?:detach|help)\b).*?)(?<!&)$")

@@ -39,9 +39,16 @@ async def _run(spec: NodeSpec, supervised: bool) -> int:
 
     def on_input() -> None:
         nonlocal controlled, last
+        data = os.read(0, 4096)
+        if not data:  # the supervisor has ended
+            loop.remove_reader(0)
+            if not stopping.done():
+                controlled = False
+                logs.set_quiet(True)  # the whole cluster stops
+                stopping.set_result(None)
+            return
         from kwire.control.lines import answer_line
 
-        data = os.read(0, 4096)
         typed.extend(data)
         while (end := typed.find(b"\n")) >= 0:
             line = typed[:end].decode(errors="replace")
@@ -50,12 +57,6 @@ async def _run(spec: NodeSpec, supervised: bool) -> int:
             if not last:
                 sys.stdout.write(answer_line(runner.control, line) + "\n")
                 sys.stdout.flush()
-        if not data:
-            loop.remove_reader(0)
-            if not stopping.done():
-                controlled = False
-                logs.set_quiet(True)  # the whole cluster stops
-                stopping.set_result(None)
 
     runner = NodeRunner(spec)
     loop.add_signal_handler(signal.SIGUSR1, runner.log_status)
