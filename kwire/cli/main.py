@@ -26,6 +26,7 @@ SECTIONS = {
         "node": "kwire.cli.node:node",
         "ctl": "kwire.cli.ctl:ctl",
         "requests": "kwire.cli.watch:requests",
+        "report": "kwire.cli.report:report",
     },
     "Any Kafka": {
         "topics": "kwire.cli.kafka:topics",

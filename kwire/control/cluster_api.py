@@ -147,6 +147,13 @@ async def failures(cluster: Cluster) -> dict[str, Any]:
     return {"failures": await cluster.failures()}
 
 
+async def report(cluster: Cluster) -> dict[str, Any]:
+    """The model of the report's page: events as marks of a timeline, replicas, groups, requests."""
+    from kwire.report import model
+
+    return model.report([await model.describe(cluster)])
+
+
 async def reset(cluster: Cluster, keep_clients: bool | None) -> dict[str, Any]:
     await cluster.reset(keep_clients=bool(keep_clients))
     return {}

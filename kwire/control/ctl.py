@@ -140,7 +140,8 @@ def follow_events(url: str, body: dict[str, Any], write: Callable[[str], object]
         for line in event_lines(events):
             write(line)
         if events["events"]:
-            body = {**body, "after": events["events"][-1]["number"]}
+            last = max(each["number"] for each in events["events"])  # they are in the order of time
+            body = {**body, "after": last}
         time.sleep(_FOLLOW_SECONDS)
 
 

@@ -120,6 +120,7 @@ ROUTES = (
         nodes=of_nodes_clients.requests,
     ),
     Route("DELETE", "/v1/requests", cluster=of_contents.forget, nodes=of_nodes_clients.forget),
+    Route("GET", "/v1/report", cluster=of_cluster.report),
     Route("GET", "/v1/events", *_EVENTS, cluster=of_cluster.events, nodes=of_nodes.events),
     Route("GET", "/v1/leftovers", nodes=of_clients.leftovers),
     Route("POST", "/v1/leftovers", broker=of_clients.set_clients_aside),
