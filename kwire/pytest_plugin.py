@@ -65,10 +65,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--kwire-fast", action="store_true", default=None, help="retention and sessions in 0.1 s"
     )
+    group.addoption(
+        "--kwire-report",
+        metavar="DIR",
+        help="write an HTML page about each failed test's clusters there: a timeline, replicas, groups",
+    )
     _add_ini_options(parser)
 
 
 def _add_ini_options(parser: pytest.Parser) -> None:
+    parser.addini("kwire_report", "as --kwire-report")
     parser.addini("kwire_mode", "as --kwire-mode")
     parser.addini("kwire_bootstrap", "as --kwire-bootstrap")
     parser.addini("kwire_external_reset", "as --kwire-external-reset", type="bool", default=False)
@@ -95,6 +101,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     running = sys.modules.get("kwire.backends.running")
     if running is not None:
         running.last_words()  # of the last test's clusters, which nobody asked for
+        running.last_looks()
         running.claim("")
     if "kwire" in getattr(item, "fixturenames", ()):
         return
@@ -220,12 +227,16 @@ _TOLD: pytest.StashKey[set[str]] = pytest.StashKey()  # internal errors that hav
 
 # --- report
 
+_SETUP_SECONDS: pytest.StashKey[float] = pytest.StashKey()  # when the setup of a test began
+
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, object, None]:
     """Add the state of its clusters to the report of a failed test: leaders, ISR, offsets, groups, requests."""
+    if call.when == "setup":
+        item.stash[_SETUP_SECONDS] = call.start
     error = None if call.excinfo is None else call.excinfo.value
     if error is None or not {"kwire.aio", "kwire.cluster"} & sys.modules.keys():
         yield  # it has passed, or no test has used kwire so far
@@ -242,3 +253,7 @@ def pytest_runtest_makereport(
         from kwire.pytest_report import sections
 
         report.sections += sections(item, error)
+        if item.config.getoption("kwire_report") or item.config.getini("kwire_report"):
+            from kwire.pytest_timeline import add_page
+
+            add_page(item, call, report, item.stash.get(_SETUP_SECONDS, call.start))

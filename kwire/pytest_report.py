@@ -47,21 +47,24 @@ def _is_internal(path: str) -> bool:
     )
 
 
+def clusters_of(item: pytest.Item) -> list[object]:
+    """The clusters that a test has used and that run: its own first."""
+    from kwire.backends import running
+
+    arguments = getattr(item, "funcargs", {})
+    own = [arguments[name] for name in _FIXTURES if name in arguments]
+    others = running.clusters_of(getattr(item, "fixturenames", ()))
+    return list({id(cluster): cluster for cluster in (*own, *others)}.values())
+
+
 def sections(item: pytest.Item, error: BaseException) -> list[tuple[str, str]]:
     """Titles and texts: of the test's own cluster first, then of others that run, then of those that
     the failure itself has stopped on its way through a `with` block."""
     from kwire.backends import running
 
-    arguments = getattr(item, "funcargs", {})
-    names = {id(value): name for name, value in arguments.items()}
-    own = [arguments[name] for name in _FIXTURES if name in arguments]
-    others = running.clusters_of(getattr(item, "fixturenames", ()))
+    names = {id(value): name for name, value in getattr(item, "funcargs", {}).items()}
     found: list[tuple[str, str]] = []
-    seen: set[int] = set()
-    for cluster in (*own, *others):
-        if id(cluster) in seen:
-            continue
-        seen.add(id(cluster))
+    for cluster in clusters_of(item):
         text = _describe(cluster)
         if text is None:  # somebody's own fixture of that name; an event loop that is busy or gone
             continue

@@ -17,6 +17,7 @@ from kwire.errors import KwireError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
     from kwire import aio
 
@@ -26,6 +27,7 @@ _on_loops: WeakKeyDictionary[aio.Cluster, asyncio.AbstractEventLoop] = WeakKeyDi
 _fixtures: WeakKeyDictionary[object, str] = WeakKeyDictionary()
 """By cluster: the pytest fixture in which it was started; "": none, before this test."""
 _last_words: list[tuple[str, str]] = []
+_last_looks: list[dict[str, Any]] = []
 
 
 def add(cluster: aio.Cluster) -> None:
@@ -76,14 +78,24 @@ def wants_last_words(error: BaseException | None) -> bool:
 
 
 async def keep_last_words(cluster: aio.Cluster) -> None:
-    """Keep the description of a cluster that is about to be stopped."""
+    """Keep the description of a cluster that is about to be stopped, also for a report's page."""
+    from kwire.report.model import gather
+
     with suppress(KwireError):
         _last_words.append((repr(cluster), await cluster.describe()))
-        del _last_words[:-_KEPT]
+        _last_looks.append(await gather(cluster))
+        del _last_words[:-_KEPT], _last_looks[:-_KEPT]
 
 
 def last_words() -> list[tuple[str, str]]:
     """Names and descriptions that were kept; they are forgotten."""
     found = _last_words[:]
     _last_words.clear()
+    return found
+
+
+def last_looks() -> list[dict[str, Any]]:
+    """What was gathered of them for a page (`kwire.report.model.finish`); it is forgotten."""
+    found = _last_looks[:]
+    _last_looks.clear()
     return found

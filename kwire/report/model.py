@@ -47,18 +47,30 @@ def report(clusters: list[Json], test: Json | None = None) -> Json:
 
 async def describe(cluster: Cluster, since_ms: int = 0, test: Json | None = None) -> Json:
     """The model of one cluster: its events since `since_ms`, and how it stands."""
+    return finish(await gather(cluster), since_ms, test)
+
+
+def finish(gathered: Json, since_ms: int = 0, test: Json | None = None) -> Json:
+    """The model of a cluster that `gather` has looked at."""
+    found = dict(gathered)
+    objects, nodes = found.pop("objects"), found.pop("nodes")
+    requests = found["requests"] or []
+    return found | draw(objects, nodes, requests, since_ms, state.now_ms(), test)
+
+
+async def gather(cluster: Cluster) -> Json:
+    """What a cluster says of itself now, for `finish`."""
     history = None if cluster.external else cluster.inside.events
     if history is not None:
         await history.collect()
     nodes = [] if cluster.external or not cluster.started else state.nodes(cluster)
-    requests = await state.requests(cluster)
     found: Json = {
         "title": _title(cluster, nodes),
         "bootstrap": cluster.bootstrap_servers if cluster.started else "",
         "notes": [_OUTSIDE] if cluster.external else [],
         "failures": [],
         "brokers": [each for each in nodes if each["kind"] == "broker"],
-        "requests": requests,
+        "requests": await state.requests(cluster),
         "dropped": 0 if history is None else history.dropped,
     }
     with suppress(errors.KwireError):
@@ -69,8 +81,9 @@ async def describe(cluster: Cluster, since_ms: int = 0, test: Json | None = None
     found["groups"] = await state.groups(cluster)
     if cluster.external:
         found["brokers"] = state.brokers_outside(found["partitions"])
-    objects = [] if history is None else history.objects()
-    return found | draw(objects, nodes, requests or [], since_ms, state.now_ms(), test)
+    found["objects"] = [] if history is None else history.objects()
+    found["nodes"] = nodes
+    return found
 
 
 # --- the timeline
