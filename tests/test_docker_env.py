@@ -664,7 +664,7 @@ def test_keys_without_effect_are_called_by_their_variables(
     with caplog.at_level("WARNING", "kwire"):
         warn_about_keys(BrokerConfig(settings.node.configuration()), settings.written)
     (line,) = [record.getMessage() for record in caplog.records]
-    named = "KAFKA_CONFLUENT_TIER_ENABLE,KAFKA_TRANSACTIONAL_ID_EXPIRATION_MS"
+    named = "KAFKA_CONFLUENT_TIER_ENABLE, KAFKA_TRANSACTIONAL_ID_EXPIRATION_MS"
     assert line == f"these configuration keys have no effect in kwire: {named}"
 
 

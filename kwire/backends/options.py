@@ -10,18 +10,22 @@ from pathlib import Path
 
 from kwire import errors
 from kwire.client.admin import NoBrokerError
-from kwire.launch.configuration import check_security, ignored_keys
 from kwire.launch.spec import (
     MAX_CONTROLLERS,
     PROCESS,
     THREAD,
     ClusterSpec,
     NodeSpec,
+    may_ask_for_security,
     rack_overrides,
 )
 from kwire.launch.supervisor import Supervisor
 from kwire.protocol.errors import KafkaError
-from kwire.replication.config.broker_config import BrokerConfig, ConfigError
+from kwire.replication.config.broker_config import (
+    BrokerConfig,
+    ConfigError,
+    acts_on_broker_key,
+)
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.log_dirs import join_dirs, split_dirs
 from kwire.server.ports import ReservedPorts
@@ -165,12 +169,19 @@ def check_config(brokers: int, values: dict[str, str]) -> None:
         raise errors.ConfigurationError(f"brokers: expected a number from 1, not {brokers!r}")
     if brokers > _MAX_BROKERS:
         raise errors.ConfigurationError(f"brokers: at most {_MAX_BROKERS}, not {brokers}")
-    with kwire_errors():
-        check_security(values)
+    if may_ask_for_security(values):
+        from kwire.launch.configuration import check_security
+
+        with kwire_errors():
+            check_security(values)
     try:
         config = BrokerConfig({**values, "node.id": "1"}, brokers=brokers)
     except ConfigError as error:
         raise errors.ConfigurationError(str(error)) from None
+    if all(acts_on_broker_key(key) for key in values):
+        return
+    from kwire.launch.configuration import ignored_keys
+
     unknown, unused = ignored_keys(config)
     if unknown or unused:
         import warnings

@@ -5,7 +5,7 @@ Precedence of keys, lowest first: the file (--config), -c KEY=VALUE, options tha
 
 from __future__ import annotations
 
-from kwire.launch.spec import BROKER, ClusterSpec, NodeSpec, rack_overrides
+from kwire.launch.spec import BROKER, ClusterSpec, NodeSpec, may_ask_for_security, rack_overrides
 from kwire.server.errors import NodeError, SettingsError
 
 TYPE_CHECKING = False
@@ -15,20 +15,6 @@ if TYPE_CHECKING:
 
     from kwire.replication.config.broker_config import BrokerConfig
 
-# What the keys of kwire.replication.config.given that are refused begin with.
-_SECURITY = (
-    "allow.",
-    "alter.config.policy.",
-    "authorizer.",
-    "create.topic.policy.",
-    "delegation.token.",
-    "listener.name.",
-    "principal.",
-    "sasl.",
-    "security.",
-    "ssl.",
-    "super.",
-)
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
 
@@ -147,8 +133,8 @@ def config_values(
 
 def check_security(values: Mapping[str, str]) -> None:
     """SettingsError for a key that asks for protection that kwire does not have."""
-    if not any(key.startswith(_SECURITY) for key in values):
-        return  # importing the rules costs every start some time
+    if not may_ask_for_security(values):
+        return
     from kwire.replication.config import given
     from kwire.replication.config.broker_config import ConfigError
 

@@ -10,8 +10,7 @@ import logging
 import os
 from enum import Enum
 
-from kwire.launch.configuration import check_security
-from kwire.launch.spec import BROKER, CONTROLLER, STANDALONE
+from kwire.launch.spec import BROKER, CONTROLLER, STANDALONE, may_ask_for_security
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.replication.core.types import SECURITY_PROTOCOLS
 from kwire.server.errors import NodeError, SettingsError
@@ -71,7 +70,10 @@ class NodeRunner:
         self.spec = spec
         self.stage = BINDING
         try:
-            check_security(spec.values)
+            if may_ask_for_security(spec.values):
+                from kwire.launch.configuration import check_security
+
+                check_security(spec.values)
             self.config = BrokerConfig(spec.configuration(), brokers=spec.brokers)
             self.node = Node(self.config, spec.name)
         except ConfigError as error:

@@ -29,6 +29,20 @@ CONTROL_PORT = 9099
 _MAX_NODE_ID = 2**31 - 1
 _LEVELS = ("debug", "info", "warning", "error")
 _INTERNAL = "KWIRE_INTERNAL"
+# What the keys of kwire.replication.config.given that are refused begin with.
+_SECURITY = (
+    "allow.",
+    "alter.config.policy.",
+    "authorizer.",
+    "create.topic.policy.",
+    "delegation.token.",
+    "listener.name.",
+    "principal.",
+    "sasl.",
+    "security.",
+    "ssl.",
+    "super.",
+)
 _INTER_BROKER_KEYS = {"inter.broker.listener.name", "security.inter.broker.protocol"}
 _LISTENER_KEYS = ("listener", "advertised.", "inter.broker.", "controller.listener")
 
@@ -333,3 +347,8 @@ def _add_internal_listener(values: dict[str, str]) -> None:
     for key in ("listeners", "advertised.listeners"):
         values[key] += f",{_INTERNAL}://127.0.0.1:0"
     values["inter.broker.listener.name"] = _INTERNAL
+
+
+def may_ask_for_security(values: Mapping[str, str]) -> bool:
+    """Whether some key may be one that is refused: importing the rules costs a start some time."""
+    return any(key.startswith(_SECURITY) for key in values)

@@ -89,7 +89,8 @@ def _shown(name: str, value: object) -> str:
     if value is True:
         return name
     if isinstance(value, list | tuple):
-        return ",".join(map(str, value)) or "none"
+        separator = ", " if name == "keys" else ","  # names are longer than numbers
+        return separator.join(map(str, value)) or "none"
     text = str(value)
     if name == "reason":
         text = text.replace("_", " ")
