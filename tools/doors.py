@@ -21,6 +21,7 @@ from kwire import aio
 from kwire.backends.network import Network
 from kwire.cli.main import cli
 from kwire.control.routes import OF_CLUSTER
+from kwire.pytest_plugin import _MARKER
 
 ROOT = Path(__file__).resolve().parents[1]
 DOORS = ("Python", "pytest", "CLI", "HTTP", "container")
@@ -91,7 +92,9 @@ ROWS = (
         "size and settings",
         "Cluster(…)",
         "up",
-        pytest="--kwire-brokers,--kwire-controllers,--kwire-fast,--kwire-mode,kwire_config",
+        pytest="--kwire-brokers,--kwire-controllers,--kwire-fast,--kwire-mode,kwire_config,"
+        "@kwire(brokers),@kwire(config),@kwire(controllers),@kwire(fast),@kwire(mode),@kwire(racks),"
+        "@kwire(topics)",
         container="KWIRE_BROKERS,KWIRE_CONTROLLERS,KWIRE_RACKS,KWIRE_FAST,KWIRE_ISOLATION,"
         "KWIRE_RECENT_REQUESTS,KWIRE_CONTROL_PORT",
         holes={"HTTP": "chosen at the start"},
@@ -183,13 +186,15 @@ def python_names() -> set[str]:
 
 
 def pytest_names() -> set[str]:
-    """The fixtures, options and ini keys of the plugin."""
+    """The fixtures, options and ini keys of the plugin, and the arguments of its marker."""
     source = (ROOT / "kwire" / "pytest_plugin.py").read_text()
     fixtures = re.findall(r"@pytest\.fixture.*\n(?:@.*\n)*def (\w+)", source)
     options = re.findall(r'"(--kwire-[\w-]+)"', source)
     keys = re.findall(r'addini\(\s*"(\w+)"', source)
     as_option = {option[2:].replace("-", "_") for option in options}
-    return {name for name in (*fixtures, *options, *keys) if name[0] != "_"} - as_option
+    arguments = [f"@kwire({name})" for name in re.findall(r"(\w+)=", _MARKER.partition(":")[0])]
+    names = (*fixtures, *options, *keys, *arguments)
+    return {name for name in names if name[0] != "_"} - as_option
 
 
 def commands(group: click.Group = cli, prefix: str = "") -> Iterator[str]:
@@ -251,7 +256,7 @@ def text() -> str:
         "",
         "What can be done with a running cluster, and how at each door. Written by",
         "`python tools/doors.py`; do not edit. [Python and pytest](python.md), [CLI](cli.md),",
-        "[HTTP](control.md), [the image](docker.md).",
+        "[HTTP](control.md), [the image](docker.md). `@kwire` is the marker `@pytest.mark.kwire`.",
         "",
         f"| | {' | '.join(DOORS)} |",
         f"|---|{'---|' * len(DOORS)}",

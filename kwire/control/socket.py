@@ -6,6 +6,7 @@ h11, json and the routes are imported with the first connection: most clusters n
 from __future__ import annotations
 
 import asyncio
+import socket
 
 from kwire.server.errors import NodeError
 from kwire.server.listeners import format_address
@@ -23,6 +24,19 @@ _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _BUFFER_BYTES = 16 << 10  # unread bytes of a connection; http.py limits the size of a request
 
 
+def _listen(host: str, port: int) -> socket.socket:
+    """A bound socket. OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
 class ControlSocket:
     """`await open()`, … `await close()`."""
 
@@ -37,7 +51,11 @@ class ControlSocket:
     async def open(self, host: str, port: int) -> None:
         """Listen. NodeError when the port is taken."""
         try:
-            self._server = await asyncio.start_server(self._serve, host, port, limit=_BUFFER_BYTES)
+            # Not start_server(host, port): that starts uvloop's threads, for getaddrinfo.
+            listening = _listen(host, port)
+            self._server = await asyncio.start_server(
+                self._serve, sock=listening, limit=_BUFFER_BYTES
+            )
         except OSError as error:
             at = format_address(host, port)
             raise NodeError(f"control API: cannot listen on {at}: {error.strerror}") from None
