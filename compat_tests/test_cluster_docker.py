@@ -220,3 +220,17 @@ def test_the_plugin(tmp_path: Path) -> None:
     assert "1 failed, 4 passed" in done.stdout, done.stdout
     assert re.search(r" broker \d  rdkafka  Produce v\d+  t-0: ok", done.stdout)
     assert re.search(r"^t-0: leader \d, leader epoch 0, ISR \[1, 2\]", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("brokers", [1, 2])
+def test_fast_timers_and_compaction_reach_into_containers(brokers: int) -> None:
+    with Cluster(brokers, isolation="docker", fast=True) as cluster:
+        cluster.create_topic("r", 1, brokers, config={"retention.ms": 100})
+        cluster.create_topic("t", 1, brokers, config={"cleanup.policy": "compact"})
+        cluster.produce("r", "tea")
+        cluster.wait_for(lambda c: c.records("r") == [], timeout=20)
+        for price in ("3", "4", "5"):
+            cluster.produce("t", price, key="tea")
+        cluster.compact("t")
+        assert [record.value for record in cluster.records("t")] == [b"5"]
+        cluster.apply_retention("t")
