@@ -15,7 +15,9 @@ def welcome(spec: NodeSpec, bootstrap: str, control: str | None) -> list[str]:
     more = f" and {len(others)} more" if others else ""
     lines = [f"Kafka at {first}{more} · {_first_command(first)}"]
     if control is not None:
-        lines.append(f"faults: kwire ctl kill {spec.node_id + bool(others)} · {control}")
+        second = spec.node_id + 1
+        example = f"faults: kwire ctl kill {second}" if others else "look inside: kwire topics"
+        lines.append(f"{example} · {control}")
     return [*lines, f"Ctrl-C stops, {fate_of_data(spec)}"]
 
 

@@ -67,7 +67,7 @@ class Client:
 
     def ask(self, request, version=None):
         key = key_of(request)
-        version = broker.sessions._ranges[key][1] if version is None else version
+        version = broker.sessions.ranges[key][1] if version is None else version
         frame = b"".join(bytes(part) for part in encode_request(key, version, 7, "x", request))
         broker.receive_frame(1, frame[4:])
         self.asked.append(key)

@@ -334,10 +334,11 @@ def test_one_broker_is_few_lines_from_start_to_end(tmp_path: Path) -> None:
         stop = terminal.stop()
     lines = without_colours(start).splitlines()
     (ready,) = [line for line in lines if line.startswith("ready ")]
-    address = ready.removeprefix("ready bootstrap=")
-    assert lines[0] == ready and len(lines) == 3, start
-    assert lines[1].startswith(f"Kafka at {address} · ")
-    assert lines[2] == f"Ctrl-C stops, data stays in {data}"
+    words = dict(word.split("=", 1) for word in ready.split()[1:])
+    assert lines[0] == ready and len(lines) == 4, start
+    assert lines[1].startswith(f"Kafka at {words['bootstrap']} · ")
+    assert lines[2] == f"look inside: kwire topics · {words['control']}"
+    assert lines[3] == f"Ctrl-C stops, data stays in {data}"
     assert stop.replace("^C", "").strip() == "stopped"
 
 
