@@ -20,7 +20,7 @@ class Run:
         self.counts = {what.rstrip("s"): int(count) for count, what in COUNT.findall(last)}
 
 
-def run_pytest(folder: Path, source: str, *options: str, ini: str = "") -> Run:
+def run_pytest(folder: Path, source: str, *options: str, ini: str = "", seconds: float = 60) -> Run:
     """Writes the tests and runs them."""
     (folder / "test_it.py").write_text(textwrap.dedent(source))
     (folder / "pytest.ini").write_text("[pytest]\n" + textwrap.dedent(ini))
@@ -32,6 +32,6 @@ def run_pytest(folder: Path, source: str, *options: str, ini: str = "") -> Run:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
     return Run(
         subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds
         )
     )
