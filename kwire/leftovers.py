@@ -191,9 +191,9 @@ def _empty(services: Services) -> Services:
 
     clock, timers, random = services.clock, services.timers, services.random
     metadata = MetadataCache()
-    node_id = services.node_id
-    metadata.brokers = {node_id: services.metadata.brokers[node_id]}
-    metadata.controller_id = node_id
+    node_id = metadata.controller_id = services.node_id
+    own = services.metadata.brokers.get(node_id)
+    metadata.brokers = {} if own is None else {node_id: own}
     logs: Any = _NoLogs(services.log_event)
     replicas = ReplicaManager(
         node_id=node_id,

@@ -13,6 +13,7 @@ from contextlib import suppress
 from kwire import errors
 from kwire.backends.options import kwire_errors
 from kwire.client.admin import REQUEST_SECONDS
+from kwire.launch.spec import DOCKER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,15 +42,24 @@ async def reset(cluster: Cluster, backend: Backend, *, keep_clients: bool) -> li
     for _ in range(_TRIES):
         # Each time: some connect again only when a broker that was killed is back.
         if not (cluster.external or keep_clients):
-            for handle in cluster.inside.handles.values():
-                with kwire_errors():
-                    await handle.ask("POST", "/v1/leftovers")
+            await _set_clients_aside(cluster)
         names = list(await backend.topics())
         if not names:
             return []
         with kwire_errors():
             await admin.run(admin.delete_these_topics(names, REQUEST_SECONDS))
     return list(await backend.topics())
+
+
+async def _set_clients_aside(cluster: Cluster) -> None:
+    for handle in cluster.inside.handles.values():
+        try:
+            with kwire_errors():
+                await handle.ask("POST", "/v1/leftovers")
+        except errors.RequestError:
+            if cluster.inside.spec.isolation != DOCKER:
+                raise
+            return  # an older image, which has no such request
 
 
 async def leftovers(cluster: Cluster, made_again: Iterable[str]) -> list[str]:
