@@ -9,14 +9,27 @@ import sys
 def main() -> None:
     """The command line. Ctrl-C ends it without a word until a command has something to stop."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if sys.argv[1:2] == ["up"]:
-        _remove_ready_file(sys.argv)
-    from kwire.cli.main import main
-
     try:
+        if sys.argv[1:2] == ["up"]:
+            _start_quickly(sys.argv)
+        from kwire.cli.main import main
+
         main()
     finally:
         gc.freeze()  # the last collection would visit every object, to free what the exit frees
+
+
+def _start_quickly(arguments: list[str]) -> None:
+    """Run `kwire up` if its options need no click, and exit."""
+    gc.disable()  # modules are not garbage; the end of the start enables it
+    _remove_ready_file(arguments)
+    from kwire.cli.quick import quickly_parsed
+
+    options = quickly_parsed(arguments[2:])
+    if options is not None:
+        from kwire.cli.start import run
+
+        sys.exit(run(options, None))
 
 
 def _remove_ready_file(arguments: list[str]) -> None:

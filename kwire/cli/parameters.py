@@ -5,7 +5,16 @@ from __future__ import annotations
 import click
 
 from kwire.cli.common import key_value
-from kwire.launch.options import FLAG, NUMBER, PAIRS, RULES, VOTERS, parse_rule, parse_voter
+from kwire.launch.options import (
+    FLAG,
+    NUMBER,
+    PAIRS,
+    RULES,
+    VOTERS,
+    parse_rule,
+    parse_topic,
+    parse_voter,
+)
 from kwire.launch.spec import ClusterSpec, NodeSpec
 
 TYPE_CHECKING = False
@@ -17,8 +26,6 @@ if TYPE_CHECKING:
     from kwire.server.link_rules import LinkRule
 
     Decorator = Callable[[Callable[..., None]], Callable[..., None]]
-
-_MAX_PARTITIONS = 10_000
 
 
 def parse_host(
@@ -39,17 +46,11 @@ def parse_host(
 def parse_topics(
     _context: click.Context, _parameter: click.Parameter, items: tuple[str, ...]
 ) -> list[tuple[str, int, int]]:
-    """NAME[:PARTITIONS[:REPLICATION]]; -1 where a number is left out."""
-    topics = []
-    for item in items:
-        name, *numbers = item.split(":")
-        counts = [int(number) for number in numbers if number.isascii() and number.isdigit()]
-        if not name or len(numbers) > 2 or len(counts) < len(numbers) or 0 in counts:
-            raise click.BadParameter(f"expected NAME[:PARTITIONS[:REPLICATION]], not {item!r}")
-        if counts and counts[0] > _MAX_PARTITIONS:
-            raise click.BadParameter(f"{item!r}: at most {_MAX_PARTITIONS} partitions")
-        topics.append((name, *[*counts, -1, -1][:2]))
-    return topics  # type: ignore[return-value]  # three items each
+    """Each NAME[:PARTITIONS[:REPLICATION]]."""
+    try:
+        return [parse_topic(item) for item in items]
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _voters(

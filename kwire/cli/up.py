@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import click
 
 from kwire.cli.common import config_option, example, file_path, override_option
 from kwire.cli.parameters import parse_host, parse_topics, spec_options
+from kwire.cli.start import run
 from kwire.launch.spec import ClusterSpec, NodeSpec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from kwire.control.routes import Handler
-    from kwire.launch.detach import Detached
-    from kwire.launch.node_runner import NodeRunner
-    from kwire.launch.supervisor import Supervisor
 
 
 @click.command(epilog=example("kwire up --port 9092 --topic orders:3 -c log.retention.ms=60000"))
@@ -94,47 +89,7 @@ def up(detach: bool, **options: Any) -> None:
     brokers with commas between, and the control API, for `kwire ctl` and HTTP (docs/control.md).
     """
     if not detach:
-        sys.exit(_run(options, None))
+        sys.exit(run(options, None))
     from kwire.launch.detach import run_detached
 
-    sys.exit(run_detached(lambda detached: _run(options, detached)))
-
-
-def _run(options: dict[str, Any], detached: Detached | None) -> int:
-    """Run until a signal; return the exit status."""
-    from kwire.launch.configuration import cluster_spec
-    from kwire.launch.up import Surroundings, run_up
-    from kwire.server import logs
-
-    def make_control(running: Supervisor | NodeRunner) -> Handler:
-        from kwire.aio import Cluster
-        from kwire.control.routes import cluster_handler
-
-        return cluster_handler(Cluster.of(running))
-
-    level, as_json = options["log_level"], options["log_json"]
-    log, in_cluster = None if detached is None else detached.log, options["brokers"] > 1
-    logs.configure(level, as_json, log, in_cluster=in_cluster, is_quiet=True)
-    if detached is not None:
-        detached.show_warnings()
-    surroundings = Surroundings(
-        topics=options.pop("topics"),
-        ready_file=options.pop("ready_file"),
-        health_file=os.environ.get("KWIRE_HEALTH_FILE"),
-        control_host=options.pop("control_host"),
-        control_port=options.pop("control_port"),
-        make_control=make_control,
-        announce=None if detached is None else detached.announce,
-        log_path=None if detached is None else detached.log_path,
-    )
-
-    def make_spec() -> ClusterSpec:
-        spec = cluster_spec(**options)
-        if surroundings.health_file is not None:  # in a container
-            from kwire.docker.container import warn_of_loopback
-
-            warn_of_loopback(spec.node.values)
-        return spec
-
-    # Nothing is left after it to be cleaned up that the kernel does not clean up faster.
-    return run_up(make_spec, surroundings)
+    sys.exit(run_detached(lambda detached: run(options, detached)))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FLAG, TEXT, NUMBER, RULES, VOTERS, PAIRS = "flag", "text", "number", "rules", "voters", "pairs"
 """Kinds of options: bool; str or None; int or None; tuple[LinkRule]; tuple[Voter]; a mapping of
 KEY=VALUE. The last three repeat the option."""
+_MAX_PARTITIONS = 10_000
 REQUIRED: Any = object()
 """In place of a default."""
 
@@ -141,6 +142,19 @@ class Spec:
         """The fields whose value is not the default."""
         fields = self.fields
         return {name: it for name, it in vars(self).items() if it != fields[name].default}
+
+
+def parse_topic(text: str) -> tuple[str, int, int]:
+    """Parse NAME[:PARTITIONS[:REPLICATION]]; -1 where a number is left out. ValueError with a
+    one-line text."""
+    name, *numbers = text.split(":")
+    counts = [int(number) for number in numbers if number.isascii() and number.isdigit()]
+    if not name or len(numbers) > 2 or len(counts) < len(numbers) or 0 in counts:
+        raise ValueError(f"expected NAME[:PARTITIONS[:REPLICATION]], not {text!r}")
+    if counts and counts[0] > _MAX_PARTITIONS:
+        raise ValueError(f"{text!r}: at most {_MAX_PARTITIONS} partitions")
+    partitions, replication = [*counts, -1, -1][:2]
+    return name, partitions, replication
 
 
 def parse_rule(text: str) -> LinkRule:

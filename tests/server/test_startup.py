@@ -47,6 +47,38 @@ def test_the_rest_of_the_server_loads_no_codec_and_no_definition_language(module
     assert not loaded & (LATE - {"kwire.protocol.language.compiler"})
 
 
+MODULES_AT_START = 108
+"""How many modules of kwire `kwire up` may have imported when it is ready; each is 0.1 to 1 ms. Whoever needs fewer
+lowers the number; a higher one needs a reason."""
+
+
+def modules_of(*command: str) -> set[str]:
+    """The modules that `kwire up` has imported when it is ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", "kwire", "up", "--port", "0", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("ready")
+    process.terminate()
+    _, log = process.communicate(timeout=20)
+    lines = [line.split("|") for line in log.splitlines() if line.startswith("import time:")]
+    return {parts[2].strip() for parts in lines[1:]}
+
+
+@pytest.mark.parametrize("more", [(), ("-c", "num.partitions=2", "--log-level", "error")])
+def test_a_start_imports_nothing_that_it_does_not_need(more: tuple[str, ...]) -> None:
+    loaded = modules_of(*more)
+    assert "uvloop" in loaded
+    assert not loaded & (LATE - {"uvloop"} | {"uuid", "platform", "shutil", "kwire.cli.up"})
+    own = {name for name in loaded if name.partition(".")[0] == "kwire"}
+    assert len(own) <= MODULES_AT_START, f"{len(own)}: {sorted(own)}"
+
+
 BROKER = """
 import random
 from kwire.broker import Broker
