@@ -152,6 +152,16 @@ def test_a_read_only_cluster_of_any_user_works(tmp_path: Path) -> None:
         assert docker_engine.stop_seconds(container) < MOST_STOP_SECONDS
 
 
+def test_kwires_own_commands_work_inside() -> None:
+    for brokers in ("1", "3"):
+        with docker_engine.running({"KWIRE_BROKERS": brokers}) as container:
+            run_inside(container, "sh", "-c", "echo tea | kwire produce orders")
+            assert run_inside(container, "kwire", "consume", "orders") == "tea\n"
+            assert "orders" in run_inside(container, "kwire", "topics")
+            said = run_inside(container, "kwire", "ctl", "status")
+            assert said.count("running") == (1 if brokers == "1" else 4), said
+
+
 def test_kwire_up_in_a_container_is_healthy_and_published() -> None:
     first, control = free_ports(2), free_port()
     command = (

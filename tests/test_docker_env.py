@@ -352,7 +352,9 @@ def test_a_cluster_of_one_broker_and_two_controllers() -> None:
 def test_one_broker_stays_a_standalone_one() -> None:
     settings = container_settings({"KWIRE_BROKERS": "1"})
     assert not settings.in_cluster_of_its_own()
-    assert settings.control_port is None
+    assert (settings.serves_whole_api(), settings.control_port) == (True, 9099)
+    settings = container_settings({"KWIRE_CONTROL_PORT": "9098"})
+    assert (settings.serves_whole_api(), settings.control_port) == (False, 9098)
 
 
 @pytest.mark.parametrize(

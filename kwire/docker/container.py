@@ -148,7 +148,8 @@ def _run(settings: ContainerSettings) -> int:
         )
     from kwire.server import logs
 
-    logs.configure(node.log_level, node.log_json)
+    in_cluster = settings.in_cluster_of_its_own()
+    logs.configure(node.log_level, node.log_json, in_cluster=in_cluster)
     log_warnings(settings)
     if node.controllers:
         from kwire.docker.cluster_node import run_cluster_node
@@ -158,7 +159,7 @@ def _run(settings: ContainerSettings) -> int:
     from kwire.launch.spec import ClusterSpec
     from kwire.launch.up import Surroundings, run_up
 
-    own_cluster = settings.in_cluster_of_its_own()
+    whole_api = settings.serves_whole_api()
     return run_up(
         lambda: ClusterSpec(
             node=node.replace(data_dir=absolute_dirs(directory)), **settings.cluster
@@ -168,10 +169,10 @@ def _run(settings: ContainerSettings) -> int:
             topic_configs={topic[0]: topic[3] for topic in settings.topics},
             announce=lambda _bootstrap: announce(settings),
             health_file=HEALTH_FILE,
-            control_host="0.0.0.0" if own_cluster else None,
-            control_port=settings.control_port if own_cluster else None,
-            make_control=_make_control if own_cluster else None,
-            open_control=_control_opener(settings),
+            control_host="0.0.0.0" if whole_api else None,
+            control_port=settings.control_port if whole_api else None,
+            make_control=_make_control if whole_api else None,
+            open_control=None if whole_api else _control_opener(settings),
             print_failure=_print_failure,
             written=settings.written,
         ),

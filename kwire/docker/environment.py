@@ -102,6 +102,10 @@ class ContainerSettings:
         """How many controllers the cluster has: in this container, or among the voters."""
         return int(self.cluster.get("controllers", 1))
 
+    def serves_whole_api(self) -> bool:
+        """Whether the control API is that of a cluster, also of one broker: KWIRE_BROKERS is set."""
+        return "brokers" in self.cluster and not self.node.controllers
+
     def in_cluster_of_its_own(self) -> bool:
         """Whether a controller and brokers, as separate nodes, are in this container."""
         return not self.node.controllers and (self.brokers > 1 or self.controllers > 1)
@@ -163,13 +167,13 @@ def container_settings(
     settings.topics = parse_topics(
         environ.get("KAFKA_CREATE_TOPICS", ""), environ.get("KAFKA_CREATE_TOPICS_SEPARATOR")
     )
-    settings.control_port = _control_port(environ)
     settings.controller_dir = environ.get("KWIRE_CONTROLLER_DIR") or None
     settings.cluster = own_values(ClusterSpec, environ)
     if settings.brokers > 1 or ("brokers" in settings.cluster and settings.controllers > 1):
         _set_cluster(settings, values, environ)
     else:
         _set_roles(settings, settings.controllers)
+    settings.control_port = _control_port(environ, settings)
     if are_derived:
         add_exposed_port(values, settings.brokers, is_free)
     _check_control_port(settings)
@@ -183,9 +187,11 @@ def _check_control_port(settings: ContainerSettings) -> None:
         raise SettingsError(f"KWIRE_RECENT_REQUESTS=true: {reason}")
 
 
-def _control_port(environ: Mapping[str, str]) -> int | None:
+def _control_port(environ: Mapping[str, str], settings: ContainerSettings) -> int | None:
     given = environ.get("KWIRE_CONTROL_PORT", "").strip()
-    return number("KWIRE_CONTROL_PORT", given, 1, 65535) if given else None
+    if given:
+        return number("KWIRE_CONTROL_PORT", given, 1, 65535)
+    return CONTROL_PORT if settings.serves_whole_api() else None
 
 
 def _log_level(environ: Mapping[str, str]) -> str:
@@ -246,8 +252,6 @@ def _set_cluster(
     values["listeners"] = ",".join(kept) or values["listeners"]
     for key in ("inter.broker.listener.name", "security.inter.broker.protocol"):
         values.pop(key, None)  # the brokers reach each other inside the container
-    if settings.control_port is None:
-        settings.control_port = CONTROL_PORT
     racks = [rack.strip() for rack in environ.get("KWIRE_RACKS", "").split(",")]
     try:
         overrides = rack_overrides(racks if any(racks) else (), node_id, settings.brokers)
