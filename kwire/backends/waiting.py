@@ -153,6 +153,8 @@ def source_of(predicate: Callable[..., object]) -> str:
         source = inspect.getsource(predicate)
     except (OSError, TypeError):
         return "a lambda"
+    if "lambda" not in source:  # from Python 3.13 on, `python -c` is the source of all "<string>"
+        return "a lambda"
     source = " ".join(source[source.find("lambda") :].split())
     for end in range(len(source), 0, -1):
         try:

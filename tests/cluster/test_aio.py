@@ -119,12 +119,16 @@ def test_calls_from_several_threads() -> None:
         assert sorted(cluster.topics()) == names
 
 
-def test_what_was_waited_for_is_told_as_it_was_written() -> None:
+def test_what_was_waited_for_is_told_as_it_was_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # fmt: off
     assert source_of(lambda c: c.partition("t", 0).isr == {1}) == 'c.partition("t", 0).isr == {1}'
     both = (lambda c: (c, 1), lambda c: c)
     # fmt: on
     assert source_of(both[0]) == "(c, 1)"
+    assert source_of(eval("lambda c: c")) == "a lambda"
+    monkeypatch.setattr(inspect, "getsource", lambda _: "import sys\n")  # of `python -c`, on 3.13
     assert source_of(eval("lambda c: c")) == "a lambda"
     assert source_of(test_a_cancelled_start_leaves_nothing_running).startswith("test_a_cancelled")
 
