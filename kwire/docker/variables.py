@@ -52,6 +52,7 @@ _EXCLUDED = frozenset(
 _SERVICE = ("KAFKA_SERVICE_HOST", "KAFKA_SERVICE_PORT", "KAFKA_PORT", "KAFKA_ENV_")
 # Set for others, or for tools that run in the container.
 _OWN = (
+    "KWIRE_BOOTSTRAP",
     "KWIRE_CONTROL",
     "KWIRE_CONTROLLER_DIR",
     "KWIRE_CONTROL_PORT",
