@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -68,7 +69,8 @@ def assert_one_line(result: subprocess.CompletedProcess[str], status: int, *word
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_up_says_ready_and_stops_with_0_on_a_signal(number: int) -> None:
     with kwire_up() as up:
-        assert up.ready == f"ready bootstrap=127.0.0.1:{up.address[1]}\n"
+        ready = rf"ready bootstrap=127\.0\.0\.1:{up.address[1]} control=http://127\.0\.0\.1:\d+\n"
+        assert re.fullmatch(ready, up.ready)
         socket.create_connection(up.address, 5).close()
         status, errors = up.stop(number)
         assert status == 0
@@ -81,8 +83,7 @@ def test_the_ready_file_says_the_same_as_json_and_goes_with_the_node(tmp_path: P
     with kwire_up("--ready-file", str(path)) as up:
         ready = json.loads(path.read_text())
         assert ready["pid"] == up.process.pid
-        assert ready["control"] is None
-        assert up.ready == f"ready bootstrap={ready['bootstrap']}\n"
+        assert up.ready == f"ready bootstrap={ready['bootstrap']} control={ready['control']}\n"
         assert up.stop()[0] == 0
         assert os.listdir(tmp_path) == []
 

@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -314,10 +315,27 @@ def test_top_of_nothing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.stdout.count("no broker answers") == 1
 
 
-def test_a_cluster_without_a_control_api(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_broker_has_a_control_api(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KWIRE_RUNTIME_DIR", str(tmp_path))
-    with server_harness.kwire_up() as (process, _):
-        done = CliRunner().invoke(cli, ["ctl", "status"], prog_name="kwire")
-        assert done.exit_code == 1
-        assert f"(pid {process.pid}) has no control API: start it with" in done.stderr
+    with server_harness.kwire_up():
+        assert " running" in kwire("ctl", "status")
         assert "broker 1 127.0.0.1:" in kwire("top", "--once")
+
+
+def test_a_cluster_without_a_control_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container without KWIRE_CONTROL_PORT."""
+    from kwire.launch import registry
+
+    monkeypatch.setenv("KWIRE_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("KWIRE_CONTROL", "")
+    entry = {"ready_ms": 1, "bootstrap": "x:1", "addresses": "x:1", "control": None, "log": None}
+    registration = registry.register(entry)
+    try:
+        done = CliRunner().invoke(cli, ["ctl", "status"], prog_name="kwire")
+    finally:
+        registration.remove()
+    assert done.exit_code == 1
+    said = f"kwire up at x:1 (pid {os.getpid()}) has no control API: a container needs"
+    assert said in done.stderr

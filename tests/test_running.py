@@ -207,7 +207,7 @@ def test_detach_returns_when_it_is_ready_and_outlives_its_session(folder: Path) 
     assert started.returncode == 0, started
     (entry,) = json.loads(kwire("status", "--json").stdout)
     pid, log = entry["pid"], entry["log"]
-    assert started.stdout == f"ready bootstrap={entry['bootstrap']}\n"
+    assert started.stdout == f"ready bootstrap={entry['bootstrap']} control={entry['control']}\n"
     assert started.stderr == f"kwire up: pid {pid}, log {log}; stop it with: kwire down\n"
     assert os.getsid(pid) == pid
     assert "listening" in Path(log).read_text()
