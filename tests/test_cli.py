@@ -269,10 +269,19 @@ def test_a_missing_properties_file_is_status_1_and_a_broken_one_2(tmp_path: Path
 
 
 def test_every_command_has_an_example_in_its_help() -> None:
-    for command in ("up", "config", "dump-log", "completion"):
+    from kwire.cli.main import SECTIONS
+
+    for command in [name for section in SECTIONS.values() for name in section]:
         result = kwire(command, "--help")
         assert result.returncode == 0
-        assert f"kwire {command}" in result.stdout.split("Example:")[1]
+        assert f"kwire {command}" in re.split("Examples?:", result.stdout)[1]
+
+
+def test_the_help_has_a_whole_sentence_for_every_command() -> None:
+    text = kwire("--help").stdout
+    assert "..." not in text.removeprefix("Usage: kwire [OPTIONS] COMMAND [ARGS]...")
+    for name in ("up", "down", "topics", "dump-log"):
+        assert re.search(rf"^  {name} +[A-Z]", text, re.MULTILINE), name
 
 
 def test_version() -> None:
@@ -285,6 +294,33 @@ def test_completion_scripts_know_the_command(shell: str) -> None:
     result = kwire("completion", shell)
     assert result.returncode == 0
     assert "_KWIRE_COMPLETE" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "proposed"),
+    [
+        ("kwire d", ["down", "dump-log"]),
+        ("kwire topics c", ["create"]),
+        ("kwire ctl hea", ["heal"]),
+        ("kwire ctl broker pa", ["pause"]),
+        ("kwire up --det", ["--detach"]),
+        ("kwire completion f", ["fish"]),
+    ],
+)
+def test_completion_knows_commands_and_options(words: str, proposed: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kwire"],
+        env={
+            **os.environ,
+            "_KWIRE_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+        },
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert [line.partition(",")[2] for line in done.stdout.splitlines()] == proposed, done
 
 
 def test_config_shows_what_was_set_first() -> None:
@@ -376,6 +412,23 @@ def test_config_unused_lists_keys_without_effect(tmp_path: Path) -> None:
     assert result.stdout.splitlines() == ["zookeeper.connect", "my.key  # not a key of Kafka's"]
 
 
+def test_config_shows_single_keys_and_names_unknown_ones() -> None:
+    result = kwire("config", "num.partitions", "zookeeper.connect", "-c", "num.partitions=7")
+    assert (result.returncode, result.stdout) == (0, "num.partitions=7\nzookeeper.connect=\n")
+    assert_one_line(
+        kwire("config", "num.partition"),
+        2,
+        "num.partition is not a key of Kafka's; did you mean num.partitions?",
+    )
+    result = kwire("config", "foo.bar", "-c", "foo.bar=1", "-c", "bar=2")
+    assert (result.returncode, result.stdout) == (0, "foo.bar=1\n")
+    assert result.stderr.splitlines() == [
+        "kwire config: bar is not a key of Kafka's",
+        "kwire config: foo.bar is not a key of Kafka's",
+    ]
+    assert_one_line(kwire("config", "--unused", "num.partitions"), 2, "not both")
+
+
 def test_dump_log_prints_batches_and_records_and_finds_damage(tmp_path: Path) -> None:
     from kwire.protocol.records import Record, build_batch
 
@@ -392,6 +445,42 @@ def test_dump_log_prints_batches_and_records_and_finds_damage(tmp_path: Path) ->
     assert f"{len(batch)}: DAMAGED" in result.stdout
     path.write_bytes(batch[:-1] + b"x")
     assert "CRC WRONG" in kwire("dump-log", str(path)).stdout
+
+
+def test_dump_log_of_directories(tmp_path: Path) -> None:
+    """A partition: its segments in order; a data directory: every partition."""
+    from kwire.protocol.records import Record, build_batch
+
+    def segment(folder: str, offset: int, value: bytes | None) -> Path:
+        path = tmp_path / "data" / folder / f"{offset:020}.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        batch = build_batch([Record(-1, 5, None, value)], base_offset=offset) if value else b""
+        path.write_bytes(batch)
+        return path
+
+    paths = [
+        segment("broker-1/a-0", 0, b"first"),
+        segment("broker-1/a-2", 0, None),
+        segment("broker-1/a-10", 0, b"second"),
+        segment("broker-1/a-10", 7, b"third"),
+        segment("broker-2/a-0", 0, b"fourth"),
+    ]
+    (paths[0].parent / f"{0:020}.index").write_bytes(b"")
+    (paths[0].parent / f"{0:020}.log.deleted").write_bytes(b"x")
+    result = kwire("dump-log", str(tmp_path / "data"))
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert [line.removesuffix(":") for line in lines if line.endswith(".log:")] == [
+        *map(str, paths)
+    ]
+    assert lines[lines.index(f"{paths[1]}:") + 1] == "empty"
+    result = kwire("dump-log", "--no-records", str(paths[2].parent))
+    assert [line for line in result.stdout.splitlines() if ".log:" in line] == [
+        f"{paths[2]}:",
+        f"{paths[3]}:",
+    ]
+    (tmp_path / "none").mkdir()
+    assert_one_line(kwire("dump-log", str(tmp_path / "none")), 1, "no log segments in")
 
 
 def test_a_broker_says_which_controller_it_waits_for(tmp_path: Path) -> None:

@@ -315,9 +315,7 @@ def test_top_of_nothing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.stdout.count("no broker answers") == 1
 
 
-def test_a_single_broker_has_a_control_api(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_single_broker_has_a_control_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KWIRE_RUNTIME_DIR", str(tmp_path))
     with server_harness.kwire_up():
         assert " running" in kwire("ctl", "status")

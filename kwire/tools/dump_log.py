@@ -1,4 +1,4 @@
-"""`kwire dump-log`: prints the batches and records of log segments, like kafka.tools.DumpLogSegments.
+"""`kwire dump-log`: prints batches and records of log segments or directories, like kafka.tools.DumpLogSegments.
 
 `dump_index` prints the other files of a log. Files are read in pieces. A damaged batch ends the
 listing of its file with a line that says where and why, and makes the exit status 1.
@@ -14,12 +14,42 @@ from kwire.protocol.errors import KafkaError
 from kwire.protocol.records import LOG_OVERHEAD
 
 _BATCH_MAX = 1 << 30
+_NAME_DIGITS = 20  # of a segment's base offset
 
 
-def dump_file(path: str, with_records: bool) -> int:
-    """Print one file of a log; return 1 when it is damaged or not a file of a log.
+def dump_path(path: str, with_records: bool) -> int:
+    """Print one file of a log, or the segments in a directory and all below it, a partition after the
+    other; return 1 when something is damaged or not of a log. OSError when it cannot be read."""
+    if not os.path.isdir(path):
+        return _dump_file(path, with_records)
+    segments = _segments(path)
+    if not segments:
+        sys.stdout.flush()
+        print(f"kwire dump-log: no log segments in {path}", file=sys.stderr)  # noqa: T201
+        return 1
+    return max([_dump_file(segment, with_records) for segment in segments])
 
-    OSError when it cannot be read."""
+
+def _segments(directory: str) -> list[str]:
+    """The segments in a directory and below: by topic, partition and offset, broker by broker."""
+    found = []
+    for folder, folders, names in os.walk(directory):
+        folders.sort(key=_partition_order)
+        found += [os.path.join(folder, name) for name in sorted(names) if _is_segment(name)]
+    return found
+
+
+def _partition_order(name: str) -> tuple[str, int]:
+    topic, _, number = name.rpartition("-")
+    return (topic, int(number)) if number.isascii() and number.isdigit() else (name, -1)
+
+
+def _is_segment(name: str) -> bool:
+    stem, _, kind = name.partition(".")
+    return kind == "log" and len(stem) == _NAME_DIGITS and stem.isascii() and stem.isdigit()
+
+
+def _dump_file(path: str, with_records: bool) -> int:
     name = os.path.basename(path)
     for suffix in (".deleted", ".cleaned", ".swap"):
         name = name.removesuffix(suffix)
@@ -56,6 +86,8 @@ def _dump_segment(path: str, with_records: bool) -> int:
             elif not _dump_batch(position, data, with_records):
                 return 1
             position += size
+    if position == 0:
+        print("empty")  # noqa: T201
     return 0
 
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+
 from kwire.launch.configuration import check_security, config_values
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError, acts_on_broker_key
 from kwire.replication.config.table import BROKER_KEYS
 from kwire.server.errors import SettingsError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def show_config(config_path: str | None, overrides: dict[str, str], unused: bool) -> int:
-    """Print key=value lines, explicitly set keys first; with `unused`, the keys without effect."""
+
+def show_config(
+    config_path: str | None, overrides: dict[str, str], keys: Sequence[str], unused: bool
+) -> int:
+    """Print key=value lines: of `keys`, else of all that kwire acts on, explicitly set ones first.
+
+    `unused`: the keys without effect instead. Given keys that Kafka does not know are named on
+    stderr. SettingsError for one in `keys`."""
     values = config_values(config_path, overrides)
     check_security(values)
     try:
@@ -24,9 +35,19 @@ def show_config(config_path: str | None, overrides: dict[str, str], unused: bool
         lines += [f"{key}  # not a key of Kafka's" for key in config.unknown_keys()]
     else:
         used = sorted(key for key in BROKER_KEYS if acts_on_broker_key(key))
-        for key in sorted(used, key=lambda key: not config.is_set(key)):
+        shown = keys or sorted(used, key=lambda key: not config.is_set(key))
+        for key in shown:
+            if key not in BROKER_KEYS and not config.is_set(key):
+                raise SettingsError(_unknown(config, key))
             text = config.text(key)
             lines.append(f"{key}={'' if text is None else text}")
+        for key in config.unknown_keys():
+            sys.stderr.write(f"kwire config: {_unknown(config, key)}\n")
     if lines:
         print("\n".join(lines))  # noqa: T201
     return 0
+
+
+def _unknown(config: BrokerConfig, key: str) -> str:
+    meant = config.similar_key(key)
+    return f"{key} is not a key of Kafka's" + (f"; did you mean {meant}?" if meant else "")
