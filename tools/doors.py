@@ -171,6 +171,13 @@ ROWS = (
     ),
     Row("kwire's own errors", "failures", "ctl failures", "GET /v1/failures"),
     Row(
+        "all of it as a page with a timeline",
+        cli="report",
+        http="GET /v1/report",
+        pytest="--kwire-report",
+        holes={"Python": "written by pytest and the CLI"},
+    ),
+    Row(
         "all of it as text",
         "describe",
         "top",

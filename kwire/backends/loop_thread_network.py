@@ -31,7 +31,7 @@ class Network:
         return self._applied(self._cluster._inner.network.delay(a, b, milliseconds))
 
     def heal(self, a: Nodes | None = None, b: Nodes | None = None) -> None:
-        """Remove cuts and delays: all, all of `a`, or those between `a` and `b`."""
+        """Remove cuts and delays: all, all of `a` or of `b`, or those between `a` and `b`."""
         self._cluster._run(self._cluster._inner.network.heal(a, b))
 
     def cuts(self) -> list[tuple[int, int]]:

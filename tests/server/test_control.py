@@ -638,7 +638,7 @@ def test_a_broker_alone_has_no_network_and_a_torn_file_is_nothing(network_file: 
         ("DELETE", "/v1/network/delays", {}),
         ("PUT", "/v1/network", {"rules": []}),
     ):
-        with pytest.raises(ControlError, match="has no others") as refused:
+        with pytest.raises(ControlError, match="has no links to other nodes") as refused:
             ask_nodes(control, method, path, body)
         assert refused.value.status == 409
     with pytest.raises(ControlError, match="no controller runs in this process") as refused:
