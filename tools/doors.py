@@ -35,7 +35,7 @@ LEFT_OUT = {
     "CLI": "node config dump-log sim completion",
     "HTTP": "GET /v1,GET /healthz",
     "container": "KWIRE_LOG_LEVEL KWIRE_LOG_JSON KWIRE_AS_VERSION KWIRE_HEALTH_FILE KWIRE_CONTROL"
-    " KWIRE_CONTROLLER_DIR KWIRE_RUNTIME_DIR",
+    " KWIRE_CONTROLLER_DIR KWIRE_RUNTIME_DIR KWIRE_BOOTSTRAP",
 }
 """Names that are no verbs for a running cluster: kwire's own, Spark's, of files and of single nodes."""
 
