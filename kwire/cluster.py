@@ -237,7 +237,8 @@ class Cluster:
     def group(self, group_id: str) -> Group:
         """A group: state, members, and for each partition the committed offset, the end and the lag.
 
-        One that does not exist is Dead, without members, as for Kafka."""
+        One that does not exist is Dead, without members, as for Kafka. `lag` is None, not 0, until a partition is
+        assigned or has a committed offset."""
         return self._run(self._inner.group(group_id))
 
     def records(

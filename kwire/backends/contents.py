@@ -52,7 +52,8 @@ class Contents:
     async def group(self, group_id: str) -> Group:
         """A group: state, members, and for each partition the committed offset, the end and the lag.
 
-        One that does not exist is Dead, without members, as for Kafka."""
+        One that does not exist is Dead, without members, as for Kafka. `lag` is None, not 0, until a partition is
+        assigned or has a committed offset."""
         from kwire.client.groups import describe_group
 
         check_name("group", group_id)

@@ -89,10 +89,13 @@ class Group:
     """Of each partition that is assigned or has a committed offset, by topic and partition."""
 
     @property
-    def lag(self) -> int:
-        """The lag in all its partitions.
+    def lag(self) -> int | None:
+        """The lag in all its partitions; None while no partition is assigned or has a committed offset,
+        so that `lag == 0` is false before the group has begun, and for a name that is mistyped.
 
         BrokerNotAvailableError while the end of one is unknown, so that `wait_for` waits."""
+        if not self.offsets:
+            return None
         found = 0
         for each in self.offsets:
             if each.lag is None:
@@ -103,6 +106,12 @@ class Group:
             found += each.lag
         return found
 
+    @property
+    def known_lag(self) -> int | None:
+        """`lag`, but None while the end of a partition is unknown, too: for tables and JSON."""
+        lags = [each.lag for each in self.offsets]
+        return sum(lag for lag in lags if lag is not None) if lags and None not in lags else None
+
     def __str__(self) -> str:
         if self.state == NO_SUCH_GROUP and not self.offsets:
             return f"group {self.id}: there is no such group"
@@ -110,7 +119,8 @@ class Group:
         coordinator = f", coordinator {self.coordinator}" if self.coordinator >= 0 else ""
         lags = [each.lag for each in self.offsets if each.lag is not None]
         unknown = "" if len(lags) == len(self.offsets) else " and more"
-        text = f"group {self.id}: {self.state}{assignor}{coordinator}, lag {sum(lags)}{unknown}"
+        lag = f"{sum(lags)}{unknown}" if self.offsets else "-"
+        text = f"group {self.id}: {self.state}{assignor}{coordinator}, lag {lag}"
         lines = [text, *(f"  {line}" for line in self._table())]
         idle = [member for member in self.members if not member.partitions]
         lines += [f"  member {_name(member)} has no partitions" for member in idle]

@@ -174,14 +174,14 @@ async def groups(cluster: Cluster) -> dict[str, Any]:
 
 
 async def group(cluster: Cluster, group_id: str) -> dict[str, Any]:
-    """A group with its members, offsets and lag; `lag` null: unknown as long as a leader is missing."""
+    """A group with its members, offsets and lag; `lag` null: nothing is assigned or
+    committed, or a leader is missing."""
     return _group_to_json(await cluster.group(group_id))
 
 
 def _group_to_json(found: Group) -> dict[str, Any]:
     from dataclasses import asdict
 
-    lags = [each.lag for each in found.offsets]
     return {
         **asdict(found),
         "members": [
@@ -193,7 +193,7 @@ def _group_to_json(found: Group) -> dict[str, Any]:
             }
             for member in found.members
         ],
-        "lag": None if None in lags else sum(lag for lag in lags if lag is not None),
+        "lag": found.known_lag,
     }
 
 

@@ -158,13 +158,12 @@ async def groups(cluster: Cluster) -> list[Json] | None:
 
 
 def _group(group: Any) -> Json:
-    lags = [each.lag for each in group.offsets]
     return {
         "id": group.id,
         "state": group.state,
         "assignor": group.assignor,
         "coordinator": group.coordinator if group.coordinator >= 0 else None,
-        "lag": None if None in lags else sum(lags),
+        "lag": group.known_lag,
         "members": [
             {
                 "id": each.id,

@@ -46,17 +46,11 @@ GROUP_HEAD = ("GROUP", "STATE", "MEMBERS", "LAG", "TOPICS")
 def group_row(group: Group) -> tuple[object, ...]:
     """A row of the table."""
     topics = ",".join(dict.fromkeys(each.topic for each in group.offsets))
-    return group.id, group.state, len(group.members), known_lag(group), topics
-
-
-def known_lag(group: Group) -> int | None:
-    """The lag of a group; None while the end of a partition is unknown."""
-    lags = [each.lag for each in group.offsets]
-    return None if None in lags else sum(lag for lag in lags if lag is not None)
+    return group.id, group.state, len(group.members), group.known_lag, topics
 
 
 def group_object(group: Group) -> dict[str, Any]:
     """A group as a JSON object."""
     from dataclasses import asdict
 
-    return {**asdict(group), "lag": known_lag(group)}
+    return {**asdict(group), "lag": group.known_lag}

@@ -16,7 +16,7 @@ from kwire.control.client import call
 from kwire.control.ctl import node_lines, request_lines
 from kwire.control.errors import ControlError
 from kwire.protocol.errors import KafkaError
-from kwire.tools.groups import GROUP_HEAD, group_row, known_lag
+from kwire.tools.groups import GROUP_HEAD, group_row
 from kwire.tools.kafka import connected, table
 from kwire.tools.topics import PARTITION_HEAD, partition_row, partition_states
 
@@ -150,7 +150,7 @@ class Screen:
             groups = [client.run(describe_group(client, name, 0)) for name in names[:_GROUPS_SHOWN]]
             if not groups:
                 return []
-            groups.sort(key=lambda group: -(known_lag(group) or 0))
+            groups.sort(key=lambda group: -(group.known_lag or 0))
             more = len(names) - len(groups)
             lines = table(GROUP_HEAD, [group_row(group) for group in groups]).splitlines()
             return [*lines, f"… {more} more"] if more else lines

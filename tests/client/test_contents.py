@@ -420,16 +420,31 @@ def test_a_group_in_a_cluster_without_groups_is_dead_and_stays_so() -> None:
     brokers = Brokers()
     brokers.topics.remove("__consumer_offsets")
     group = brokers.run(lambda admin: describe_group(admin, "g"))
-    assert (group.state, group.members, group.offsets, group.lag) == ("Dead", [], [], 0)
+    assert (group.state, group.members, group.offsets, group.lag) == ("Dead", [], [], None)
     assert [name for name, _ in brokers.asked] == ["Metadata"]  # FindCoordinator would create it
     assert str(group) == "group g: there is no such group"
 
 
 def test_a_group_without_offsets_and_members_in_words() -> None:
     empty = Group("g", "Empty", "consumer", "", 1, [], [])
-    assert str(empty).splitlines()[1:] == ["  no members, no committed offsets"]
+    assert str(empty).splitlines() == [
+        "group g: Empty, coordinator 1, lag -",
+        "  no members, no committed offsets",
+    ]
     idle = Group("g", "Stable", "consumer", "range", 1, [Member("m", "c", "h", None, [])], [])
     assert str(idle).splitlines()[1:] == ["  member c at h m has no partitions"]
+
+
+def test_a_group_that_has_nothing_to_read_yet_has_no_lag() -> None:
+    member = Member("m", "c", "h", None, [])
+    for state, members in (("Dead", []), ("Empty", []), ("PreparingRebalance", [member])):
+        group = Group("g", state, "consumer", "", 1, members, [])
+        assert (group.lag, group.known_lag) == (None, None)
+    for lags, known in (([0, 0], 0), ([2, 1], 3), ([2, None], None)):
+        offsets = [GroupOffset("t", i, 1, 1, lag, None, "") for i, lag in enumerate(lags)]
+        group = Group("g", "Empty", "consumer", "", 1, [], offsets)
+        assert group.known_lag == known
+        assert known is None or group.lag == known
 
 
 def test_an_assignment_of_another_protocol_has_no_partitions() -> None:

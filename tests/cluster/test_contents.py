@@ -34,6 +34,7 @@ def test_what_is_written_is_read_and_the_lag_of_a_group(isolation: str) -> None:
         assert cluster.records("t", second.partition) == [second]
 
         assert (cluster.groups(), cluster.group("shop").state) == ([], "Dead")
+        assert cluster.group("shop").lag is None
         assert list(cluster.topics(internal=True)) == ["t"]  # a look has created nothing
         cluster.delete_topic("t")
         cluster.create_topic("t", 2, 2)
@@ -44,6 +45,7 @@ def test_what_is_written_is_read_and_the_lag_of_a_group(isolation: str) -> None:
         group = cluster.group("shop")
         assert (group.state, group.members, group.lag) == ("Empty", [], 1)
         assert [(o.partition, o.committed, o.end, o.lag) for o in group.offsets][-1] == (1, 3, 4, 1)
+        assert cluster.group("shopp").lag is None  # with a coordinator, too
         assert cluster.topics() == {"t": 2}
         assert "__consumer_offsets" in cluster.topics(internal=True)
 
