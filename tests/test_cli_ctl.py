@@ -127,6 +127,7 @@ ANSWERS: dict[str, Any] = {
 ELSEWHERE = {
     ("GET", "/healthz"): "for health checks",
     ("GET", "/v1"): "lists the others",
+    ("GET", "/v1/report"): "kwire report",
     ("DELETE", "/v1/network/delays"): "heal",
     ("POST", "/v1/topics"): "kwire topics create",
     ("GET", "/v1/topics/{topic}"): "kwire partitions",

@@ -118,7 +118,7 @@ def test_one_broker_of_several_is_enough(health_file: Path) -> None:
         nobody = closed.getsockname()[1]
     with kwire_up() as process:
         assert process.stdout is not None
-        port = process.stdout.readline().split(":")[1].strip()
+        port = process.stdout.readline().split()[1].rpartition(":")[2]
         health_file.write_text(f"127.0.0.1 {nobody} 1\n127.0.0.1 {port}\n")
         assert check() == (0, "")
     assert check() == (1, f"no connection to 127.0.0.1:{port}")

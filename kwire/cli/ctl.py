@@ -57,7 +57,7 @@ def _path(*items: str) -> str:
 def ctl() -> None:
     """Look into a running `kwire up`, change its nodes and its network.
 
-    docs/control.md describes the answers. Controllers are nodes, too: ids from 1000 on."""
+    Controllers are nodes, too: ids from 1000 on."""
 
 
 # --- nodes

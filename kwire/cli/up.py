@@ -86,7 +86,7 @@ def up(detach: bool, **options: Any) -> None:
     """Start a cluster in the foreground; Ctrl-C stops it cleanly.
 
     Prints one line when it is ready: "ready bootstrap=127.0.0.1:9092 control=http://127.0.0.1:41234": all
-    brokers with commas between, and the control API, for `kwire ctl` and HTTP (docs/control.md).
+    brokers with commas between, and the control API, for `kwire ctl` and HTTP (GET /v1 there).
     """
     if not detach:
         sys.exit(run(options, None))

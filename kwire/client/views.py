@@ -146,7 +146,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that a node has reported, or that was asked of the cluster: docs/observing.md lists all."""
+    """Something that a node has reported, or that was asked of the cluster."""
 
     number: int
     """Rises with each event that was collected: `events(after=…)`."""
@@ -160,7 +160,7 @@ class Event:
     """info, warning or error."""
     text: str
     fields: dict[str, Any]
-    """Names and values as in docs/observing.md."""
+    """Names and values."""
 
     def __str__(self) -> str:
         where = "" if self.node is None else f"node {self.node}: "

@@ -71,9 +71,24 @@ async def _discard_rest(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
         left -= len(data)
 
 
+def _peer(writer: asyncio.StreamWriter) -> tuple[str, int]:
+    """Where the client is."""
+    try:
+        host, port = writer.get_extra_info("peername")[:2]
+    except (
+        AttributeError,
+        OSError,
+        RuntimeError,
+        TypeError,
+    ):  # it has gone: uvloop's and asyncio's ways
+        return "unknown", 0
+    return host, port
+
+
 class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
+        self._peer = _peer(writer)
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._head = b""  # the first bytes of the connection
         self._is_head = False  # the request is a HEAD, whose answer has no body
@@ -127,7 +142,7 @@ class _Connection:
             protocol, detail = "Kafka's protocol", "this is the control API, not a broker"
         if protocol is None:
             return ControlError(error.error_status_hint, f"no HTTP: {error}")
-        host, port = (self._writer.get_extra_info("peername") or ("unknown", 0))[:2]
+        host, port = self._peer
         more = _refused.count((host, protocol), int(asyncio.get_running_loop().time() * 1000))
         if more is not None:
             peer, fields = format_address(host, port), {"repeated": more or None, "detail": detail}
@@ -140,7 +155,7 @@ class _Connection:
     async def _write(self, status: int, found: Any, allow: tuple[str, ...] = ()) -> bool:
         """Write an answer; True if the connection can take another request."""
         http = self._http
-        if http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+        if http.our_state not in (h11.IDLE, h11.SEND_RESPONSE) or self._writer.is_closing():
             return False
         body = json.dumps(found, indent=1).encode() + b"\n"
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]

@@ -26,7 +26,7 @@ from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
-from kwire.replication.core.outbox import Outbox, Reply
+from kwire.replication.core.outbox import Log, Outbox, Reply
 
 CONNECTION = 1
 # As measured with CPython 3.11, in which a comprehension is a call, too; later versions need fewer. Whoever makes a
@@ -57,7 +57,7 @@ class FastPath:
             self.broker.receive_frame(CONNECTION, frame)
         else:
             record_calls(calls, lambda: self.broker.receive_frame(CONNECTION, frame))
-        (effect,) = self.outbox.drain()
+        (effect,) = [each for each in self.outbox.drain() if not isinstance(each, Log)]
         assert isinstance(effect, Reply) and not self.broker.failed
         return api.parse_response(key, version, b"".join(effect.parts)[4:])[1]
 

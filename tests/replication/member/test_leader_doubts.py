@@ -96,6 +96,9 @@ def test_metadata_waits_while_a_leader_is_in_doubt() -> None:
     rig.doubts.connection_lost(2)
     member = SimpleNamespace(has_metadata=True, leader_doubts=rig.doubts)
     replies: list[Any] = []
-    ctx: Any = SimpleNamespace(services=SimpleNamespace(member=member), reply=replies.append)
+    services, session = SimpleNamespace(member=member), SimpleNamespace(client_id=None)
+    ctx: Any = SimpleNamespace(
+        services=services, session=session, client_id=None, reply=replies.append
+    )
     handle_metadata(ctx, MetadataRequest(topics=[]))
     assert replies == []
