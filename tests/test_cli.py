@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import server_harness
+from click.testing import CliRunner
 
 TIMEOUT = 20
 
@@ -481,6 +483,33 @@ def test_dump_log_of_directories(tmp_path: Path) -> None:
     ]
     (tmp_path / "none").mkdir()
     assert_one_line(kwire("dump-log", str(tmp_path / "none")), 1, "no log segments in")
+
+
+def test_dump_log_names_a_partition_that_it_may_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kwire.cli.main import cli
+
+    for name in ("a-0", "a-1", "a-2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{0:020}.log").touch()
+    scan = os.scandir
+
+    def refuse(path: str) -> Iterator[os.DirEntry[str]]:
+        if os.path.basename(path) == "a-1":  # as for a user who is not root
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    done = CliRunner().invoke(cli, ["dump-log", str(tmp_path)])
+    assert done.exit_code == 1
+    assert [line for line in done.stdout.splitlines() if line != "empty"] == [
+        f"{tmp_path}/{name}/{0:020}.log:" for name in ("a-0", "a-2")
+    ]
+    assert done.stderr == f"kwire dump-log: {tmp_path}/a-1: Permission denied\n"
+    done = CliRunner().invoke(cli, ["dump-log", str(tmp_path / "a-1")])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == f"kwire dump-log: {tmp_path}/a-1: Permission denied\n"
 
 
 def test_a_broker_says_which_controller_it_waits_for(tmp_path: Path) -> None:

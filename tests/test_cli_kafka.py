@@ -172,8 +172,22 @@ def test_a_line_without_a_separator_is_named_and_those_before_it_are_there(shell
     process = shell.process("produce", "orders", "-K", ":")
     out, errors = process.communicate(b"a:1\nno key\nb:2\n", TIMEOUT)
     assert (process.returncode, out) == (1, b"")
-    assert errors == b"kwire produce: line 2 has no ':': no key\n"
+    assert errors == b"kwire produce: line 2 has no ':': no key; the line before it is written\n"
     assert shell.out("consume", "orders") == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"a:1\nb:2\nno key\nc:3\n", b"; the 2 lines before it are written\n"),
+        (b"no key\n", b"; nothing is written\n"),
+    ],
+)
+def test_a_bad_line_says_what_is_written(shell: Shell, data: bytes, said: bytes) -> None:
+    shell.out("topics", "create", "orders")
+    process = shell.process("produce", "orders", "-K", ":")
+    _, errors = process.communicate(data, TIMEOUT)
+    assert (process.returncode, errors.endswith(said)) == (1, True), errors
 
 
 def test_count_and_the_last_ones(shell: Shell) -> None:
@@ -273,7 +287,8 @@ def test_groups_with_members_offsets_and_lag(shell: Shell) -> None:
     from kafka import KafkaConsumer
 
     assert shell.run("groups") == (0, "", "no groups\n")
-    assert shell.run("groups", "shop")[:2] == (1, "group shop: there is no such group\n")
+    nothing = (1, "", "kwire groups: there is no group shop\n")
+    assert shell.run("groups", "shop") == shell.run("groups", "shop", "--json") == nothing
     shell.out("topics", "create", "orders")
     shell.out("produce", "orders", "a", "b", "c")
     consumer = KafkaConsumer(

@@ -16,6 +16,7 @@ import server_harness
 
 from kwire.launch import registry, running
 from kwire.server.errors import NodeError, SettingsError
+from kwire.tools import clusters
 
 TIMEOUT = 20
 ENTRY: dict[str, str | int | bool | None] = {
@@ -296,6 +297,24 @@ def test_down_wait_and_status_when_nothing_runs(folder: Path) -> None:
     assert said(kwire("down", "9092", "--all"), 2).startswith("kwire down: ")
     assert "within 0 s" in said(kwire("wait", "--timeout", "0"), 1)
     assert json.loads(kwire("status", "--json").stdout) == []
+
+
+def test_wait_does_not_choose_between_two(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = {"bootstrap": "127.0.0.1:7", "addresses": "127.0.0.1:7", "control": None}
+    both = [
+        running.Running("", {**ENTRY, "pid": 1}),
+        running.Running("", {**ENTRY, **other, "pid": 2}),
+    ]
+    monkeypatch.setattr(clusters, "all_running", lambda: both)
+    with pytest.raises(SettingsError) as several:
+        clusters.wait(None, None, 0)
+    assert str(several.value) == (
+        "2 are running: localhost:19092 (pid 1), 127.0.0.1:7 (pid 2); name one by kwire wait PORT"
+    )
+    assert clusters.wait(7, None, 0) == 0
+    assert capsys.readouterr().out == "ready bootstrap=127.0.0.1:7\n"
 
 
 def test_wait_for_addresses(folder: Path) -> None:

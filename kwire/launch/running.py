@@ -91,8 +91,13 @@ def choose(number: int | None = None, what: str = "--port PORT") -> Running | No
             raise NodeError(f"no kwire up with port or pid {number} is running{others}")
         return chosen[0]
     if len(found) > 1:
-        raise SettingsError(f"{len(found)} are running: {_names(found)}; name one by {what}")
+        raise several(found, what)
     return found[0] if found else None
+
+
+def several(found: list[Running], what: str) -> SettingsError:
+    """The refusal to guess which of the running clusters is meant. `what`: as for `choose`."""
+    return SettingsError(f"{len(found)} are running: {_names(found)}; name one by {what}")
 
 
 def holder_text(failure: str) -> str | None:

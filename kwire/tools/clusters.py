@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from kwire.launch.running import all_running, choose
+from kwire.launch.running import all_running, choose, several
 from kwire.server.errors import NodeError
 
 TYPE_CHECKING = False
@@ -49,7 +49,8 @@ def down(number: int | None, *, all_of_them: bool, seconds: float) -> int:
 
 
 def wait(number: int | None, bootstrap: str | None, seconds: float) -> int:
-    """Return when a cluster is ready and print its ready line. NodeError after `seconds`.
+    """Return when a cluster is ready and print its ready line. NodeError after `seconds`;
+    SettingsError when several are ready and `number` (a port or pid) is None.
 
     `bootstrap`: addresses of the cluster, which may be any Kafka, instead of the registry."""
     deadline = time.monotonic() + seconds
@@ -57,6 +58,8 @@ def wait(number: int | None, bootstrap: str | None, seconds: float) -> int:
         return _wait_for_answer(bootstrap, deadline, seconds)
     while True:
         found = [each for each in all_running() if number in (None, each.pid, *each.ports)]
+        if number is None and len(found) > 1:
+            raise several(found, "kwire wait PORT")
         if found:
             control = "" if found[-1].control is None else f" control={found[-1].control}"
             sys.stdout.write(f"ready bootstrap={found[-1].bootstrap}{control}\n")

@@ -22,18 +22,24 @@ def dump_path(path: str, with_records: bool) -> int:
     other; return 1 when something is damaged or not of a log. OSError when it cannot be read."""
     if not os.path.isdir(path):
         return _dump_file(path, with_records)
-    segments = _segments(path)
-    if not segments:
-        sys.stdout.flush()
-        print(f"kwire dump-log: no log segments in {path}", file=sys.stderr)  # noqa: T201
-        return 1
-    return max([_dump_file(segment, with_records) for segment in segments])
+    failures: list[OSError] = []
+    segments = _segments(path, failures)
+    status = max([_dump_file(segment, with_records) for segment in segments], default=1)
+    complaints = [f"{error.filename}: {error.strerror}" for error in failures]
+    if not segments and not failures:
+        complaints.append(f"no log segments in {path}")
+    sys.stdout.flush()
+    for complaint in complaints:
+        print(f"kwire dump-log: {complaint}", file=sys.stderr)  # noqa: T201
+    return 1 if complaints else status
 
 
-def _segments(directory: str) -> list[str]:
-    """The segments in a directory and below: by topic, partition and offset, broker by broker."""
+def _segments(directory: str, failures: list[OSError]) -> list[str]:
+    """The segments in a directory and below: by topic, partition and offset, broker by broker.
+
+    `failures` gets an error for each directory that cannot be read."""
     found = []
-    for folder, folders, names in os.walk(directory):
+    for folder, folders, names in os.walk(directory, onerror=failures.append):
         folders.sort(key=_partition_order)
         found += [os.path.join(folder, name) for name in sorted(names) if _is_segment(name)]
     return found

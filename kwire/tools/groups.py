@@ -7,6 +7,7 @@ import sys
 
 from kwire.client.groups import describe_group, list_groups
 from kwire.client.views import NO_SUCH_GROUP
+from kwire.server.errors import NodeError
 from kwire.tools.kafka import table
 
 TYPE_CHECKING = False
@@ -31,13 +32,15 @@ def show_groups(client: Client, *, as_json: bool) -> int:
 
 
 def show_group(client: Client, name: str, *, as_json: bool) -> int:
-    """Print one group; 1 when it does not exist."""
+    """Print one group. NodeError when it does not exist."""
     group = client.run(describe_group(client, name))
+    if group.state == NO_SUCH_GROUP and not group.offsets:
+        raise NodeError(f"there is no group {name}")
     if as_json:
         sys.stdout.write(json.dumps(group_object(group), indent=1) + "\n")
     else:
         sys.stdout.write(f"{group}\n")
-    return 1 if group.state == NO_SUCH_GROUP and not group.offsets else 0
+    return 0
 
 
 GROUP_HEAD = ("GROUP", "STATE", "MEMBERS", "LAG", "TOPICS")

@@ -85,8 +85,16 @@ def produce(
             written = client.run(produce_all(client, topic, records, partition=partition))
             _print_places(written if values or as_json else [], as_json)
         if failure is not None:
-            raise failure
+            raise NodeError(f"{failure}; {_before(number - 1, 'value' if values else 'line')}")
     return 0
+
+
+def _before(count: int, what: str) -> str:
+    """What has become of the lines, or values, before a bad one."""
+    if count == 0:
+        return "nothing is written"
+    are = f"{what} before it is" if count == 1 else f"{count} {what}s before it are"
+    return f"the {are} written"
 
 
 def _print_places(written: list[Record], as_json: bool) -> None:
