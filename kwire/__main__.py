@@ -9,6 +9,10 @@ import sys
 def main() -> None:
     """The command line. Ctrl-C ends it without a word until a command has something to stop."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if sys.stderr is None:  # closed before Python started
+        from kwire.launch.detach import open_standard_descriptors
+
+        open_standard_descriptors()
     try:
         if sys.argv[1:2] == ["up"]:
             _start_quickly(sys.argv)

@@ -153,6 +153,10 @@ def test_json_logs_are_json_in_every_line() -> None:
         (["--nonsense"], ["--nonsense"]),
         (["--port", "70000"], ["--port", "70000"]),
         (["--brokers", "0"], ["--brokers", "x>=1"]),
+        (
+            ["--brokers", "3", "--port", "65534"],
+            ["--port 65534 with 3 brokers needs ports up to 65536"],
+        ),
         (["-c", "node.id=x"], ["node.id", "x", "INT"]),
         (["--brokers", "2", "-c", "node.id=x"], ["node.id", "x", "INT"]),
         (["--control-port", "70000"], ["--control-port", "70000"]),
@@ -187,7 +191,8 @@ def test_a_bad_option_is_status_2_and_one_line(arguments: list[str], words: list
 def test_a_taken_port_is_status_1_and_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert_one_line(kwire("up", "--port", port), 1, f"127.0.0.1:{port}", "taken")
+        words = f"127.0.0.1:{port}", "taken", "; another port: --port"
+        assert_one_line(kwire("up", "--port", port), 1, *words)
 
 
 @pytest.mark.parametrize(

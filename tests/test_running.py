@@ -184,8 +184,12 @@ def test_up_in_front_is_seen_and_stopped(folder: Path) -> None:
         port = bootstrap.rpartition(":")[2]
         taken = kwire("up", "--port", port, "--log-level", "error")
         assert said(taken, 1) == (
-            f"kwire up: port {port} is in use by kwire up, pid {process.pid}; kwire down stops it"
+            f"kwire up: port {port} is in use by kwire up, pid {process.pid}; kwire down stops it;"
+            " another port: --port"
         )
+        control = ready.rpartition(":")[2].strip()
+        taken = kwire("up", "--port", "0", "--control-port", control, "--log-level", "error")
+        assert said(taken, 1).endswith("; kwire down stops it; another port: --control-port")
         assert (
             kwire("down", port).stdout == f"stopped kwire up at {bootstrap} (pid {process.pid})\n"
         )
@@ -216,7 +220,8 @@ def test_detach_returns_when_it_is_ready_and_outlives_its_session(folder: Path) 
     socket.create_connection((host, int(port)), 5).close()
     again = kwire("up", "--detach", "--port", port)
     assert said(again, 1) == (
-        f"kwire up: port {port} is in use by kwire up, pid {pid}; kwire down stops it"
+        f"kwire up: port {port} is in use by kwire up, pid {pid}; kwire down stops it;"
+        " another port: --port"
     )
     assert kwire("down").returncode == 0
     assert ends(pid)
@@ -258,6 +263,22 @@ def test_a_detached_one_holds_nothing_that_its_caller_has_open(folder: Path) -> 
     finally:
         os.close(held)
         kwire("down", "--all")
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-"])
+@pytest.mark.parametrize("brokers", ["1", "2"])
+def test_a_foreground_start_with_closed_streams(folder: Path, closed: str, brokers: str) -> None:
+    """It runs, without a log."""
+    command = f"exec {sys.executable} -m kwire up --port 0 --brokers {brokers} {closed}"
+    process = subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready bootstrap=")
+        assert kwire("status").returncode == 0
+    finally:
+        process.terminate()
+        process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from kwire.launch.options import FLAG, NUMBER, TEXT, parse_topic
+from kwire.launch.options import FLAG, MAX_PORT, NUMBER, TEXT, parse_topic
 from kwire.launch.spec import ClusterSpec, NodeSpec
 
 TYPE_CHECKING = False
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _COMPLETION_VARIABLE = "_KWIRE_COMPLETE"
 _TEXTS = {"--data-dir": "data_dir", "--ready-file": "ready_file"}
 _PORTS = {"--port": "port", "--control-port": "control_port"}
-_MAX_PORT = 65535
 _ONLY_BY_CLICK = ("host", "advertise", "control_host", "first_id", "config_path")
 
 
@@ -69,7 +68,7 @@ def _take(
     elif flag in _TEXTS:
         options[_TEXTS[flag]] = value
     elif flag in _PORTS:
-        options[_PORTS[flag]] = _number(value, 0, _MAX_PORT)
+        options[_PORTS[flag]] = _number(value, 0, MAX_PORT)
     else:
         name, field = by_flag.pop(flag)  # not twice
         options[name] = _value(field, value)

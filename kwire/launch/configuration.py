@@ -5,6 +5,7 @@ Precedence of keys, lowest first: the file (--config), -c KEY=VALUE, options tha
 
 from __future__ import annotations
 
+from kwire.launch.options import MAX_PORT
 from kwire.launch.spec import BROKER, ClusterSpec, NodeSpec, may_ask_for_security, rack_overrides
 from kwire.server.errors import NodeError, SettingsError
 
@@ -47,6 +48,10 @@ def cluster_spec(
     else:
         directory = absolute_dirs(directory)
     own = {name: fields.pop(name) for name in ClusterSpec.fields if name in fields}
+    brokers = own.get("brokers", 1)
+    if port and port + brokers - 1 > MAX_PORT:
+        last = port + brokers - 1
+        raise SettingsError(f"--port {port} with {brokers} brokers needs ports up to {last}")
     if racks:
         own["overrides"] = _rack_overrides(racks, overrides, node_id, own.get("brokers", 1))
         values["broker.rack"] = racks[0]  # of a standalone broker

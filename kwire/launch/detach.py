@@ -67,7 +67,7 @@ def run_detached(run: Callable[[Detached], int]) -> int:
     that `run` returns. A failure has printed its line by then."""
     if sys.stdout is None:
         return _fail("nobody reads the ready line: stdout is closed")
-    _open_standard_descriptors()
+    open_standard_descriptors()
     try:
         directory = runtime_directory()
     except RegistryError as error:
@@ -138,8 +138,10 @@ def _stop_command(child: int) -> str:
     return "kwire down" if len(all_running()) == 1 else f"kwire down {child}"
 
 
-def _open_standard_descriptors() -> None:
-    """Make sure that 0, 1 and 2 are open: what is opened later must not get their numbers."""
+def open_standard_descriptors() -> None:
+    """Make sure that 0, 1 and 2 are open: what is opened later must not get their numbers.
+
+    What a closed stderr would get goes nowhere."""
     with suppress(OSError):
         while (opened := os.open(os.devnull, os.O_RDWR)) < 3:
             os.set_inheritable(opened, True)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FLAG, TEXT, NUMBER, RULES, VOTERS, PAIRS = "flag", "text", "number", "rules", "voters", "pairs"
 """Kinds of options: bool; str or None; int or None; tuple[LinkRule]; tuple[Voter]; a mapping of
 KEY=VALUE. The last three repeat the option."""
+MAX_PORT = 65535
 _MAX_PARTITIONS = 10_000
 REQUIRED: Any = object()
 """In place of a default."""

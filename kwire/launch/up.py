@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
+# As listeners.py and the system say it.
+_TAKEN = ("the port is taken by another process", "ddress already in use")
 
 
 class Surroundings:
@@ -141,7 +143,7 @@ def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> 
     except SettingsError as error:
         return surroundings.print_failure(2, str(error))
     except NodeError as error:
-        return surroundings.print_failure(1, _with_port_holder(str(error)))
+        return surroundings.print_failure(1, _with_way_out(str(error), surroundings))
     except Exception as error:
         _log.debug("internal error", exc_info=error)
         text = f"internal error: {type(error).__name__}: {error}"
@@ -296,13 +298,18 @@ def _register(
         event(_log, NodeEvent.NOT_REGISTERED, detail=str(error))
 
 
-def _with_port_holder(line: str) -> str:
-    """A failure's line; of a port that another `kwire up` holds, one that names it."""
+def _with_way_out(line: str, surroundings: Surroundings) -> str:
+    """A failure's line; of a taken port, one that names the `kwire up` that holds it, and the option
+    for another port."""
     if "cannot listen on" not in line:
         return line
     from kwire.launch.running import holder_text
 
-    return holder_text(line) or line
+    text = holder_text(line) or line
+    if surroundings.print_failure is not _print_failure or not line.endswith(_TAKEN):
+        return text  # a container has no such options
+    option = "--control-port" if line.startswith("control API") else "--port"
+    return f"{text}; another port: {option}"
 
 
 def _print_failure(status: int, line: str) -> int:
