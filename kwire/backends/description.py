@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from kwire.backends.network import in_words
 from kwire.errors import BrokerNotAvailableError, KwireError
 from kwire.replication.core.types import NO_LEADER
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from kwire.backends.base import Backend
     from kwire.backends.views import Partition
 
+_NO_CLIENT = "no client has connected to this cluster"
 _GROUPS_SECONDS = 2.0  # brokers may be paused, which are waited for
 
 
@@ -34,12 +36,14 @@ def name_of(cluster: Cluster, backend: Backend) -> str:
 
 
 async def describe(cluster: Cluster) -> str:
-    """Nodes, topics, groups, the last requests if they are kept, internal topics."""
+    """Nodes, cuts and delays, topics, groups, the last requests if they are kept, internal topics."""
     if not cluster.started:
         return "the cluster is stopped"
     lines = [] if cluster.external else [repr(broker) for broker in cluster.brokers]
     if not cluster.external and len(cluster.controllers) > 1:
         lines += await _controllers(cluster)
+    if in_force := in_words(cluster.network):
+        lines.append(f"network: {in_force}")
     internal: list[str] = []
     try:
         own = await cluster.topics()
@@ -97,7 +101,23 @@ async def _in_short(cluster: Cluster, topic: str, count: int) -> str:
 async def _requests(cluster: Cluster) -> list[str]:
     kept = await cluster.inside.requests.by_broker()
     if not any(kept.values()):
-        return []
+        return [_NO_CLIENT] if await _had_no_client(cluster) else []
     from kwire.recent import format_requests
 
     return ["last requests of clients:", *format_requests(kept)]
+
+
+async def _had_no_client(cluster: Cluster) -> bool:
+    """Whether it is certain that no client has connected; no request of one is kept.
+
+    Not while requests are not kept, or a broker does not answer, which may have had one."""
+    inside = cluster.inside
+    if not inside.requests.is_kept:
+        return False
+    if any(not each.running or each.paused for each in inside.handles.values()):
+        return False
+    try:
+        async with asyncio.timeout(_GROUPS_SECONDS):
+            return not await cluster.clients()
+    except (KwireError, TimeoutError):
+        return False

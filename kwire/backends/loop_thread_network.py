@@ -42,6 +42,9 @@ class Network:
         """The delays in force: pairs of node ids, the smaller first, and milliseconds."""
         return self._cluster._inner.network.delays()
 
+    def __repr__(self) -> str:
+        return repr(self._cluster._inner.network)
+
     def _applied(self, cut: Cut) -> AbstractContextManager[None]:
         self._cluster._run(cut.__aenter__())
         return self._until_end(cut)

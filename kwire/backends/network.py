@@ -108,6 +108,9 @@ class Network:
         }
         return sorted(found)
 
+    def __repr__(self) -> str:
+        return f"<Network: {in_words(self) or 'no cuts or delays'}>"
+
     def rules_of(self, node_id: int) -> list[LinkRule]:
         """The link rules of a node as sender; they also apply after its next start."""
         return [rule for (sender, _), rule in self._rules.items() if sender == node_id]
@@ -161,6 +164,13 @@ class Network:
                 f"expected two different sets of nodes, not {sorted(first)} and {sorted(second)}"
             )
         return first, second
+
+
+def in_words(network: Network) -> str:
+    """The cuts and delays in force, for people: "1 | 2 cut, 2 | 3 delayed by 20 ms"; "": none."""
+    found = [f"{a} | {b} cut" for a, b in network.cuts()]
+    found += [f"{a} | {b} delayed by {ms:g} ms" for a, b, ms in network.delays()]
+    return ", ".join(found)
 
 
 def _pairs(a: set[int], b: set[int]) -> list[tuple[int, int]]:

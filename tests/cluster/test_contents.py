@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -202,8 +203,13 @@ def test_cuts_and_delays_in_force(shared: Cluster) -> None:
         network.delay(2, 3, milliseconds=20)
         assert (network.cuts(), network.delays()) == ([(1, 2), (1, 3)], [(2, 3, 20)])
     assert (network.cuts(), network.delays()) == ([], [(2, 3, 20)])
+    text = "2 | 3 delayed by 20 ms"
+    assert repr(network) == f"<Network: {text}>"
+    with network.cut(1, 2):
+        assert f"network: 1 | 2 cut, {text}" in shared.describe().splitlines()
     network.heal()
     assert network.delays() == []
+    assert repr(network) == "<Network: no cuts or delays>" and "network:" not in shared.describe()
 
 
 def test_replicas_are_waited_for() -> None:
@@ -220,6 +226,24 @@ def test_replicas_are_waited_for() -> None:
             cluster.wait_in_sync("v")
         with pytest.raises(errors.ConfigurationError, match="timeout: expected seconds"):
             cluster.wait_in_sync(timeout=-1)
+
+
+def test_a_description_says_that_no_client_has_come_if_that_is_known() -> None:
+    said = "no client has connected to this cluster"
+    with Cluster(brokers=2, topics=["t"], recent_requests=True) as cluster:
+        cluster.produce("t", "by the test itself")
+        assert said in cluster.describe().splitlines()
+        cluster.broker(2).pause()
+        assert said not in cluster.describe()
+        cluster.broker(2).resume()
+        assert said in cluster.describe().splitlines()
+        with socket.create_connection(cluster.bootstrap_servers.split(",")[0].split(":")):
+            cluster.wait_for(lambda c: c.clients())
+            assert said not in cluster.describe()
+        produce(cluster.bootstrap_servers, "t", ["a"])
+        assert said not in cluster.describe()
+    with Cluster(topics=["t"]) as cluster:
+        assert said not in cluster.describe()
 
 
 def test_a_description_begins_with_what_is_the_users() -> None:
