@@ -194,6 +194,7 @@ class BrokerRegistry:
     def renew_lease(self, broker: LiveBroker) -> None:
         """Restart the broker's lease after a request of the broker."""
         context = self._context
+        context.has_survivors |= not broker.has_reported
         broker.has_reported = True
         broker.last_contact_ms = context.now_ms
         if self._timers is None:
@@ -293,9 +294,10 @@ class BrokerRegistry:
         (with KIP-966 that one, too). `reason`: a key of _FAILURES."""
         context = self._context
         broker = context.brokers.pop(broker_id, None)
+        is_restart = broker is not None and context.ended_with_previous_run(broker, reason)
         if broker is not None:
             self.forget(broker_id)
-            event = Event.BROKER_FENCED
+            event = Event.BROKER_RUN_ENDED if is_restart else Event.BROKER_FENCED
             if broker.shutting_down:
                 event = Event.BROKER_SHUT_DOWN
             elif reason == "unregistered":
@@ -308,7 +310,7 @@ class BrokerRegistry:
                 detail=_FAILURES[reason],
             )
         context.brokers_changed()
-        changes = self._changelog.begin()
+        changes = self._changelog.begin(is_restart=is_restart)
         batch = self._orders.batch()
         unchanged = []
         for topic, index, partition in context.partitions():
@@ -450,8 +452,7 @@ class BrokerRegistry:
                     shutting_down,
                     partition.recovering,
                 )
-                why = election.CONTROLLED_SHUTDOWN
-                changes.elect(topic, index, elected, why)
+                changes.elect(topic, index, elected, election.CONTROLLED_SHUTDOWN)
             elif partition.leader >= 0:
                 followed.append((topic, index))
                 self._partitions.remove_from_isr(topic, index, broker.id, changes)

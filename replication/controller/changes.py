@@ -28,6 +28,8 @@ _REWRITE_ABOVE = 1000  # records
 _EVENTS_KEPT = 1000
 
 REASSIGNMENT_BEGUN, REASSIGNMENT_CANCELLED = "reassignment begun", "reassignment given up"
+_LEADER_LOST = "leader lost"  # as in partitions.py
+_LEADER_NOT_STARTED = "leader not started"
 _LAST_KNOWN_LEADER = "last known leader"  # as in eligible_leaders.py
 _UNCLEAN = (UNCLEAN, _LAST_KNOWN_LEADER)
 _NO_EXCLUSIONS: Mapping[tuple[str, int], int] = {}
@@ -69,7 +71,8 @@ class PartitionEvent:
             return Event.REASSIGNMENT_STARTED if is_going_on else Event.REASSIGNMENT_COMPLETED
         if before.leader != after.leader:
             if after.leader < 0:
-                return Event.PARTITION_OFFLINE
+                is_starting = self.why == _LEADER_NOT_STARTED
+                return Event.PARTITION_WAITING if is_starting else Event.PARTITION_OFFLINE
             is_unclean = self.why in _UNCLEAN
             return Event.UNCLEAN_LEADER_ELECTED if is_unclean else Event.LEADER_ELECTED
         if len(before.isr) != len(after.isr):
@@ -144,9 +147,9 @@ class ChangeLog:
             if count > 4 * len(live):  # mostly outdated: changed and deleted topics
                 self._journal.rewrite(live)
 
-    def begin(self) -> Changes:
-        """Return an empty collection of changes for one step."""
-        return Changes(self._context, self)
+    def begin(self, *, is_restart: bool = False) -> Changes:
+        """Return an empty collection of changes for one step. `is_restart`: of the whole cluster."""
+        return Changes(self._context, self, is_restart=is_restart)
 
     def commit(self, records: list[Record]) -> None:
         """Journal the records, then apply them to the state.
@@ -189,9 +192,10 @@ class Changes:
 
     `records`: other records of the same step."""
 
-    __slots__ = ("_context", "_events", "_latest", "_log", "records")
+    __slots__ = ("_context", "_events", "_is_restart", "_latest", "_log", "records")
 
-    def __init__(self, context: ControllerContext, log: ChangeLog) -> None:
+    def __init__(self, context: ControllerContext, log: ChangeLog, *, is_restart: bool) -> None:
+        self._is_restart = is_restart
         self._context = context
         self._log = log
         self._latest: dict[tuple[str, int], tuple[TopicState, PartitionState]] = {}
@@ -216,6 +220,8 @@ class Changes:
         unclean: Container[int] = (),
     ) -> None:
         """Change a partition's state. `unclean`: brokers that may have lost records (KIP-966)."""
+        if why == _LEADER_LOST and self._is_restart:
+            why = _LEADER_NOT_STARTED
         before = self.current(topic, index)
         context = self._context
         if context.config.eligible_leader_replicas_enable:

@@ -83,6 +83,7 @@ class ControllerContext:
         "cluster_id",
         "config",
         "eligible",
+        "has_survivors",
         "is_standalone",
         "node_id",
         "state",
@@ -106,6 +107,8 @@ class ControllerContext:
         self.state = ControllerState()
         self.brokers: dict[int, LiveBroker] = {}
         self.eligible: set[int] = set()  # alive and not shutting down
+        # Brokers of the journal have sent requests without registering: only the controller is new.
+        self.has_survivors = False
         self._some_offline = False
 
     @property
@@ -118,6 +121,13 @@ class ControllerContext:
         return 0 if self.clock is None else self.clock.now_ms
 
     # --- brokers
+
+    def ended_with_previous_run(self, broker: LiveBroker, reason: str) -> bool:
+        """Whether the broker is fenced because the whole cluster starts again, not for a failure.
+
+        True as long as no broker of the journal has sent a request without registering."""
+        is_of_starts = reason in ("registered_again", "unreachable")
+        return is_of_starts and not broker.has_reported and not self.has_survivors
 
     def brokers_changed(self) -> None:
         """Recompute `eligible` after a change of `brokers`, a controlled shutdown or an offline

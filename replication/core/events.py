@@ -108,6 +108,7 @@ _PARTITION_CHANGE = (
     "[eligible leaders {previous_elr} -> {elr}, ][replicas {previous_replicas} -> {replicas}, ]"
     "[{recovering}, ]leader epoch {leader_epoch}, partition epoch {partition_epoch} ({reason})"
 )
+_BROKER = "broker {broker_id} (epoch {broker_epoch})"
 _NOT_FOLLOWED = "{topic}-{partition} is not followed any more (leader {leader}): {detail}"
 _CUT = "{topic}-{partition} cut from {previous_log_end_offset} to {log_end_offset}"
 
@@ -156,31 +157,28 @@ class Event:
     )
     """A broker has started, or is back."""
     BROKER_FENCED = EventType(
-        WARNING,
-        "broker {broker_id} (epoch {broker_epoch}) has failed: {detail}",
-        "reason",
-        "controller_epoch",
+        WARNING, _BROKER + " has failed: {detail}", "reason", "controller_epoch"
     )
     """The controller counts a broker as dead; its partitions get other leaders now. `connection_lost`: its connection
     has ended; `session_timeout`: it was silent for `broker.session.timeout.ms`: it stood still, or was cut off;
     `unreachable`: a new controller cannot connect to it; `registered_again`: it came back before anybody missed it.
     To do: nothing where the test has killed it."""
+    BROKER_RUN_ENDED = EventType(
+        INFO, _BROKER + " ended with the previous run: {detail}", "reason", "controller_epoch"
+    )
+    """The whole cluster starts again: the controller's journal still has the broker of the run before. It has
+    `registered_again`, or is `unreachable` until it does. BROKER_FENCED once a broker of before has sent a request:
+    then only the controller is new."""
     BROKER_SHUTTING_DOWN = EventType(
         INFO, "broker {broker_id} is shutting down", "broker_epoch", "controller_epoch"
     )
     """A controlled shutdown begins: leaderships are moved away."""
     BROKER_SHUT_DOWN = EventType(
-        INFO,
-        "broker {broker_id} (epoch {broker_epoch}) is gone after its shutdown: {detail}",
-        "reason",
-        "controller_epoch",
+        INFO, _BROKER + " is gone after its shutdown: {detail}", "reason", "controller_epoch"
     )
     """A broker that was shutting down is gone."""
     BROKER_UNREGISTERED = EventType(
-        INFO,
-        "broker {broker_id} (epoch {broker_epoch}) is gone: {detail}",
-        "reason",
-        "controller_epoch",
+        INFO, _BROKER + " is gone: {detail}", "reason", "controller_epoch"
     )
     """A broker was unregistered by `kafka-cluster unregister`; one that is alive registers again at once."""
     BROKER_REQUEST_FAILED = EventType(
@@ -223,6 +221,10 @@ class Event:
     """A partition has no leader: none of its in-sync replicas is alive. The ISR stays; clients
     are answered LEADER_NOT_AVAILABLE.
     To do: start one of the brokers in the ISR."""
+    PARTITION_WAITING = EventType(INFO, _PARTITION_CHANGE, "controller_epoch")
+    """The whole cluster starts again (BROKER_RUN_ENDED), and none of a partition's in-sync replicas has registered
+    yet: the first one that does leads. As PARTITION_OFFLINE until then.
+    To do: if no LEADER_ELECTED follows, start one of the brokers in the ISR."""
     ISR_SHRUNK = EventType(INFO, _PARTITION_CHANGE, "controller_epoch")
     """A replica has left the in-sync set; the leader stays."""
     ISR_EXPANDED = EventType(INFO, _PARTITION_CHANGE, "controller_epoch")

@@ -48,7 +48,7 @@ from kwire.replication.controller.state import (
     DeposedError,
 )
 from kwire.replication.controller.table import refusal
-from kwire.replication.core.events import Event
+from kwire.replication.core.events import WARNING, Event, EventType
 from kwire.replication.core.log_store import MemoryLogStore
 
 
@@ -120,6 +120,62 @@ def test_after_a_restart_of_all_a_new_process_need_not_wait_for_the_old_ones_lea
     Simulated(1, 2, journal=journal)
     new = Simulated(journal=ListJournal(journal.records))
     assert new.ask(registration(1, 77), 4).error_code == 0
+
+
+def warnings_of(cluster: Simulated) -> list[EventType]:
+    return [event for event in cluster.logged.events if event.level >= WARNING]
+
+
+def test_a_restart_of_the_whole_cluster_is_no_warning() -> None:
+    old = Simulated(1, 2, 3)
+    old.create("t", [1, 2])
+    old.create("u", [3])
+    new = Simulated(journal=ListJournal(old.journal.records), clock=old.clock)
+    new.brokers.silent = {2, 3}
+    new.ask(registration(1, 71), 4)
+    new.controller.unreachable(2)
+    new.controller.unreachable(3)
+    new.advance(30)
+    assert new.state("t") == "leader -1 ISR [2] LE 2 PE 2"
+    assert new.state("u") == "leader -1 ISR [3] LE 1 PE 1"
+    new.ask(registration(2, 72), 4)
+    new.epochs[3] = new.ask(registration(3, 73), 4).broker_epoch
+    assert (new.state("t"), new.state("u")) == (
+        "leader 2 ISR [2] LE 3 PE 3",
+        "leader 3 ISR [3] LE 2 PE 2",
+    )
+    assert warnings_of(new) == []
+    ended = [(e["broker_id"], e["reason"]) for e in new.logged.of(Event.BROKER_RUN_ENDED)]
+    assert ended == [(1, "registered_again"), (2, "unreachable"), (3, "unreachable")]
+    waiting = [(e["topic"], e["reason"]) for e in new.logged.of(Event.PARTITION_WAITING)]
+    assert waiting == [("t", "leader_not_started"), ("u", "leader_not_started")]
+    new.kill(3)  # from now on it is a failure
+    assert warnings_of(new) == [Event.BROKER_FENCED, Event.PARTITION_OFFLINE]
+
+
+@pytest.mark.parametrize("reason", ["registered_again", "unreachable"])
+def test_a_broker_that_dies_with_the_controller_has_failed(reason: str) -> None:
+    old = Simulated(1, 2)
+    old.create("t", [1])
+    new = Simulated(journal=ListJournal(old.journal.records), clock=old.clock)
+    new.epochs = old.epochs
+    new.heartbeat(2)  # of the run before: only the controller is new
+    if reason == "registered_again":
+        new.ask(registration(1, 77), 4)
+    else:
+        new.controller.unreachable(1)
+        new.advance(30)
+    assert warnings_of(new) == [Event.BROKER_FENCED, Event.PARTITION_OFFLINE]
+    (fenced,) = new.logged.of(Event.BROKER_FENCED)
+    assert (fenced["broker_id"], fenced["reason"]) == (1, reason)
+
+
+def test_a_broker_that_does_not_return_within_its_lease_has_failed() -> None:
+    old = Simulated(1, 2)
+    new = Simulated(journal=ListJournal(old.journal.records), clock=old.clock)
+    new.advance(9000)
+    reasons = [each["reason"] for each in new.logged.of(Event.BROKER_FENCED)]
+    assert reasons == ["session_timeout", "session_timeout"]
 
 
 # Leases
