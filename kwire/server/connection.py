@@ -30,6 +30,8 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "close_reason",
+        "ended",
+        "held",
         "id",
         "last_active_ms",
         "listener",
@@ -57,6 +59,8 @@ class Connection(asyncio.BufferedProtocol):
         self.parts_bytes = 0
         self.writing_paused = False
         self.reading_paused = False
+        self.held = False
+        self.ended = False  # the client has sent its last byte while the connection was held
         self.last_active_ms = 0
         self.peer_host = "unknown"
         self.peer_port = 0
@@ -80,8 +84,11 @@ class Connection(asyncio.BufferedProtocol):
         self.node.step(self)
 
     def eof_received(self) -> bool:
-        """Let the transport close after it has written its buffer: no further request will run."""
-        return False
+        """Let the transport close after it has written its buffer: no further request will run.
+
+        Keep a held connection open: `release` runs the requests that the client has sent."""
+        self.ended = self.held
+        return self.held
 
     def pause_writing(self) -> None:
         self.writing_paused = True
@@ -90,6 +97,20 @@ class Connection(asyncio.BufferedProtocol):
         self.writing_paused = False
         # uvloop may call this from within a write, that is, within a step.
         self.node.loop.call_soon(self.node.step, self)
+
+    def hold(self) -> None:
+        """Run no request until `release`: the node was paused when the client connected.
+
+        `transport.pause_reading` has no effect here: uvloop starts to read after `connection_made`.
+        `writing_paused` holds the requests back, as those of a client that reads no replies."""
+        self.held = self.writing_paused = True
+
+    def release(self) -> None:
+        """Undo `hold`: run the requests that the client has sent meanwhile."""
+        self.held = self.writing_paused = False
+        self.node.step(self)
+        if self.ended:
+            self.transport.close()
 
     def flush(self) -> None:
         """Write the replies of this step to the transport, in one write."""

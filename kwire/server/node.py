@@ -65,7 +65,8 @@ class State(Enum):
     """Possibly bound; accepts no connections yet."""
     SERVING = "serving"
     PAUSED = "paused"
-    """Suspended, as a process after SIGSTOP: sockets stay open, nothing is read, no timer fires."""
+    """Suspended, as a process after SIGSTOP: sockets stay open, new connections are accepted, no
+    request runs, no timer fires."""
     STOPPING = "stopping"
     """Accepts no more connections; clients receive their last responses."""
     STOPPED = "stopped"
@@ -245,17 +246,22 @@ class Node:
             self.peers.pause()
 
     def resume(self) -> None:
-        """Undo `pause`: timers that expired meanwhile fire."""
+        """Undo `pause`: timers that expired meanwhile fire, requests that were sent meanwhile run."""
         if self.state is not PAUSED:
             return
         self._move(SERVING)
+        held = [connection for connection in self.connections.values() if connection.held]
         for connection in list(self.connections.values()):
-            if not (connection.reading_paused or connection.transport.is_closing()):
+            if not (
+                connection.held or connection.reading_paused or connection.transport.is_closing()
+            ):
                 connection.transport.resume_reading()
         if self.peers is not None:
             self.peers.resume()
         self._arm_idle_check()
         self.tick()
+        for connection in held:
+            connection.release()
 
     def close_sockets(self) -> None:
         """Close the bound sockets after a start that failed between `bind` and `serve`."""
@@ -278,7 +284,7 @@ class Node:
         )
         connection.last_active_ms = time.monotonic_ns() // 1_000_000
         if self.state is PAUSED:
-            connection.transport.pause_reading()
+            connection.hold()
         if refusal is not None:
             connection.close(refusal, abort=True)
         else:

@@ -412,6 +412,39 @@ def test_a_node_is_paused_and_resumed_only_while_it_serves() -> None:
         assert node.state is STOPPED
 
 
+def test_a_paused_node_accepts_a_connection_and_serves_it_when_it_resumes() -> None:
+    """Also requests of a client that has said all it will say, and of one that has gone."""
+    with running_node() as running:
+        running.call(running.node.pause)
+        with Client(running.port) as client, Client(running.port) as gone:
+            gone.send(request_bytes(API_VERSIONS, 0, ApiVersionsRequest()))
+            gone.socket.close()
+            for correlation_id in (1, 2):
+                client.send(request_bytes(API_VERSIONS, 0, ApiVersionsRequest(), correlation_id))
+            client.socket.shutdown(socket.SHUT_WR)
+            client.socket.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                client.receive(1)
+            client.socket.settimeout(10)
+            running.call(running.node.resume)
+            answered = [api.parse_response(API_VERSIONS, 0, client.frame())[0] for _ in range(2)]
+            assert answered == [1, 2]
+            assert client.is_closed()
+        until(lambda: not running.node.connections)
+
+
+def test_a_paused_node_that_is_killed_resets_the_connections_that_it_holds() -> None:
+    with running_node() as running:
+        running.call(running.node.pause)
+        with Client(running.port) as client:
+            client.send(request_bytes(API_VERSIONS, 0, ApiVersionsRequest()))
+            until(lambda: running.node.connections)
+            running.call(running.node.kill)
+            with pytest.raises((EOFError, ConnectionResetError)):
+                client.receive(1)
+        assert not running.node.connections
+
+
 def test_a_node_that_is_killed_does_not_come_back() -> None:
     with running_node() as running:
         node = running.node
