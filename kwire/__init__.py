@@ -4,6 +4,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Client",
     "Cluster",
+    "ClusterFactory",
     "Event",
     "Group",
     "GroupOffset",
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
     from kwire.backends.views import Partition, Replica
     from kwire.client.views import Client, Event, Group, GroupOffset, Member, Record, Request
     from kwire.cluster import Cluster
+    from kwire.pytest_clusters import ClusterFactory
 
 _MODULES = {
     "Client": "kwire.client.views",
     "Cluster": "kwire.cluster",
+    "ClusterFactory": "kwire.pytest_clusters",
     "Event": "kwire.client.views",
     "Group": "kwire.client.views",
     "GroupOffset": "kwire.client.views",

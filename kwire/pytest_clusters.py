@@ -1,18 +1,18 @@
 """The clusters of the pytest plugin's fixtures: options of command line, ini file and marker, start, stop.
 
-Imported by the first fixture that is used.
+Imported by the first fixture that is used; and without pytest, by `from kwire import *`.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 
-import pytest
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, NoReturn
+
+    import pytest
 
     from kwire import Cluster
 
@@ -22,7 +22,7 @@ _ONCE = {"listeners", "advertised.listeners", "log.dir", "log.dirs"}
 _LOOPBACK = {"localhost", "::1"}
 
 
-class Factory:
+class ClusterFactory:
     """Starts clusters with the options of the session, unless others are given; stops them at its scope's end."""
 
     def __init__(self, config: pytest.Config) -> None:
@@ -42,6 +42,8 @@ class Factory:
 
     def stop(self) -> None:
         """Stop them all, the last one first; then the first error fails the test."""
+        import pytest
+
         failed: list[BaseException] = []
         while self._made:
             try:
@@ -75,6 +77,8 @@ def make(config: pytest.Config, options: dict[str, object]) -> Cluster:
         if not bootstrap:
             refuse("--kwire-mode=external needs --kwire-bootstrap=HOST:PORT")
         if options.keys() - {"mode"}:
+            import pytest
+
             pytest.skip(
                 "a cluster of its own is asked for (marker kwire, kwire_factory); --kwire-mode=external has none"
             )
@@ -149,6 +153,8 @@ def _flag(config: pytest.Config, options: dict[str, object], name: str) -> objec
 
 def refuse(text: str) -> NoReturn:
     """Fail the test with one line for its author, without a traceback of this module."""
+    import pytest
+
     raise pytest.fail.Exception(text, pytrace=False) from None
 
 
@@ -181,12 +187,29 @@ def _option(config: pytest.Config, name: str) -> str:
 
 
 def marker_options(item: pytest.Item) -> dict[str, object]:
-    """The arguments of the closest marker; a mistake in it fails the test."""
-    marker = item.get_closest_marker("kwire")
-    if marker is None:
+    """The arguments of the test's markers, merged; {} without a marker. A mistake in one fails the test.
+
+    The nearest marker that gives an argument decides: the parameter set's, the function's, the class's,
+    the module's. `config` is merged key by key."""
+    parameters = getattr(item, "callspec", None)  # pytest lists their markers after the function's
+    markers = [mark for mark in getattr(parameters, "marks", ()) if mark.name == "kwire"]
+    markers += item.iter_markers("kwire")
+    if not markers:
         return {}
+    merged: dict[str, object] = {}
+    values: dict[object, object] = {}
+    for marker in reversed(markers):
+        _check_marker(marker)
+        values.update(marker.kwargs.get("config") or {})
+        merged.update(marker.kwargs)
+    return {"brokers": None, **merged, "config": values}
+
+
+def _check_marker(marker: pytest.Mark) -> None:
     unknown = sorted(marker.kwargs.keys() - set(OPTIONS))
     if marker.args or unknown:
         what = f"{unknown[0]!r}" if unknown else f"{marker.args[0]!r}, which has no name"
         refuse(f"marker kwire: expected {', '.join(OPTIONS)}, not {what}")
-    return {"brokers": None, **marker.kwargs}
+    config = marker.kwargs.get("config") or {}
+    if not isinstance(config, dict):
+        refuse(f"marker kwire: config: expected keys and values, not {config!r}")

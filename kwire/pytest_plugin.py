@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from kwire import Cluster
-    from kwire.pytest_clusters import Factory
+    from kwire import Cluster, ClusterFactory
     from kwire.spark import Spark
 
 _MARKER = (
@@ -177,21 +176,23 @@ def kwire(request: pytest.FixtureRequest, _kwire_session: None) -> Iterator[Clus
 
 
 @pytest.fixture
-def kwire_factory(pytestconfig: pytest.Config, _kwire_session: None) -> Iterator[Factory]:
+def kwire_factory(pytestconfig: pytest.Config, _kwire_session: None) -> Iterator[ClusterFactory]:
     """`kwire_factory(brokers=3, topics=["orders"])`: a cluster more, started; stopped after the test."""
-    from kwire.pytest_clusters import Factory
+    from kwire.pytest_clusters import ClusterFactory
 
-    factory = Factory(pytestconfig)
+    factory = ClusterFactory(pytestconfig)
     yield factory
     factory.stop()
 
 
 @pytest.fixture(scope="session")
-def kwire_session_factory(pytestconfig: pytest.Config, _kwire_session: None) -> Iterator[Factory]:
+def kwire_session_factory(
+    pytestconfig: pytest.Config, _kwire_session: None
+) -> Iterator[ClusterFactory]:
     """As kwire_factory, for fixtures of a wider scope: the clusters run until their block or the session ends."""
-    from kwire.pytest_clusters import Factory
+    from kwire.pytest_clusters import ClusterFactory
 
-    factory = Factory(pytestconfig)
+    factory = ClusterFactory(pytestconfig)
     yield factory
     factory.stop()
 

@@ -547,6 +547,7 @@ def test_the_package_offers_nothing_but_what_it_says() -> None:
         _ = kwire.Kluster  # type: ignore[attr-defined]
     types = [
         "Client",
+        "ClusterFactory",
         "Event",
         "Group",
         "GroupOffset",

@@ -120,6 +120,49 @@ def test_the_marker_gives_a_cluster_of_its_own(tmp_path: Path) -> None:
     assert run.counts == {"passed": 3}, run.text
 
 
+def test_the_nearest_marker_decides_argument_by_argument(tmp_path: Path) -> None:
+    run = run_pytest(
+        tmp_path,
+        """
+    import pytest
+
+    pytestmark = pytest.mark.kwire(
+        brokers=3, topics=["module"], config={"num.partitions": 5, "min.insync.replicas": 2}
+    )
+
+    @pytest.mark.kwire(topics=["made"])
+    def test_a_function_and_its_module(kwire):
+        assert (len(kwire.brokers), kwire.topics()) == (3, {"made": 5})
+
+    @pytest.mark.kwire(topics=["class"], config={"num.partitions": 4})
+    class TestClass:
+        def test_a_class_and_its_module(self, kwire):
+            assert (len(kwire.brokers), kwire.topics()) == (3, {"class": 4})
+
+        @pytest.mark.kwire(brokers=2, config={"default.replication.factor": 2})
+        def test_all_three(self, kwire):
+            assert (len(kwire.brokers), kwire.topics()) == (2, {"class": 4})
+            assert len(kwire.partition("class", 0).replicas) == 2
+
+    @pytest.mark.kwire(brokers=1, config={"num.partitions": 7})
+    @pytest.mark.kwire(brokers=2)
+    def test_two_decorators(kwire):
+        assert (len(kwire.brokers), kwire.topics()) == (2, {"module": 7})
+
+    @pytest.mark.kwire(brokers=2)
+    @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.kwire(brokers=4))])
+    def test_of_a_parameter(kwire, count):
+        assert (len(kwire.brokers), kwire.topics()) == (count, {"module": 5})
+
+    @pytest.mark.kwire(brokers=None, config=None)
+    def test_back_to_the_session(kwire):
+        assert (len(kwire.brokers), kwire.topics()) == (1, {"module": 5})
+    """,
+        "--strict-markers",
+    )
+    assert run.counts == {"passed": 7}, run.text
+
+
 @pytest.mark.parametrize(
     ("marker", "said"),
     [
@@ -134,6 +177,7 @@ def test_the_marker_gives_a_cluster_of_its_own(tmp_path: Path) -> None:
         ("kwire(brokers='x')", "brokers: expected a number from 1, not 'x'"),
         ("kwire(mode='vm')", "kwire mode: expected one of thread, process, docker, external"),
         ("kwire(config={'num.partitions': 'x'})", "num.partitions"),
+        ("kwire(config='fast')", "marker kwire: config: expected keys and values, not 'fast'"),
     ],
 )
 def test_a_wrong_marker_is_told(tmp_path: Path, marker: str, said: str) -> None:
