@@ -82,5 +82,5 @@ def _url(control: str | None, ready_file: str | None, port: int | None) -> str:
             f"no kwire up is running: start one, or name a control API by --control URL or {_VARIABLE}"
         )
     if running.control is None:
-        raise NodeError(f"{running} has no control API: a container needs KWIRE_CONTROL_PORT")
+        raise NodeError(f"{running} has no control API: a container needs KWIRE_BROKERS=1")
     return running.control
