@@ -71,8 +71,8 @@ VERBS: list[tuple[str, tuple[str, str, dict[str, Any] | None], str]] = [
     ("reset --keep-clients", ("POST", "/v1/reset", {"keep_clients": True}), "reset"),
     ("events", ("GET", "/v1/events", {}), "no events"),
     (
-        "events --name X --topic orders --broker 2 --json",
-        ("GET", "/v1/events", {"name": "X", "topic": "orders", "broker": 2}),
+        "events --name NODE_STOPPED --topic orders --broker 2 --json",
+        ("GET", "/v1/events", {"name": "NODE_STOPPED", "topic": "orders", "broker": 2}),
         "{",
     ),
     ("requests", ("GET", "/v1/requests", None), "  -0.010 s  broker 2  app  Produce v9  ok"),
@@ -217,6 +217,8 @@ def test_requests_are_selected(asked: list[tuple[str, str, Any]]) -> None:
         ("delay 1 2 -1", "-1"),
         ("kill", "Missing argument 'ID…'"),
         ("statu", "Did you mean"),
+        ("events --name leader_elect", "no event leader_elect; did you mean LEADER_ELECTED?"),
+        ("events --name foo", "there is no event foo (try"),
     ],
 )
 def test_a_mistake_is_one_line(words: str, said: str) -> None:
@@ -228,6 +230,17 @@ def test_a_mistake_is_one_line(words: str, said: str) -> None:
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done
     assert said in done.stderr
+
+
+def test_requests_of_an_unknown_api_are_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kwire", "requests", "--api", "Fetsh"],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done
+    assert "there is no API Fetsh; did you mean Fetch?" in done.stderr
 
 
 # --- a running one

@@ -81,6 +81,24 @@ def test_topics_are_created_listed_and_deleted(shell: Shell) -> None:
     assert shell.rows("topics") == []
 
 
+def test_topics_list_is_topics(shell: Shell) -> None:
+    shell.out("topics", "create", "orders:2")
+    assert shell.out("topics", "list") == shell.out("topics")
+    as_json = shell.out("topics", "--json")
+    assert shell.out("topics", "list", "--json") == shell.out("topics", "--json", "list") == as_json
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [("orders", "orders"), ("describe orders", "orders"), ("describe", "TOPIC")],
+)
+def test_topics_of_a_topic_names_partitions(words: str, shown: str) -> None:
+    command = [sys.executable, "-m", "kwire", "topics", *words.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done
+    assert f"; kwire partitions {shown} shows a topic (try " in done.stderr
+
+
 def test_topics_that_exist_or_do_not(shell: Shell) -> None:
     shell.out("topics", "create", "orders")
     status, _, errors = shell.run("topics", "create", "orders")
@@ -265,7 +283,7 @@ def test_ctrl_c_ends_follow_without_a_word(shell: Shell) -> None:
         (["produce", "none", "x", "-p", "7"], 1, "there is no partition none-7"),
         (["topics", "--bootstrap", "nowhere"], 2, "--bootstrap: 'nowhere' is no HOST:PORT"),
         (["topics", "create", "a:0"], 2, "NAME[:PARTITIONS[:REPLICATION]]"),
-        (["topics", "list"], 2, "No such command 'list'"),
+        (["topics", "show"], 2, "No such command 'show'"),
     ],
 )
 def test_a_mistake_is_one_line(shell: Shell, words: list[str], status: int, said: str) -> None:

@@ -50,6 +50,19 @@ override_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
+def one_of(name: str, known: list[str], what: str) -> str:
+    """A name as it is written in `known`, in whatever case it was given. BadParameter names the
+    nearest one."""
+    by_lower = {each.lower(): each for each in known}
+    if name.lower() in by_lower:
+        return by_lower[name.lower()]
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(name.lower(), by_lower, 1)
+    meant = f"; did you mean {by_lower[nearest[0]]}?" if nearest else ""
+    raise click.BadParameter(f"there is no {what} {name}{meant}")
+
+
 def example(text: str) -> str:
     """The epilog of a command's help."""
     return f"\b\nExample:\n  {text}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kwire.cli.common import Commands, example, json_option
+from kwire.cli.common import Commands, example, json_option, one_of
 from kwire.cli.control import ask_control, control_options
 
 TYPE_CHECKING = False
@@ -220,8 +220,26 @@ def reset(keep_clients: bool) -> None:
     _do("POST", "/v1/reset", {"keep_clients": keep_clients or None}, "reset")
 
 
+def _event(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
+    """The name of an event."""
+    if name is None:
+        return None
+    from kwire.coordinator.events import GroupEvent
+    from kwire.replication.core.events import Event, EventType
+    from kwire.server.events import NodeEvent
+
+    lists = (vars(events).values() for events in (Event, GroupEvent, NodeEvent))
+    known = [each.name for events in lists for each in events if isinstance(each, EventType)]
+    return one_of(name, known, "event")
+
+
 @ctl.command(epilog=example("kwire ctl events --topic orders"))
-@click.option("--name", metavar="EVENT", help="Of this name only, LEADER_ELECTED for example.")
+@click.option(
+    "--name",
+    metavar="EVENT",
+    callback=_event,
+    help="Of this name only, LEADER_ELECTED for example.",
+)
 @click.option("--topic", metavar="NAME", help="About this topic only.")
 @click.option("--broker", type=_id, help="About this broker only.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with the events that come.")

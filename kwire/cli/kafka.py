@@ -86,8 +86,25 @@ def on_cluster(command: str, work: Callable[[Client], int], client_id: str) -> N
 # --- topics
 
 
+class _TopicCommands(Commands):
+    """The commands of `kwire topics`; for the name of a topic in place of one, where it is shown."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            text = error.format_message()
+            if text.endswith("?"):  # did you mean …
+                raise
+            topic = args[0]
+            if topic == "describe":
+                topic = args[1] if len(args) > 1 else "TOPIC"
+            hint = f"kwire partitions {topic} shows a topic"
+            raise click.UsageError(f"{text.removesuffix('.')}; {hint}", ctx) from None
+
+
 @click.group(
-    cls=Commands,
+    cls=_TopicCommands,
     invoke_without_command=True,
     epilog="\b\nExamples:\n  kwire topics\n  kwire topics create orders:3 audit\n"
     "  kwire topics delete orders",
@@ -98,8 +115,11 @@ def on_cluster(command: str, work: Callable[[Client], int], client_id: str) -> N
 @click.pass_context
 def topics(context: click.Context, internal: bool, as_json: bool) -> None:
     """List the topics, create or delete some."""
-    if context.invoked_subcommand is not None:
-        return
+    if context.invoked_subcommand is None:
+        _print_topics(internal=internal, as_json=as_json)
+
+
+def _print_topics(*, internal: bool, as_json: bool) -> None:
     from kwire.tools import topics as work
 
     on_cluster(
@@ -107,6 +127,18 @@ def topics(context: click.Context, internal: bool, as_json: bool) -> None:
         lambda client: work.list_topics(client, internal=internal, as_json=as_json),
         _ADMINISTRATION,
     )
+
+
+@topics.command("list", epilog=example("kwire topics list --json"))
+@cluster_options
+@_internal
+@json_option
+@click.pass_context
+def list_topics(context: click.Context, internal: bool, as_json: bool) -> None:
+    """List the topics, as without a command."""
+    assert context.parent is not None
+    before = context.parent.params  # options may stand before the command, too
+    _print_topics(internal=internal or before["internal"], as_json=as_json or before["as_json"])
 
 
 @topics.command("create", epilog=example("kwire topics create orders:3 -c retention.ms=60000"))

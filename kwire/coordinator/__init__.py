@@ -5,6 +5,7 @@
 
 __all__ = [
     "config",
+    "events",
     "group_coordinator",
     "offsets",
     "result",
