@@ -91,8 +91,12 @@ def _add_ini_options(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, for --strict-markers."""
+    """Register the marker, for --strict-markers; check the folder of the reports, if any are wanted."""
     config.addinivalue_line("markers", _MARKER)
+    if config.getoption("kwire_report") or config.getini("kwire_report"):
+        from kwire.pytest_timeline import check_folder
+
+        check_folder(config)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,6 +1,6 @@
 """`--kwire-report=DIR`: a page about the clusters of a failed test, with a timeline (docs/report.md).
 
-Imported when a test has failed and the option is given, or a cluster ends by a failure.
+Imported at the start of a run with the option, or when a cluster ends by a failure.
 """
 
 from __future__ import annotations
@@ -28,6 +28,37 @@ def folder_of(config: pytest.Config) -> Path | None:
         return config.invocation_params.dir / str(given)
     of_ini = str(config.getini("kwire_report"))
     return config.rootpath / of_ini if of_ini else None
+
+
+def check_folder(config: pytest.Config) -> None:
+    """Try whether pages can be written, once per run, and leave no new folder behind.
+
+    If not: UsageError for the option of the command line, a warning for the ini file's, which people
+    share whose runs need no pages."""
+    import tempfile
+
+    import pytest
+
+    folder = folder_of(config)
+    if folder is None or hasattr(config, "workerinput"):
+        return  # xdist: the controller says it for all its workers
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        Path(tempfile.mkdtemp(dir=folder)).rmdir()
+    except OSError as error:
+        found = f"expected a folder that can be written, not {folder}: {error.strerror}"
+        if config.getoption("kwire_report"):
+            raise pytest.UsageError(f"--kwire-report: {found}") from None
+        warning = pytest.PytestConfigWarning(f"kwire_report: {found}")
+        try:
+            config.issue_config_time_warning(warning, stacklevel=2)
+        except pytest.PytestConfigWarning:  # -W error
+            raise pytest.UsageError(str(warning)) from None
+    finally:
+        for each in new:
+            with suppress(OSError):
+                each.rmdir()
 
 
 def add_page(

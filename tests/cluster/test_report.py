@@ -97,9 +97,24 @@ def test_a_session_cluster_shows_the_test_and_not_those_before(tmp_path: Path) -
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    run = run_pytest(tmp_path, TESTS, "--kwire-report=file", "-k", "killed")
+    run = run_pytest(tmp_path, TESTS, "-k", "killed", ini="kwire_report = file\n")
     assert run.counts["failed"] == 1 and "--kwire-report: no page, " in run.text
     assert "INTERNALERROR" not in run.text
+    assert run.text.count("kwire_report: expected a folder that can be written, not ") == 1
+
+
+def test_a_folder_that_cannot_be_made_ends_the_run_before_its_tests(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    run = run_pytest(tmp_path, TESTS, "--kwire-report=file/pages")
+    folder = tmp_path / "file" / "pages"
+    said = f"ERROR: --kwire-report: expected a folder that can be written, not {folder}: "
+    assert run.status == pytest.ExitCode.USAGE_ERROR
+    assert run.text.strip().startswith(said) and "\n" not in run.text.strip()
+
+
+def test_a_run_without_failures_leaves_no_folder(tmp_path: Path) -> None:
+    run = run_pytest(tmp_path, TESTS, "--kwire-report=new/pages", "-k", "passes")
+    assert run.status == 0 and not (tmp_path / "new").exists()
 
 
 def test_without_the_option_nothing_is_written_or_said(tmp_path: Path) -> None:
