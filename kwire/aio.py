@@ -366,7 +366,7 @@ class Cluster(Contents):
         """A snapshot of a partition. UnknownTopicOrPartitionError."""
         check_name("topic", topic)
         check_number("partition", partition)
-        found = await self._backend.partition(topic, partition)
+        found = await self._read_partition(topic, partition)
         self.observations.record_partition(found)
         return found
 

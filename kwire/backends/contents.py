@@ -8,9 +8,10 @@ that is imported at first use.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from kwire import errors
-from kwire.backends.options import check_name, check_number, kwire_errors
+from kwire.backends.options import check_name, check_number, kwire_errors, unknown_topic
 from kwire.backends.waiting import check_seconds
 from kwire.replication.core.types import NO_LEADER
 
@@ -87,10 +88,13 @@ class Contents:
                         f"{what}: expected a number from 0, not {number}"
                     )
         admin = self._backend.admin
-        with kwire_errors(topic[:100]):
-            return await admin.run(
-                read_records(admin, topic, partition, start=start, end=end, limit=limit)
-            )
+        try:
+            with kwire_errors(topic[:100]):
+                return await admin.run(
+                    read_records(admin, topic, partition, start=start, end=end, limit=limit)
+                )
+        except errors.UnknownTopicOrPartitionError as error:
+            raise await self._explain(error, topic, partition) from None
 
     async def produce(
         self,
@@ -114,18 +118,39 @@ class Contents:
             if number is not None:
                 check_number(what, number)
         admin = self._backend.admin
-        with kwire_errors(topic[:100]):
-            return await admin.run(
-                produce(
-                    admin,
-                    topic,
-                    _data("value", value),
-                    _data("key", key),
-                    partition=partition,
-                    headers=_headers(headers),
-                    timestamp=timestamp,
-                )
-            )
+        steps = produce(
+            admin,
+            topic,
+            _data("value", value),
+            _data("key", key),
+            partition=partition,
+            headers=_headers(headers),
+            timestamp=timestamp,
+        )
+        try:
+            with kwire_errors(topic[:100]):
+                return await admin.run(steps)
+        except errors.UnknownTopicOrPartitionError as error:
+            raise await self._explain(error, topic, partition) from None
+
+    async def _read_partition(self, topic: str, partition: int) -> Partition:
+        try:
+            return await self._backend.partition(topic, partition)
+        except errors.UnknownTopicOrPartitionError as error:
+            raise await self._explain(error, topic, partition) from None
+
+    async def _explain(
+        self, error: errors.UnknownTopicOrPartitionError, topic: str, partition: int | None
+    ) -> errors.UnknownTopicOrPartitionError:
+        """The error with a topic that may have been meant; as it is if the topics are not known, or if
+        there is such a topic and partition after all."""
+        with suppress(errors.KwireError):
+            counts = await self._backend.topics()
+            if topic not in counts:
+                return unknown_topic(topic, counts, partition)
+            if partition is not None and not 0 <= partition < counts[topic]:
+                return unknown_topic(topic, counts, partition)
+        return error
 
     async def events(
         self,
@@ -160,7 +185,7 @@ class Contents:
             try:
                 counts = await self.topics(internal=topic is None)
                 if topic is not None and topic not in counts:
-                    raise errors.UnknownTopicOrPartitionError(f"there is no topic {topic}")
+                    raise unknown_topic(topic, counts)
                 for name in counts if topic is None else [topic]:
                     for index in range(counts[name]):
                         state = await self.partition(name, index)

@@ -275,6 +275,23 @@ def check_assignment(assignment: object) -> None:
         )
 
 
+def unknown_topic(
+    topic: str, counts: Mapping[str, int], partition: int | None = None
+) -> errors.UnknownTopicOrPartitionError:
+    """The error about a topic or partition that does not exist, with a topic that may have been meant.
+
+    `counts`: every topic with its partition count."""
+    name = f"topic {topic[:100]}" if partition is None else f"partition {topic[:100]}-{partition}"
+    text = f"there is no {name}"
+    if topic not in counts:
+        from difflib import get_close_matches
+
+        close = get_close_matches(topic[:100], counts, 1, 0.7)
+        text += f"; did you mean {close[0]}?" if close else ""
+    kind = errors.UnknownTopicOrPartitionError
+    return kind(f"{text} ({kind.kafka_error})")
+
+
 class kwire_errors:
     """A context manager that translates NodeError, KafkaError and the like to kwire.errors.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from kwire import errors
-from kwire.backends.options import check_name
+from kwire.backends.options import check_name, unknown_topic
 from kwire.control.route import partition_path, topic_path
 
 TYPE_CHECKING = False
@@ -69,10 +69,10 @@ async def apply_retention(inside: StartedBackend, topic: str | None) -> None:
 
 
 async def _partition_count(inside: StartedBackend, topic: str) -> int:
-    count = (await inside.topics()).get(topic)
-    if count is None:
-        raise errors.UnknownTopicOrPartitionError(f"there is no topic {topic[:100]}")
-    return count
+    counts = await inside.topics()
+    if topic not in counts:
+        raise unknown_topic(topic, counts)
+    return counts[topic]
 
 
 async def _wait_committed(inside: StartedBackend, topic: str, count: int) -> None:

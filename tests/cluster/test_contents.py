@@ -228,6 +228,33 @@ def test_replicas_are_waited_for() -> None:
             cluster.wait_in_sync(timeout=-1)
 
 
+def test_a_mistyped_topic_is_answered_with_the_one_that_may_be_meant(shared: Cluster) -> None:
+    shared.create_topic("orders", 2, 1)
+    outside = Cluster.connect(shared.bootstrap_servers)
+    try:
+        for cluster in (shared, outside):
+            for call, said in (
+                (lambda c: c.records("order"), "topic order; did you mean orders?"),
+                (lambda c: c.records("order", 1), "partition order-1; did you mean orders?"),
+                (lambda c: c.partition("order", 0), "partition order-0; did you mean orders?"),
+                (lambda c: c.partition("orders", 7), "partition orders-7"),
+                (lambda c: c.records("orders", 7), "partition orders-7"),
+                (lambda c: c.records("payments"), "topic payments"),
+                (lambda c: c.wait_in_sync("order"), "topic order; did you mean orders?"),
+            ):
+                with pytest.raises(errors.UnknownTopicOrPartitionError) as caught:
+                    call(cluster)
+                assert str(caught.value) == f"there is no {said} (UNKNOWN_TOPIC_OR_PARTITION)"
+    finally:
+        outside.stop()
+    with pytest.raises(errors.UnknownTopicOrPartitionError, match="did you mean orders"):
+        shared.apply_retention("order")
+    with Cluster(config={"auto.create.topics.enable": False}, topics=["orders"]) as cluster:
+        with pytest.raises(errors.UnknownTopicOrPartitionError) as caught:
+            cluster.produce("order", "tea")
+        assert str(caught.value).startswith("there is no topic order; did you mean orders? (")
+
+
 def test_a_description_says_that_no_client_has_come_if_that_is_known() -> None:
     said = "no client has connected to this cluster"
     with Cluster(brokers=2, topics=["t"], recent_requests=True) as cluster:
