@@ -133,9 +133,7 @@ def label_of(event: dict[str, Any], kind: str) -> str:
             return ""  # the bar above it says it
         case "failed":
             return f"{fields['client_id']} failed"
-        case "cut" | "delay":
-            return ""
-        case "heal" | "election" | "reset":
+        case "cut" | "delay" | "heal" | "election" | "reset":
             return str(event["message"]).removeprefix("control: ")
         case "warning" | "error":
             return str(event["event"]).lower().replace("_", " ")

@@ -125,6 +125,7 @@ def test_a_cut_lasts_until_all_its_links_are_healed(heal: dict[str, Any], end: i
     (link,) = found["links"]
     assert (link["nodes"], link["to"]) == (["1", "2", "3"], end)
     assert found["spans"][-1]["label"] == "cut 1 | 2,3"
+    assert found["events"][0]["label"] == "cut 1 | 2,3"  # the bar may be too short for it
 
 
 def test_a_delay_replaces_a_cut_and_a_reset_ends_both() -> None:
