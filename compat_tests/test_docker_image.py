@@ -179,7 +179,7 @@ def test_the_health_check_passes_once_it_is_ready() -> None:
 def test_a_second_start_in_a_container_that_runs_is_refused_and_does_no_harm() -> None:
     with docker_engine.running() as container:
         status, said = container.exec_run(["/etc/kafka/docker/run"])
-        assert (status, b"the port is taken" in said) == (1, True), said
+        assert (status, b"port 9092 is in use by kwire up" in said) == (1, True), said
         assert container.exec_run(["kafka-server-start", "/nosuch"])[0] == 1
         run_inside(container, "/opt/kafka/bin/kwire-health")
         run_inside(container, "kafka-topics", "--list")
