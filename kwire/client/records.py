@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from kwire.client.connection import Address
     from kwire.client.offsets import Key
 
+    _Leaders = dict[int, tuple[Address | None, int]]
+    """By partition: the leader's address (None: no leader) and the leader epoch."""
+
 _FETCH_BYTES = 16 << 20
 _NO_EPOCH = -1
 
@@ -162,21 +165,23 @@ def produce_all(
 
     An error leaves those written that went to other partitions before."""
     led = yield from repeat(lambda: _partitions_to_write(admin, topic), RETRY_SECONDS)
+    count = len(led)
     numbers: dict[int, list[int]] = {}
     for number, record in enumerate(records):
-        chosen = _choose(admin, topic, record.key, len(led)) if partition is None else partition
+        chosen = _choose(admin, topic, record.key, count) if partition is None else partition
         numbers.setdefault(chosen, []).append(number)
     found: dict[int, Record] = {}
     for chosen, some in numbers.items():
         batch = [records[number] for number in some]
         written = yield from repeat(
-            partial(_write, admin, topic, chosen, batch, seconds), seconds, changes=True
+            partial(_write, admin, topic, chosen, batch, seconds, led), seconds, changes=True
         )
         found.update(zip(some, written, strict=True))
     return [found[number] for number in range(len(records))]
 
 
-def _partitions_to_write(admin: Admin, topic: str) -> Steps[list[int]]:
+def _partitions_to_write(admin: Admin, topic: str) -> Steps[_Leaders]:
+    """The leader of each partition. Creates the topic where the brokers do."""
     metadata = yield from admin.metadata([topic], create=True)
     (found,) = metadata.topics
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and (
@@ -184,7 +189,15 @@ def _partitions_to_write(admin: Admin, topic: str) -> Steps[list[int]]:
     ):  # Kafka's answer while it creates the topic, too
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic}")
     check(found.error_code, f"topic {topic}")
-    return [each.partition_index for each in found.partitions]
+    return _leaders(admin, metadata)
+
+
+def _leaders(admin: Admin, metadata: Any) -> _Leaders:
+    brokers = admin.brokers_in(metadata)
+    return {
+        each.partition_index: (brokers.get(each.leader_id), each.leader_epoch)
+        for each in metadata.topics[0].partitions
+    }
 
 
 def _creates_topics(admin: Admin) -> Steps[bool]:
@@ -214,23 +227,40 @@ def _choose(admin: Admin, topic: str, key: bytes | None, count: int) -> int:
     return turn % count
 
 
+def _take_leader(
+    admin: Admin, topic: str, partition: int, led: _Leaders
+) -> Steps[tuple[Address, int]]:
+    """A partition's leader and leader epoch, taken out of `led`.
+
+    So another attempt looks up all leaders again; one look-up for each of many partitions would take
+    time that grows with their square."""
+    name = f"{topic}-{partition}"
+    if partition not in led:
+        led.update(_leaders(admin, (yield from admin.metadata([topic]))))
+    if partition not in led:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}")
+    at, leader_epoch = led.pop(partition)
+    if at is None:
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name} has no leader")
+    return at, leader_epoch
+
+
 def _write(
-    admin: Admin, topic: str, partition: int, batch: list[batches.Record], seconds: float
+    admin: Admin,
+    topic: str,
+    partition: int,
+    batch: list[batches.Record],
+    seconds: float,
+    led: _Leaders,
 ) -> Steps[list[Record]]:
+    """Write the records of a partition. `led`: as `_take_leader`."""
     from kwire.protocol.schemas.produce import (
         PartitionProduceData,
         ProduceRequest,
         TopicProduceData,
     )
 
-    metadata = yield from admin.metadata([topic])
-    name = f"{topic}-{partition}"
-    states = [p for p in metadata.topics[0].partitions if p.partition_index == partition]
-    if not states:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}")
-    at = admin.brokers_in(metadata).get(states[0].leader_id)
-    if at is None:
-        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name} has no leader")
+    at, leader_epoch = yield from _take_leader(admin, topic, partition, led)
     data = PartitionProduceData(index=partition, records=batches.build_batch(batch))
     request = ProduceRequest(
         acks=-1,
@@ -239,7 +269,7 @@ def _write(
     )
     response = yield from admin.ask_at(at, request, seconds)
     written = response.responses[0].partition_responses[0]
-    check(written.error_code, written.error_message or f"produce to {name}")
+    check(written.error_code, written.error_message or f"produce to {topic}-{partition}")
     appended = written.log_append_time_ms
     return [
         Record(
@@ -250,7 +280,7 @@ def _write(
             record.key,
             record.value,
             list(record.headers),
-            states[0].leader_epoch,
+            leader_epoch,
         )
         for number, record in enumerate(batch)
     ]

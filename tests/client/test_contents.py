@@ -11,7 +11,7 @@ from kwire.client import retries
 from kwire.client.admin import Admin, Ask, Pause, UnreachedBrokerError
 from kwire.client.connection import NoResponseError, NotReachedError
 from kwire.client.groups import assigned_partitions, describe_group, list_groups
-from kwire.client.records import produce, read_records
+from kwire.client.records import produce, produce_all, read_records
 from kwire.client.views import Group, GroupOffset, Member
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.message_set import build_message_set
@@ -308,6 +308,20 @@ def test_keys_choose_the_partition_as_in_java_and_others_take_turns() -> None:
     assert chosen(b"21", partition=3) == 3
     with pytest.raises(KafkaError, match="no partition t-5"):
         chosen(None, partition=5)
+
+
+def test_the_leaders_of_many_partitions_are_looked_up_once_and_again_after_an_error() -> None:
+    brokers = Brokers([1] * 50)
+    records = [Record(-1, 5, None, b"v", []) for _ in range(50)]
+    answers = [written(0) for _ in range(50)]
+    brokers.answers["Produce"] = list(answers)
+    found = brokers.run(lambda admin: produce_all(admin, "t", records))
+    assert [each.partition for each in found] == list(range(50))
+    assert [name for name, _ in brokers.asked] == ["Metadata"] + ["Produce"] * 50
+    brokers.asked.clear()
+    brokers.answers["Produce"] = [written(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER), *answers]
+    brokers.run(lambda admin: produce_all(admin, "t", records))
+    assert [name for name, _ in brokers.asked].count("Metadata") == 2
 
 
 def test_writing_goes_on_with_another_leader_but_never_writes_twice() -> None:
