@@ -132,7 +132,7 @@ ROWS = (
         "topics create,topics delete",
         f"POST /v1/topics,DELETE {_TOPIC}",
     ),
-    Row("list topics", "topics", "topics,ctl topics", "GET /v1/topics"),
+    Row("list topics", "topics", "topics,topics list,ctl topics", "GET /v1/topics"),
     Row(
         "state of partitions",
         "partition",
