@@ -75,13 +75,8 @@ def _peer(writer: asyncio.StreamWriter) -> tuple[str, int]:
     """Where the client is."""
     try:
         host, port = writer.get_extra_info("peername")[:2]
-    except (
-        AttributeError,
-        OSError,
-        RuntimeError,
-        TypeError,
-    ):  # it has gone: uvloop's and asyncio's ways
-        return "unknown", 0
+    except (AttributeError, OSError, RuntimeError, TypeError):
+        return "unknown", 0  # it has gone: each is a way of uvloop or asyncio to say so
     return host, port
 
 

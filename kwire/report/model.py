@@ -183,34 +183,25 @@ def _of_test(test: Json) -> list[Json]:
     return spans
 
 
+def _node_lane(node: Json) -> Json:
+    return {
+        "id": str(node["id"]),
+        "kind": node["kind"],
+        "label": f"{node['kind']} {node['id']}",
+        "sub": node["address"],
+    }
+
+
 def _lanes(
     nodes: list[Json], marks: list[Json], spans: list[Json], test: Json | None
 ) -> list[Json]:
     used = dict.fromkeys(lane for each in marks for lane in each["lanes"])
     used |= dict.fromkeys(each["lane"] for each in spans)
     lanes = [{"id": TEST, "kind": "test", "label": "test" if test else "cluster", "sub": ""}]
-    lanes += [
-        {
-            "id": str(each["id"]),
-            "kind": each["kind"],
-            "label": f"{each['kind']} {each['id']}",
-            "sub": each["address"],
-        }
-        for each in nodes
-        if each["kind"] == "controller"
-    ]
+    lanes += [_node_lane(each) for each in nodes if each["kind"] == "controller"]
     if NETWORK in used:
         lanes.append({"id": NETWORK, "kind": "network", "label": "network", "sub": ""})
-    lanes += [
-        {
-            "id": str(each["id"]),
-            "kind": each["kind"],
-            "label": f"{each['kind']} {each['id']}",
-            "sub": each["address"],
-        }
-        for each in nodes
-        if each["kind"] == "broker"
-    ]
+    lanes += [_node_lane(each) for each in nodes if each["kind"] == "broker"]
     for kind, most in (("group", MAX_GROUP_LANES), ("client", MAX_CLIENT_LANES)):
         own = [lane for lane in used if lane.startswith(f"{kind}:")]
         for lane in own[:most]:
