@@ -222,13 +222,7 @@ class Launched:
             except errors.KwireError as error:
                 missing[broker_id] = str(error)
                 continue
-            found[broker_id] = Replica(
-                broker_id,
-                copy["log_start_offset"],
-                copy["log_end_offset"],
-                copy["high_watermark"],
-                tuple((epoch, start) for epoch, start in copy["epochs"]),
-            )
+            found[broker_id] = Replica.from_json(broker_id, copy)
         return Partition(
             topic,
             index,

@@ -148,13 +148,7 @@ class Standalone(SeenFromOutside):
         """The state of a partition, with the epochs of its replica."""
         seen = await super().partition(topic, index)
         copy = await self._handle.ask("GET", f"{partition_path(topic, index)}/replica")
-        replica = Replica(
-            self._handle.node_id,
-            copy["log_start_offset"],
-            copy["log_end_offset"],
-            copy["high_watermark"],
-            tuple((epoch, start) for epoch, start in copy["epochs"]),
-        )
+        replica = Replica.from_json(self._handle.node_id, copy)
         return Partition(
             topic,
             index,

@@ -13,6 +13,8 @@ from kwire.replication.core.types import NO_LEADER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Self
+
     from kwire.backends.base import NodeHandle
 
 
@@ -26,6 +28,17 @@ class Replica:
     high_watermark: int = -1
     """The replica's own high watermark; -1 from outside, where only the leader's can be queried."""
     known_epochs: tuple[tuple[int, int], ...] | None = None
+
+    @classmethod
+    def from_json(cls, broker: int, found: dict[str, Any]) -> Self:
+        """The replica of a broker from its answer to `GET …/replica`."""
+        return cls(
+            broker,
+            found["log_start_offset"],
+            found["log_end_offset"],
+            found["high_watermark"],
+            tuple((epoch, start) for epoch, start in found["epochs"]),
+        )
 
     @property
     def epochs(self) -> list[tuple[int, int]]:
