@@ -36,6 +36,16 @@ STOP_SECONDS = 15.0
 _MAX_ANSWER_BYTES = 16 << 20  # one line of a node process's stdout
 
 
+def python_of_nodes() -> list[str]:
+    """The interpreter and its options for a node's process.
+
+    With -P, so that a folder kwire/ or a typing.py in the user's current directory is not run.
+    Without it in the clone from which this process runs: there kwire may be found in no other way.
+    """
+    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return [sys.executable] if os.path.samefile(home, ".") else [sys.executable, "-P"]
+
+
 class NodeHandle:
     """The state of a node that is known without a request to it, and the operations on it."""
 
@@ -180,7 +190,7 @@ class ProcessHandle(NodeHandle):
             if self.log_path is not None:
                 log = files.enter_context(open(self.log_path, "ab"))
             self._process = process = await asyncio.create_subprocess_exec(
-                sys.executable,
+                *python_of_nodes(),
                 "-m",
                 "kwire",
                 "node",

@@ -558,3 +558,13 @@ def test_the_package_offers_nothing_but_what_it_says() -> None:
         "Request",
     ]
     assert sorted(kwire.__all__) == sorted(["Cluster", *types, "__version__"])
+
+
+def test_processes_run_nothing_from_the_users_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kwire").mkdir()
+    (tmp_path / "typing.py").write_text("raise SystemExit('a typing.py of the user')")
+    monkeypatch.chdir(tmp_path)
+    with Cluster(1, isolation="process", topics=["t"]) as cluster:
+        assert cluster.topics() == {"t": 1}
