@@ -134,8 +134,9 @@ class ShardContext:
         if result.records:
             self._append_records(result, finished)
         elif self._appends:
-            # No records, but the state read may not be committed yet: wait for the last append.
-            self._appends[-1].waiters.append(done)
+            # No records, but the state read may not be committed yet: wait for the last append. Its
+            # failure is mapped here, too (GroupCoordinatorService.handleOperationException).
+            self._appends[-1].waiters.append(lambda error: done(response_error(error)))
         else:
             done(ErrorCode.NONE)
 

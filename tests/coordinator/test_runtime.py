@@ -176,6 +176,27 @@ def test_a_failed_append_changes_nothing_and_returns_a_coordinator_error(
     assert response_error(ErrorCode.REQUEST_TIMED_OUT) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_whoever_waits_behind_a_failed_append_gets_a_coordinator_error_too(
+    kit: Kit, error: ErrorCode, answer: ErrorCode
+) -> None:
+    kit.replicas.wait = True
+    kit.commit(5)
+    kit.runtime.write(KEY[1], lambda _: nothing(), kit.answers.append, kit.answers.append)
+    kit.replicas.finish(error)
+    assert kit.answers == [answer, answer]
+
+
 def test_a_write_that_timed_out_counts_when_it_is_committed_after_all(kit: Kit) -> None:
     kit.replicas.wait = True
     kit.commit(5)
