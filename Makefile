@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE          # compiled modules halve every start o
 export SPARK_VERSION
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up lint unit golden compat test test-all demo bench soak bench-cluster spark spark-short spark-wordcount release clean
+.PHONY: help setup up lint unit golden compat mutants test test-all demo bench soak bench-cluster spark spark-short spark-wordcount release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,6 +36,9 @@ golden: setup  ## byte equality with Kafka's own bytes (tests/data)
 
 compat: setup  ## stock clients against kwire; REAL=1: against Apache Kafka
 	$(PYTEST) compat_tests -m "not slow" $(ARGS)
+
+mutants: setup  ## break the core's rules one by one: which test notices? ARGS="P01 log/ --by sim --seeds 1-20"
+	@nice -n 10 $(PY) tools/mutants.py $(ARGS)
 
 test: lint golden setup  ## all checks that fit in half an hour
 	KWIRE_SPEED_SLACK=3 $(PYTEST) tests compat_tests -m "not slow" $(ARGS)
