@@ -122,6 +122,7 @@ class Broker(Core):
             cluster_id="",
             clock=clock,
             timers=self.timers,
+            work=self.work,
             random=random,
             config=config,
             metadata=metadata,

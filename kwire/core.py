@@ -4,7 +4,8 @@ Answers to what kafka.server.BrokerServer and ControllerServer have in common. A
 (kwire/server/node.py with sockets, kwire/sim/node.py with a simulated network) owns the core's
 clock and outbox. For each event it sets the clock, calls one step and drains the outbox; steps do
 not nest. Events are: a frame arrives, a connection opens or ends, another node responds, a timer is
-due. An exception raised by a step is a bug: the driver passes it to `step_failed`.
+due. Long work is done in parts, one for each `tick` (replication/core/work.py). An exception raised
+by a step is a bug: the driver passes it to `step_failed`.
 
 `Broker` and `ControllerNode` are cores, and so are the clients of the simulation. They implement
 start and stop and the requests that a node sends to other nodes.
@@ -13,6 +14,7 @@ start and stop and the requests that a node sends to other nodes.
 from __future__ import annotations
 
 from kwire.replication.core.clock import Timers
+from kwire.replication.core.work import WorkQueue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class Core:
         self.clock = clock
         self.outbox = outbox
         self.timers = Timers()
+        self.work = WorkQueue(clock)
         self.failed: list[BaseException] = []  # the first exceptions raised by steps
 
     def use_sessions(self, sessions: Sessions) -> None:
@@ -96,12 +99,18 @@ class Core:
     # --- timers and failures
 
     def tick(self) -> None:
-        """Run the timers that are due."""
+        """Run the timers that are due, then a part of the long work, if there is any."""
         self.timers.fire(self.clock.now_ms)
+        if self.work.jobs:
+            self.work.turn()
         self.sessions.run_waiting()
 
     def next_deadline_ms(self) -> int | None:
-        """When `tick` is due next, on the scale of clock.now_ms; None: no timer is set."""
+        """When `tick` is due next, on the scale of clock.now_ms; None: no timer is set.
+
+        Due now while there is long work: the driver looks at its sockets first."""
+        if self.work.jobs:
+            return self.clock.now_ms
         return self.timers.next_deadline_ms()
 
     def step_failed(self, connection: int | None, error: BaseException) -> None:

@@ -194,12 +194,13 @@ def _empty(services: Services) -> Services:
     node_id = metadata.controller_id = services.node_id
     own = services.metadata.brokers.get(node_id)
     metadata.brokers = {} if own is None else {node_id: own}
+    config = services.config
     logs: Any = _NoLogs(services.log_event)
     replicas = ReplicaManager(
         node_id=node_id,
         clock=clock,
         timers=timers,
-        config=services.config,
+        config=config,
         log_manager=logs,
         metadata=metadata,
     )
@@ -208,15 +209,14 @@ def _empty(services: Services) -> Services:
         cluster_id=services.cluster_id,
         clock=clock,
         timers=timers,
+        work=services.work,
         random=random,
-        config=services.config,
+        config=config,
         metadata=metadata,
         replica_manager=replicas,
         log_manager=logs,
         controller=None,
-        group_coordinator=GroupCoordinator(
-            services.config, clock, timers, random, metadata, replicas
-        ),
+        group_coordinator=GroupCoordinator(config, clock, timers, random, metadata, replicas),
         producer_ids=services.producer_ids,
         fetch_sessions=FetchSessionCache(clock, random, 0),
         api_ranges={key: services.api_ranges[key] for key in services.api_ranges if key in _SERVED},

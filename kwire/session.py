@@ -55,6 +55,7 @@ class Session:
         "connection",
         "group_id",
         "in_flight",
+        "keeps_frame",
         "last_api",
         "listener_name",
         "peer_host",
@@ -81,6 +82,8 @@ class Session:
         self.last_api: tuple[int, int] | None = None
         """Key and version of the last answered request, if requests are kept (`recent`)."""
         self.in_flight: Request | None = None
+        self.keeps_frame = False
+        """The driver must keep the frame that it has just passed in until the next reply."""
         self.waiting: deque[bytes] = deque()
         self.waiting_bytes = 0
         self.closed = False
@@ -193,7 +196,8 @@ class Sessions:
         return session
 
     def receive_frame(self, connection: int, frame: memoryview | bytes) -> None:
-        """Handle a whole frame, without its length prefix. A view is read within the step only."""
+        """Handle a whole frame, without its length prefix. A view is read within the step
+        only, unless the session's `keeps_frame` is set after it."""
         session = self.by_connection.get(connection)
         if session is None:
             if self.leftovers is not None:

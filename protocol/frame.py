@@ -2,7 +2,8 @@
 
 Answers to org.apache.kafka.common.network.NetworkReceive. The driver reads from its socket straight
 into `get_buffer()` and calls `advance` with the number of bytes; `next_frame` returns whole frames
-as writable views of the buffer, valid until the next `get_buffer`. A length alone allocates
+as writable views of the buffer, valid until the next `get_buffer`, or
+for good after `leave_frames`. A length alone allocates
 nothing: the buffer doubles as the bytes of a long frame arrive.
 
 Invariants: each frame is returned once, in order, without its length; after a length below 0 or
@@ -58,6 +59,11 @@ class FrameReader:
             self._make_room()
             end = self._end
         return self._buffer[end:]
+
+    def leave_frames(self) -> None:
+        """Let go of the buffer, so that frames returned earlier stay valid; those bytes that were
+        not returned yet move to another one."""
+        self._resize(max(INITIAL_BYTES, self.buffered_bytes))
 
     def release(self) -> None:
         """Free an empty large buffer, of an idle connection."""

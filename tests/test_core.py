@@ -17,6 +17,7 @@ from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataResponse
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.outbox import Close, Outbox, Reply
+from kwire.replication.core.work import FIRST_UNITS, Steps
 from kwire.session import Sessions
 from kwire.sim.clients import Client
 
@@ -37,6 +38,7 @@ def core(monkeypatch: pytest.MonkeyPatch, parked: list[RequestContext]) -> Core:
     services = Services.__new__(Services)
     services.api_ranges = served_ranges()
     services.cluster_id, services.node_id = "c", 1
+    services.work = core.work
     core.use_sessions(Sessions(services, core.outbox, services.api_ranges))
     handler = BY_KEY[ApiKey.METADATA]
     monkeypatch.setattr(handler, "_handler", lambda ctx, request: parked.append(ctx))
@@ -102,3 +104,79 @@ def test_a_node_without_leadership_may_stop_immediately(core: Core) -> None:
     ready: list[bool] = []
     core.prepare_stop(lambda: ready.append(True))
     assert ready == [True]
+
+
+# --- long work
+
+
+def in_three_parts(ctx: RequestContext, ended: list[str]) -> Steps:
+    try:
+        yield FIRST_UNITS
+        yield core_units(ctx)
+        ctx.reply(MetadataResponse())
+    finally:
+        ended.append("ended")
+
+
+def core_units(ctx: RequestContext) -> int:
+    return ctx.services.work.turn_units
+
+
+def test_a_request_in_parts_blocks_its_own_connection_only(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(
+        BY_KEY[ApiKey.METADATA],
+        "_handler",
+        lambda ctx, request: ctx.run_in_parts(in_three_parts(ctx, ended)),
+    )
+    first, _ = (core.connection_opened(connection, "PLAINTEXT", "h") for connection in (1, 2))
+    core.receive_frame(1, frame(ApiKey.METADATA, MetadataRequest()))
+    assert first.keeps_frame
+    core.receive_frame(1, frame(ApiKey.API_VERSIONS, ApiVersionsRequest()))
+    core.receive_frame(2, frame(ApiKey.API_VERSIONS, ApiVersionsRequest()))
+    assert effects(core) == [(Reply, 2)]
+    assert core.next_deadline_ms() == core.clock.now_ms
+    core.tick()
+    assert effects(core) == []
+    core.tick()
+    assert effects(core) == [(Reply, 1), (Reply, 1)]
+    assert ended == ["ended"]
+    assert core.next_deadline_ms() is None
+
+
+def test_the_work_of_a_closed_connection_is_cancelled(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(
+        BY_KEY[ApiKey.METADATA],
+        "_handler",
+        lambda ctx, request: ctx.run_in_parts(in_three_parts(ctx, ended)),
+    )
+    core.connection_opened(1, "PLAINTEXT", "h")
+    core.receive_frame(1, frame(ApiKey.METADATA, MetadataRequest()))
+    core.connection_closed(1)
+    assert ended == ["ended"]
+    core.tick()
+    assert effects(core) == []
+    assert core.next_deadline_ms() is None
+
+
+def test_a_later_part_that_fails_closes_the_connection(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing() -> Steps:
+        yield FIRST_UNITS
+        raise ValueError("broken")
+
+    monkeypatch.setattr(
+        BY_KEY[ApiKey.METADATA], "_handler", lambda ctx, request: ctx.run_in_parts(failing())
+    )
+    core.connection_opened(1, "PLAINTEXT", "h")
+    core.receive_frame(1, frame(ApiKey.METADATA, MetadataRequest()))
+    with pytest.raises(ValueError, match="broken"):
+        core.tick()
+    assert effects(core) == [(Close, 1)]
+    core.tick()

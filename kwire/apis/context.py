@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.events import LogEvent
     from kwire.replication.core.metadata import MetadataCache
+    from kwire.replication.core.work import Steps, WorkQueue
     from kwire.replication.log_dirs.manager import LogManager
     from kwire.replication.member.cluster_member import ClusterMember
     from kwire.replication.member.controller_link import AllocatedProducerIds
@@ -50,6 +51,7 @@ class Session(Protocol):
 
     client_id: str | None
     group_id: str | None
+    keeps_frame: bool
 
     @property
     def connection(self) -> int: ...
@@ -97,6 +99,7 @@ class Services:
         "replica_manager",
         "timers",
         "transactions_refused",
+        "work",
     )
 
     def __init__(
@@ -106,6 +109,7 @@ class Services:
         cluster_id: str,
         clock: Clock,
         timers: Timers,
+        work: WorkQueue,
         random: Random,
         config: BrokerConfig,
         metadata: MetadataCache,
@@ -135,6 +139,7 @@ class Services:
         self.cluster_id = cluster_id
         self.clock = clock
         self.timers = timers
+        self.work = work
         self.random = random
         self.config = config
         self.metadata = metadata
@@ -194,6 +199,19 @@ class RequestContext:
     def reply(self, response: Message) -> None:
         """Answer the request, now or later. Call it exactly once: a second call is a bug."""
         raise NotImplementedError
+
+    def run_in_parts(self, steps: Steps) -> None:
+        """Do the long work of this request; its last step replies or parks the request.
+
+        The frame, and records that are views of it, stay valid meanwhile. The work is cancelled
+        when the connection ends; an exception closes the connection (replication/core/work.py)."""
+        job = self.services.work.start(steps, self._work_failed)
+        if job is not None:
+            self.session.keeps_frame = True
+            self.on_disconnect = job.cancel
+
+    def _work_failed(self, error: Exception) -> None:
+        self.close(f"internal error: {type(error).__name__}")
 
     def end_without_response(self) -> None:
         """End a request that has no response (Produce with acks=0), in place of `reply`."""

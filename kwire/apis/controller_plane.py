@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kwire.replication.controller.table import ControllerApi
     from kwire.replication.core.metadata import Endpoint
     from kwire.replication.core.outbox import Buffer
+    from kwire.replication.core.work import WorkQueue
 
 _BROKERS, _CONTROLLERS = 1, 2
 
@@ -46,10 +47,12 @@ class ControllerServices:
         "endpoint",
         "node_id",
         "registered",
+        "work",
     )
 
-    def __init__(self, node_id: int) -> None:
+    def __init__(self, node_id: int, work: WorkQueue) -> None:
         self.node_id = node_id
+        self.work = work
         self.active_id = node_id  # the active controller, as far as this node knows
         self.controller: Controller
         self.cluster_id = ""

@@ -370,6 +370,9 @@ class Node:
         else:
             if connection.parts_bytes >= REPLY_BATCH_BYTES:
                 self._work.append(connection)
+            elif session.keeps_frame:
+                session.keeps_frame = False
+                reader.leave_frames()
 
     def _settle(self) -> None:
         """End a step: write replies, run connections that became free, arm the timer."""

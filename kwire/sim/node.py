@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 
 LISTENER: Final = "PLAINTEXT"
+WORK_TURN_US: Final = 5 * MS
+"""The time that a turn of long work takes (replication/core/work.py); no other step takes any."""
 EPOCH_WALL_MS: Final = 1_700_000_000_000
 
 
@@ -166,7 +168,10 @@ class Node:
         deadline_ms = self.core.next_deadline_ms()
         if deadline_ms is None:
             return
-        due_us = max((deadline_ms - self._skew_ms) * MS, self.world.schedule.now_us)
+        now_us = self.world.schedule.now_us
+        if self.core.work.jobs:
+            now_us += WORK_TURN_US
+        due_us = max((deadline_ms - self._skew_ms) * MS, now_us)
         if self._tick_us < 0 or due_us < self._tick_us:
             self._tick_us = due_us
             self.world.schedule.at(due_us, self._tick, self.incarnation, due_us)

@@ -13,4 +13,5 @@ __all__ = [
     "peers",
     "topic_names",
     "types",
+    "work",
 ]

@@ -32,6 +32,7 @@ from kwire.replication.controller.producer_ids import ProducerIdBlocks, Producer
 from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.log_store import MemoryLogStore
 from kwire.replication.core.metadata import TOPIC_RESOURCE, MetadataCache
+from kwire.replication.core.work import WorkQueue
 from kwire.replication.log_dirs.manager import LogManager
 from kwire.replication.replica.fetch_session import FetchSessionCache
 from kwire.replication.replica.manager import ReplicaManager
@@ -76,6 +77,7 @@ class Node:
             cluster_id="test",
             clock=self.clock,
             timers=self.timers,
+            work=WorkQueue(self.clock),
             random=Random(1),
             config=self.config,
             metadata=self.metadata,

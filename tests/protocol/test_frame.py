@@ -133,3 +133,14 @@ def test_reads_that_fill_the_buffer_make_it_larger_up_to_a_limit() -> None:
     assert sizes[0] == INITIAL_BYTES
     assert sizes == sorted(sizes)
     assert sizes[-1] == BUSY_BYTES
+
+
+def test_a_frame_that_the_reader_has_left_stays_valid() -> None:
+    reader = FrameReader()
+    reader.feed(b"\0\0\0\3abc\0\0\0\3d")
+    frame = reader.next_frame()
+    assert frame == b"abc"
+    reader.leave_frames()
+    reader.feed(b"ef" + 3000 * b"\0\0\0\1x")
+    assert reader.next_frame() == b"def"
+    assert frame == b"abc"

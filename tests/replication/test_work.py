@@ -1,0 +1,151 @@
+"""Long work in parts: budgets in units, rotation, failures, cancellation."""
+
+from __future__ import annotations
+
+import pytest
+
+from kwire.replication.core.clock import Clock
+from kwire.replication.core.work import FIRST_UNITS, TURN_UNITS, Job, Steps, WorkQueue
+
+
+def counting(done: list[str], name: str, steps: int, units: int) -> Steps:
+    try:
+        for _ in range(steps):
+            done.append(name)
+            yield units
+        done.append(f"{name} is done")
+    finally:
+        done.append(f"{name} ends")
+
+
+@pytest.fixture
+def queue() -> WorkQueue:
+    return WorkQueue(Clock(now_ms=5))
+
+
+def test_short_work_is_done_at_once_and_leaves_nothing(queue: WorkQueue) -> None:
+    done: list[str] = []
+    assert queue.start(counting(done, "a", 3, 100)) is None
+    assert done == ["a", "a", "a", "a is done", "a ends"]
+    assert not queue.jobs
+
+
+def test_long_work_stops_at_its_first_units_and_goes_on_in_turns(queue: WorkQueue) -> None:
+    done: list[str] = []
+    job = queue.start(counting(done, "a", 300, 100))
+    assert job is not None
+    assert len(done) == FIRST_UNITS // 100
+    queue.turn()
+    assert len(done) == (FIRST_UNITS + TURN_UNITS) // 100
+    turns = 0
+    while queue.jobs:
+        queue.turn()
+        turns += 1
+    assert done[-2:] == ["a is done", "a ends"]
+    assert turns == (300 * 100 - FIRST_UNITS - TURN_UNITS) // TURN_UNITS + 1
+
+
+def test_jobs_take_turns(queue: WorkQueue) -> None:
+    done: list[str] = []
+    for name in "abc":
+        queue.start(counting(done, name, 300, 100))
+    assert set(done) == {"a"}  # the others stand behind it
+    queue.turn()
+    shares = {name: done.count(name) for name in "abc"}
+    assert shares["b"] == shares["c"] == TURN_UNITS // 4 // 100
+    assert sum(shares.values()) == (FIRST_UNITS + TURN_UNITS) // 100
+
+
+def test_a_step_has_one_allowance_for_all_that_it_begins(queue: WorkQueue) -> None:
+    """A controller's order may begin fifty jobs: they must not do fifty first parts."""
+    done: list[str] = []
+    for _ in range(50):
+        queue.start(counting(done, "a", 10, 100))
+    assert done.count("a") == FIRST_UNITS // 100
+    assert len(queue.jobs) == 49  # the second one was cut off at its last step
+
+
+def test_steps_that_cost_nothing_are_counted_nevertheless(queue: WorkQueue) -> None:
+    done: list[str] = []
+    assert queue.start(counting(done, "a", 10 * FIRST_UNITS, 0)) is not None
+    assert len(done) == FIRST_UNITS
+
+
+def test_cancelled_work_ends_where_it_is(queue: WorkQueue) -> None:
+    done: list[str] = []
+    job = queue.start(counting(done, "a", 300, 100))
+    other = queue.start(counting(done, "b", 1, 100))
+    assert job is not None and other is not None
+    job.cancel()
+    job.cancel()
+    assert done[-1] == "a ends" and "a is done" not in done
+    queue.turn()
+    assert done[-2:] == ["b is done", "b ends"]
+    assert not queue.jobs
+    other.cancel()  # it has ended: no-op
+
+
+def test_work_that_cancels_itself_ends_with_that_part(queue: WorkQueue) -> None:
+    done: list[str] = []
+    jobs: list[Job] = []
+
+    def suicidal() -> Steps:
+        try:
+            yield FIRST_UNITS
+            jobs[0].cancel()
+            done.append("last words")
+            yield TURN_UNITS
+            done.append("too late")
+        finally:
+            done.append("ended")
+
+    job = queue.start(suicidal())
+    assert job is not None
+    jobs.append(job)
+    queue.turn()
+    assert done == ["last words", "ended"]
+    assert not queue.jobs
+
+
+def test_a_failure_ends_its_job_only(queue: WorkQueue) -> None:
+    def failing() -> Steps:
+        yield FIRST_UNITS
+        raise ValueError("broken")
+
+    done: list[str] = []
+    errors: list[Exception] = []
+    queue.start(failing(), errors.append)
+    queue.start(counting(done, "a", 3, 100))
+    with pytest.raises(ValueError, match="broken"):
+        queue.turn()
+    assert [str(error) for error in errors] == ["broken"]
+    queue.turn()
+    assert done[-1] == "a ends"
+    assert not queue.jobs
+
+
+def test_a_failure_of_the_first_part_is_the_callers(queue: WorkQueue) -> None:
+    def failing() -> Steps:
+        raise ValueError("broken")
+        yield 1
+
+    with pytest.raises(ValueError, match="broken"):
+        queue.start(failing())
+    assert not queue.jobs
+
+
+def test_work_may_begin_work(queue: WorkQueue) -> None:
+    done: list[str] = []
+
+    def outer() -> Steps:
+        yield FIRST_UNITS
+        queue.start(counting(done, "inner", 300, 100))
+        done.append("outer goes on")
+        yield 1
+
+    queue.start(outer())
+    queue.turn()
+    assert "outer goes on" in done
+    while queue.jobs:
+        queue.turn()
+    assert done[-1] == "inner ends"
