@@ -100,7 +100,8 @@ def decompress(
     raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression name: {codec}")
 
 
-def _corrupt(codec: str, why: str) -> KafkaError:
+def corrupt(codec: str, why: str) -> KafkaError:
+    """The error for data that cannot be decompressed."""
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"cannot decompress {codec} records: {why}")
 
 
@@ -117,9 +118,9 @@ def _decompress_bounded(
             length = decompress_into(data, out)
         except cramjam.DecompressionError as error:
             if "whole buffer" not in str(error):
-                raise _corrupt(codec, str(error)) from None
+                raise corrupt(codec, str(error)) from None
             if size >= limit:
-                raise _corrupt(codec, f"more than {limit} bytes") from None
+                raise corrupt(codec, f"more than {limit} bytes") from None
             size = min(limit, size * 8)
             continue
         return bytes(memoryview(out)[:length])
@@ -133,11 +134,11 @@ def _decompress_gzip(data: Buffer, limit: int) -> bytes:
         # One byte more than allowed tells "exactly the limit" from "more".
         out = decompressor.decompress(data, limit + 1)
     except zlib.error as error:
-        raise _corrupt("gzip", str(error)) from None
+        raise corrupt("gzip", str(error)) from None
     if len(out) > limit:
-        raise _corrupt("gzip", f"more than {limit} bytes")
+        raise corrupt("gzip", f"more than {limit} bytes")
     if not decompressor.eof:
-        raise _corrupt("gzip", "the stream ends early")
+        raise corrupt("gzip", "the stream ends early")
     if decompressor.unused_data[:2] != b"\x1f\x8b":
         return out
     # Several members. zlib would copy the rest for each, and hostile data may have thousands.
@@ -171,7 +172,7 @@ def _decompress_snappy(data: Buffer, limit: int) -> bytes:
         length = int.from_bytes(view[position : position + 4], "big")
         position += 4
         if length > len(view) - position:
-            raise _corrupt("snappy", "a block is longer than the data")
+            raise corrupt("snappy", "a block is longer than the data")
         block = _decompress_snappy_block(view[position : position + length], limit)
         limit -= len(block)
         blocks.append(block)
@@ -186,10 +187,10 @@ def _decompress_snappy_block(block: memoryview, limit: int) -> bytes:
         length = cramjam.snappy.decompress_raw_len(block)
         # Three bytes expand to at most 64: reject larger claims before allocating.
         if length > limit or length > 22 * len(block) + 64:
-            raise _corrupt("snappy", f"{length} bytes out of {len(block)}")
+            raise corrupt("snappy", f"{length} bytes out of {len(block)}")
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
-        raise _corrupt("snappy", str(error)) from None
+        raise corrupt("snappy", str(error)) from None
 
 
 def _compress_lz4(data: Buffer, level: int | None, magic: int) -> bytes:

@@ -1,7 +1,7 @@
-"""Message sets of magic 0 and 1, for clients before 0.11, and conversion from and to batches.
+"""Message sets of magic 0 and 1, for clients before 0.11; conversion.py converts from and to batches.
 
-Answers to LegacyRecord, AbstractLegacyRecordBatch, RecordsUtil (down-conversion) and LogValidator
-(up-conversion) of Kafka 3.9 (KIP-31: relative offsets, KIP-32: timestamps).
+Answers to LegacyRecord and AbstractLegacyRecordBatch of Kafka 3.9 (KIP-31: relative offsets,
+KIP-32: timestamps).
 
     offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | timestamp i64 (magic 1) | key bytes | value bytes
 
@@ -35,9 +35,6 @@ from kwire.protocol.records import (
     BatchHeader,
     Buffer,
     Record,
-    build_batch,
-    check_crc,
-    iter_records,
     parse_header,
 )
 
@@ -94,12 +91,12 @@ def iter_entries(buffer: Buffer) -> Iterator[BatchHeader | Message]:
     while end - position >= LOG_OVERHEAD:
         size = _INT32.unpack_from(buffer, position + 8)[0]
         if size < _MIN_SIZE[0]:
-            raise _corrupt(f"Record size {size} is less than the minimum record overhead (14)")
+            raise corrupt(f"Record size {size} is less than the minimum record overhead (14)")
         if end - position <= MAGIC_POSITION:
             return
         magic = _signed(memoryview(buffer)[position + MAGIC_POSITION])
         if not 0 <= magic <= 2:
-            raise _corrupt(f"Invalid magic found in record: {magic}")
+            raise corrupt(f"Invalid magic found in record: {magic}")
         if position + LOG_OVERHEAD + size > end:
             return
         yield (
@@ -121,16 +118,16 @@ def parse_message(buffer: Buffer, position: int, end: int) -> Message:
     try:
         offset, size, crc, magic, attributes = _PREFIX.unpack_from(buffer, position)
         if magic not in (0, 1):
-            raise _corrupt(f"a message of magic {magic}")
+            raise corrupt(f"a message of magic {magic}")
         stop = position + LOG_OVERHEAD + size
         if size < _MIN_SIZE[magic] or stop > end:
-            raise _corrupt(f"Record size {size} cannot be")
+            raise corrupt(f"Record size {size} cannot be")
         timestamp = NO_TIMESTAMP if magic == 0 else _INT64.unpack_from(buffer, position + 18)[0]
         view = memoryview(buffer)
         key, after = _read_bytes(view, position + (18 if magic == 0 else 26), stop)
         value, after = _read_bytes(view, after, stop)
     except _StructError:
-        raise _corrupt("the buffer ends within a message") from None
+        raise corrupt("the buffer ends within a message") from None
     return Message(
         position, LOG_OVERHEAD + size, offset, crc, magic, attributes, timestamp, key, value
     )
@@ -142,7 +139,7 @@ def _read_bytes(view: memoryview, position: int, end: int) -> tuple[memoryview |
     if length < 0:
         return None, position
     if length > end - position:
-        raise _corrupt("a key or value is longer than its message")
+        raise corrupt("a key or value is longer than its message")
     return view[position : position + length], position + length
 
 
@@ -162,24 +159,22 @@ def message_records(
     CORRUPT_MESSAGE.
     """
     if not message.attributes & COMPRESSION_MASK:
-        return [_as_record(message, message.offset, message.timestamp)]
-    codec = message.compression
-    if codec == "zstd":
-        raise _invalid(f"zstd in a message set of magic {message.magic}")
-    if message.value is None:
-        raise _invalid("Found invalid compressed record set with null value")
-    data = _compression.decompress(codec, message.value, limit=limit, magic=message.magic)
-    inner = list(_inner_messages(data, message.magic))
+        return [as_record(message, message.offset, message.timestamp)]
+    check_wrapper(message)
+    data = _compression.decompress(
+        message.compression, message.value or b"", limit=limit, magic=message.magic
+    )
+    inner = list(inner_messages(data, message.magic))
     if not inner:
-        raise _invalid("Found invalid compressed record set with no inner records")
+        raise invalid("Found invalid compressed record set with no inner records")
     base = 0
     if message.magic == 1 and message.offset != 0:
         base = message.offset - inner[-1].offset
         if base < 0:
-            raise _invalid("the wrapper's offset is less than the last inner message's")
+            raise invalid("the wrapper's offset is less than the last inner message's")
     append_time = message.timestamp if message.attributes & LOG_APPEND_TIME_FLAG else None
     return [
-        _as_record(
+        as_record(
             entry,
             base + entry.offset,
             entry.timestamp if append_time is None or message.magic == 0 else append_time,
@@ -188,26 +183,36 @@ def message_records(
     ]
 
 
-def _inner_messages(data: bytes, magic: int) -> Iterator[Message]:
+def check_wrapper(message: Message) -> None:
+    """Check what shows before decompression. KafkaError(INVALID_RECORD)."""
+    if message.compression == "zstd":
+        raise invalid(f"zstd in a message set of magic {message.magic}")
+    if message.value is None:
+        raise invalid("Found invalid compressed record set with null value")
+
+
+def inner_messages(data: Buffer, magic: int) -> Iterator[Message]:
+    """Iterate over the messages in a wrapper, as they stand there. KafkaError as message_records."""
     position = 0
     while len(data) - position >= LOG_OVERHEAD:
         size = _INT32.unpack_from(data, position + 8)[0]
         if size < _MIN_SIZE[0]:
-            raise _corrupt("Record size is less than the minimum record overhead (14)")
+            raise corrupt("Record size is less than the minimum record overhead (14)")
         if position + LOG_OVERHEAD + size > len(data):
             return  # as in Kafka a torn last message counts as the end
         message = parse_message(data, position, len(data))
         if message.magic != magic:
-            raise _invalid(f"a message of magic {message.magic} in a wrapper of magic {magic}")
+            raise invalid(f"a message of magic {message.magic} in a wrapper of magic {magic}")
         if message.attributes & COMPRESSION_MASK:
-            raise _invalid("Inner messages must not be compressed")
+            raise invalid("Inner messages must not be compressed")
         if not check_message_crc(data, message):
-            raise _corrupt("the checksum of an inner message is wrong")
+            raise corrupt("the checksum of an inner message is wrong")
         yield message
         position += message.size
 
 
-def _as_record(message: Message, offset: int, timestamp: int) -> Record:
+def as_record(message: Message, offset: int, timestamp: int) -> Record:
+    """A message as a record, with copies of its key and value."""
     key, value = message.key, message.value
     return Record(
         offset,
@@ -237,34 +242,64 @@ def build_message_set(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             "Down-conversion of zstandard-compressed batches is not supported",
         )
-    append_time = magic == 1 and timestamp_type == LOG_APPEND_TIME
-    attributes = LOG_APPEND_TIME_FLAG if append_time else 0
-    relative = magic == 1 and compression != "none"
-    out = bytearray()
-    first_offset: int | None = None
-    last_offset, max_timestamp = -1, NO_TIMESTAMP
-    for offset, timestamp, key, value, _headers in records:
-        if first_offset is None:
-            first_offset = offset
-        last_offset = offset
-        max_timestamp = max(max_timestamp, timestamp)
-        if append_time and compression == "none":
-            timestamp = log_append_time_ms
-        inner_offset = offset - first_offset if relative else offset
-        _append_message(out, inner_offset, magic, attributes, timestamp, key, value)
-    if first_offset is None or compression == "none":
-        return bytes(out)
-    wrapper = bytearray()
-    _append_message(
-        wrapper,
-        last_offset,
-        magic,
-        attributes | _compression.codec_id(compression),
-        log_append_time_ms if append_time else max_timestamp,
-        None,
-        _compression.compress(compression, out, magic=magic),
-    )
-    return bytes(wrapper)
+    builder = SetBuilder(magic, compression, timestamp_type, log_append_time_ms)
+    for record in records:
+        builder.add(record)
+    if compression == "none" or not builder.out:
+        return bytes(builder.out)
+    return builder.wrap(_compression.compress(compression, builder.out, magic=magic))
+
+
+class SetBuilder:
+    """Collects messages in `out`. With a codec, that is to be compressed and then wrapped.
+
+    KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for zstd."""
+
+    def __init__(
+        self, magic: int, compression: str, timestamp_type: str, log_append_time_ms: int
+    ) -> None:
+        if compression == "zstd":
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                "Down-conversion of zstandard-compressed batches is not supported",
+            )
+        self.out = bytearray()
+        self._magic = magic
+        self._compression = compression
+        self._append_time_ms = (
+            log_append_time_ms if magic == 1 and timestamp_type == LOG_APPEND_TIME else None
+        )
+        self._attributes = 0 if self._append_time_ms is None else LOG_APPEND_TIME_FLAG
+        self._is_relative = magic == 1 and compression != "none"
+        self._first_offset = self._last_offset = -1
+        self._max_timestamp = NO_TIMESTAMP
+
+    def add(self, record: Record) -> None:
+        """Add a message. Drops headers."""
+        offset, timestamp, key, value, _headers = record
+        if not self.out:
+            self._first_offset = offset
+        self._last_offset = offset
+        self._max_timestamp = max(self._max_timestamp, timestamp)
+        if self._append_time_ms is not None and self._compression == "none":
+            timestamp = self._append_time_ms
+        if self._is_relative:
+            offset -= self._first_offset
+        _append_message(self.out, offset, self._magic, self._attributes, timestamp, key, value)
+
+    def wrap(self, compressed: bytes) -> bytes:
+        """The wrapper of the messages, which the caller has compressed."""
+        wrapper = bytearray()
+        _append_message(
+            wrapper,
+            self._last_offset,
+            self._magic,
+            self._attributes | _compression.codec_id(self._compression),
+            self._max_timestamp if self._append_time_ms is None else self._append_time_ms,
+            None,
+            compressed,
+        )
+        return bytes(wrapper)
 
 
 def _append_message(
@@ -287,90 +322,13 @@ def _append_message(
     _UINT32.pack_into(out, start + 12, crc32(memoryview(out)[start + 16 :]))
 
 
-# --- conversion
-
-
-def upconvert(message_set: Buffer, *, compression: str | None = None) -> bytes:
-    """Convert a message set (Produce v0 to v2) to one batch, with offsets from 0.
-
-    `compression` is the topic's; None keeps the producer's. Plain messages go into one batch
-    together; a wrapper must be alone. CORRUPT_MESSAGE: a wrong checksum or size. INVALID_RECORD: no
-    records, magic 2 or mixed magics, two wrappers. INVALID_TIMESTAMP: the producer claims
-    LogAppendTime. KafkaError, all of them.
-    """
-    entries = list(iter_entries(message_set))
-    messages = [entry for entry in entries if isinstance(entry, Message)]
-    if not messages:
-        raise _invalid("Record batch has no batches at all")
-    if len(messages) != len(entries) or any(m.magic != messages[0].magic for m in messages):
-        raise _invalid("Batch magic is not the same as the first batch's magic byte")
-    codecs = {message.compression for message in messages} - {"none"}
-    if codecs and len(messages) > 1:
-        raise _invalid("Compressed outer record has more than one batch")
-    for message in messages:
-        if not check_message_crc(message_set, message):
-            raise _corrupt("Record is corrupt: stored and computed crc differ")
-        if message.timestamp_type == LOG_APPEND_TIME:
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                "Producer should not set timestamp type to LogAppendTime.",
-            )
-    source = codecs.pop() if codecs else "none"
-    return build_batch(
-        (
-            record._replace(offset=-1)
-            for message in messages
-            for record in message_records(message_set, message)
-        ),
-        compression=source if compression is None else compression,
-    )
-
-
-def downconvert(
-    batches: Buffer, to_magic: int, first_offset: int, *, limit: int = DECOMPRESSED_BYTES_MAX
-) -> bytes:
-    """Convert batches for Fetch v0 and v1 (`to_magic` 0), v2 and v3 (1) to a message set.
-
-    Records before `first_offset` are left out of uncompressed batches, as some librdkafka versions
-    need. A partial batch at the end is left out. KafkaError(UNSUPPORTED_COMPRESSION_TYPE) when a
-    batch is zstd's.
-    """
-    assert to_magic in (0, 1)
-    out = bytearray()
-    for entry in iter_entries(batches):
-        if isinstance(entry, Message):
-            if entry.magic <= to_magic:
-                out += memoryview(batches)[entry.position : entry.position + entry.size]
-                continue
-            codec, timestamp_type = entry.compression, entry.timestamp_type
-            append_time, records = (
-                entry.timestamp,
-                iter(message_records(batches, entry, limit=limit)),
-            )
-        else:
-            if entry.is_control:
-                continue
-            if not check_crc(batches, entry):
-                raise _corrupt("Record is corrupt: stored and computed crc differ")
-            codec, timestamp_type = entry.compression, entry.timestamp_type
-            append_time, records = entry.max_timestamp, iter_records(batches, entry, limit=limit)
-        if codec == "none":
-            records = (record for record in records if record.offset >= first_offset)
-        out += build_message_set(
-            records,
-            to_magic,
-            compression=codec,
-            timestamp_type=timestamp_type,
-            log_append_time_ms=append_time,
-        )
-    return bytes(out)
-
-
-def _corrupt(message: str) -> KafkaError:
+def corrupt(message: str) -> KafkaError:
+    """The error of damaged bytes."""
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
 
 
-def _invalid(message: str) -> KafkaError:
+def invalid(message: str) -> KafkaError:
+    """The error of messages that break a rule."""
     return KafkaError(ErrorCode.INVALID_RECORD, message)
 
 

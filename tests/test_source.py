@@ -298,7 +298,6 @@ USED_BY_OTHERS = {
     "construct": "_decode",
     "JSON, as a field of a status": "caught_up_ms_ago",
     "tests that write transactions; so will the transaction coordinator": "end_transaction_marker",
-    "requests whose work is still to be cut into parts": "run_in_parts",
     "tests that count what cannot be seen otherwise": "delivered unreadable_records",
 }
 

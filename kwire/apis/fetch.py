@@ -35,9 +35,12 @@ from kwire.replication.replica.fetch_session import CachedPartition
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from kwire.apis.context import RequestContext, Services
     from kwire.protocol.schemas.fetch import FetchRequest
     from kwire.replication.core.types import TopicPartition
+    from kwire.replication.core.work import Steps
     from kwire.replication.replica.fetch_data import FetchPartition
     from kwire.replication.replica.fetch_session import FetchContext, SessionKey
 
@@ -156,12 +159,20 @@ class _PendingFetch:
 
     def complete(self, results: list[FetchPartitionData]) -> None:
         """Reply; called once by ReplicaManager.fetch_records, before it returns or later."""
+        if self._ctx.api_version < 10:
+            self._ctx.run_in_parts(self._convert_and_reply(results))
+        else:
+            self._reply(results)
+
+    def _convert_and_reply(self, results: list[FetchPartitionData]) -> Steps:
+        converted = []
+        for partition, data in zip(self._partitions, results, strict=True):
+            data = yield from _convert(self._ctx, partition, data, self._is_follower)
+            converted.append(data)
+        self._reply(converted)
+
+    def _reply(self, results: list[FetchPartitionData]) -> None:
         ctx, partitions = self._ctx, self._partitions
-        if ctx.api_version < 10:
-            results = [
-                _convert(ctx, partition, data, self._is_follower)
-                for partition, data in zip(partitions, results, strict=True)
-            ]
         pairs = [*zip(partitions, results, strict=True), *self.failed]
         try:
             session_id, answered = self._context.finish(pairs)
@@ -182,7 +193,7 @@ def _error_data(error: ErrorCode) -> FetchPartitionData:
 
 def _convert(
     ctx: RequestContext, partition: CachedPartition, data: FetchPartitionData, is_follower: bool
-) -> FetchPartitionData:
+) -> Generator[int, None, FetchPartitionData]:
     """Convert data for a client before v10, or return the error (maybeConvertFetchedData)."""
     version = ctx.api_version
     if data.error == ErrorCode.KAFKA_STORAGE_ERROR and version <= 5:
@@ -198,11 +209,11 @@ def _convert(
     if not is_follower and not hosted.log.config.message_downconversion_enable:
         return _error_data(ErrorCode.UNSUPPORTED_VERSION)
     if len(data.records):
-        from kwire.protocol.message_set import downconvert
+        from kwire.protocol.conversion import downconvert
 
         magic = 0 if version < 2 else 1
         try:
-            data.records = downconvert(data.records, magic, partition.fetch_offset)
+            data.records = yield from downconvert(data.records, magic, partition.fetch_offset)
         except KafkaError as error:
             return _error_data(error.code)
     return data

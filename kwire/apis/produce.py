@@ -38,11 +38,14 @@ from kwire.replication.replica.manager import RefusedAppend
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from kwire.apis.context import RequestContext
     from kwire.protocol.schemas.produce import ProduceRequest
     from kwire.protocol.schemas.transactions import InitProducerIdRequest, InitProducerIdResponse
     from kwire.replication.core.outbox import Buffer
     from kwire.replication.core.types import TopicPartition
+    from kwire.replication.core.work import Steps
 
 _NONE = ErrorCode.NONE
 _ZSTD = codec_id("zstd")
@@ -52,6 +55,13 @@ _LOW_ATTRIBUTES_POSITION = ATTRIBUTES_POSITION + 1
 
 def handle_produce(ctx: RequestContext, request: ProduceRequest) -> None:
     """Append the records. With acks=0 nothing is replied, but an error closes the connection."""
+    if ctx.api_version < 3:
+        ctx.run_in_parts(_convert_and_append(ctx, request))
+    else:
+        _append_all(ctx, request)
+
+
+def _append_all(ctx: RequestContext, request: ProduceRequest) -> None:
     version, acks = ctx.api_version, request.acks
     services = ctx.services
     response = ProduceResponse()
@@ -138,9 +148,11 @@ def _check(
 
 def _check_version(records: Buffer | None, version: int) -> Buffer:
     """The records as one batch or b"", if the version allows them
-    (ProduceRequest.validateRecords)."""
+    (ProduceRequest.validateRecords). Those before v3 are converted already."""
     if version < 3:
-        return _from_message_set(records)
+        if isinstance(records, _Refused):
+            raise records.error
+        return records or b""
     from kwire.protocol.message_set import iter_entries
 
     if next(iter_entries(records or b""), None) is None:
@@ -167,15 +179,52 @@ def _check_version(records: Buffer | None, version: int) -> Buffer:
     return records
 
 
-def _from_message_set(records: Buffer | None) -> Buffer:
-    """Convert a message set (before v3) to one batch; as in Kafka a batch is accepted, too."""
+class _Refused(bytes):
+    """In place of a message set that could not be converted."""
+
+    error: KafkaError
+
+
+def _convert_and_append(ctx: RequestContext, request: ProduceRequest) -> Steps:
+    """Convert the message sets (before v3) to batches in parts, then append all of them."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            try:
+                data.records = yield from _converted(ctx, topic.name, data.index, data.records)
+            except KafkaError as error:
+                data.records = _Refused()
+                data.records.error = error
+    _append_all(ctx, request)
+
+
+def _converted(
+    ctx: RequestContext, topic: str, index: int, records: Buffer | None
+) -> Generator[int, None, Buffer]:
+    """A message set as one batch; as in Kafka a batch is accepted, too."""
     if records is None or len(records) == 0:
         return b""
     if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] == 2:
         return records
-    from kwire.protocol.message_set import upconvert
+    hosted = ctx.services.replica_manager.hosted((topic, index))
+    if hosted is None:
+        # It cannot be appended; but Kafka detects a set that ends nowhere before that.
+        from kwire.protocol.message_set import iter_entries
 
-    return upconvert(records)
+        for count, _ in enumerate(iter_entries(records)):
+            if not count % 100:
+                yield 200
+        return records
+    from kwire.protocol.conversion import upconvert
+
+    config = hosted.log.config
+    is_kept = config.compression_type in ("producer", "uncompressed")
+    return (
+        yield from upconvert(
+            records,
+            max_bytes=config.max_message_bytes,
+            may_shrink=not is_kept,
+        )
+    )
 
 
 def _add_error_details(

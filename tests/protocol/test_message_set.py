@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,19 +15,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.protocol import compression, message_set
+from kwire.protocol import compression, conversion, message_set
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.message_set import (
     Message,
     build_message_set,
     check_message_crc,
-    downconvert,
     iter_entries,
     message_records,
-    upconvert,
     valid_bytes,
 )
 from kwire.protocol.records import Record, build_batch, check_crc, iter_records, parse_header
+
+
+def in_one_go(parts: Generator[int, None, Any]) -> bytes:
+    """What a conversion returns; each of its parts is small."""
+    try:
+        while True:
+            assert 0 <= next(parts) <= 6500
+    except StopIteration as done:
+        return bytes(done.value)
+
+
+def upconvert(data: bytes, **options: Any) -> bytes:
+    return in_one_go(conversion.upconvert(data, **options))
+
+
+def downconvert(data: bytes, to_magic: int, first_offset: int) -> bytes:
+    return in_one_go(conversion.downconvert(data, to_magic, first_offset))
+
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden-batches.jsonl.gz"
 
@@ -159,12 +176,6 @@ def test_a_message_set_is_converted_to_one_batch_from_offset_0(codec: str, magic
     expected = [r._replace(offset=i, timestamp=r.timestamp) for i, r in enumerate(originals)]
     assert list(iter_records(batch, header)) == expected
     assert header.max_timestamp == max(r.timestamp for r in originals)
-
-
-def test_going_up_can_change_the_compression() -> None:
-    batch = upconvert(golden_case("v1-gzip-basic"), compression="zstd")
-    assert parse_header(batch).compression == "zstd"
-    assert [r.key for r in iter_records(batch, parse_header(batch))] == [b"k0", b"k1", b"k2"]
 
 
 def flipped(data: bytes, position: int) -> bytes:
@@ -307,3 +318,84 @@ def test_flipped_bits_give_an_error_code_or_records_but_nothing_else(data: st.Da
             ErrorCode.INVALID_RECORD,
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         )
+
+
+# --- in parts, and what is too large
+
+MANY = [Record(i, 5, None, b"%d" % i) for i in range(20_000)]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_large_sets_are_converted_in_small_parts(codec: str, magic: int) -> None:
+    data = build_message_set(MANY, magic, compression=codec)
+    parts = list(conversion.upconvert(data))
+    assert sum(parts) >= 10 * len(MANY) and max(parts) <= 6500
+    batch = upconvert(data)
+    header = parse_header(batch)
+    assert [r.value for r in iter_records(batch, header)] == [r.value for r in MANY]
+    parts = list(conversion.downconvert(batch, magic, 0))
+    assert sum(parts) >= 10 * len(MANY) and max(parts) <= 6500
+    assert [r[:4] for r in all_records(downconvert(batch, magic, 0))] == [
+        (r.offset, r.timestamp if magic else -1, r.key, r.value) for r in MANY
+    ]
+
+
+def too_large(data: bytes, max_bytes: int, **options: Any) -> int:
+    """The units that pass before a set is refused as too large."""
+    units = 0
+    with pytest.raises(KafkaError) as refused:
+        for cost in conversion.upconvert(data, max_bytes=max_bytes, **options):
+            units += cost
+    assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    return units
+
+
+def test_a_wrapper_that_is_too_large_is_refused_before_anything_is_read() -> None:
+    data = build_message_set(MANY, 1, compression="gzip")
+    assert too_large(data, len(data) - 1) == 0
+    assert too_large(flipped(data, 60), len(data) - 1) == 0  # size before checksum, as in Kafka
+    assert upconvert(data, max_bytes=len(data))
+
+
+def test_a_set_whose_batch_must_be_too_large_is_refused_before_it_is_converted() -> None:
+    data = build_message_set(MANY, 1)
+    size = len(upconvert(data))
+    assert too_large(data, size // 20) <= 4 * len(MANY) // 10
+    # Not by the size of the set: a record in a batch is shorter than a message.
+    assert size < len(data) / 2.9
+    assert len(upconvert(data, max_bytes=size)) == size
+    # A topic that compresses may make any set small enough.
+    assert len(upconvert(data, max_bytes=size // 20, may_shrink=True)) == size
+
+
+def test_a_plain_message_that_is_too_large_comes_before_a_damaged_one() -> None:
+    data = build_message_set([Record(0, 5, None, b"a" * 500), Record(1, 5, None, b"b")], 1)
+    too_large(flipped(data, len(data) - 1), 300)
+
+
+def test_down_conversion_ends_when_it_is_as_long_as_what_was_read() -> None:
+    """As in Kafka: a megabyte of compressed records must not become a hundred."""
+    batch = build_batch([Record(-1, 5, None, b"a")] * 1000, compression="gzip")
+    log = b"".join(
+        build_batch([Record(-1, 5, None, b"a")] * 1000, base_offset=1000 * n, compression="none")
+        for n in range(20)
+    )
+    down = downconvert(log, 1, 0)
+    assert len(log) <= len(down) < 2 * len(log)
+    assert [r.offset for r in all_records(down)] == list(range(len(all_records(down))))
+    assert len(all_records(downconvert(batch, 1, 0))) == 1000  # one batch, whatever becomes of it
+
+
+@pytest.mark.parametrize("rest", [b"", b"junk", b"\x1f", gzip.compress(b"more")])
+def test_gzip_in_parts_is_gzip(rest: bytes) -> None:
+    from kwire.protocol.compression_parts import decompress_in_parts
+
+    plain = b"".join(b"%d" % i for i in range(200_000))
+    data = gzip.compress(plain) + rest
+    assert in_one_go(decompress_in_parts("gzip", data)) == compression.decompress("gzip", data)
+    for limit in (len(plain) - 1, 5):
+        with pytest.raises(KafkaError):
+            in_one_go(decompress_in_parts("gzip", data, limit=limit))
+    with pytest.raises(KafkaError):
+        in_one_go(decompress_in_parts("gzip", data[: len(data) // 2]))

@@ -12,6 +12,7 @@ import pytest
 LATE = {
     "construct", "cramjam", "json", "tempfile", "importlib.metadata", "click", "uvloop",
     "kwire.protocol.language.compiler", "kwire.protocol.message_set", "kwire.apis.releases",
+    "kwire.protocol.conversion",
 }  # fmt: skip
 
 
