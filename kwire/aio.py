@@ -11,7 +11,7 @@ Backends do the work (`launched.py`, `containers.py`, `outside.py`). Left out: f
 from __future__ import annotations
 
 from kwire import errors
-from kwire.backends import running
+from kwire.backends import running, views
 from kwire.backends.contents import Contents
 from kwire.backends.launched import Launched
 from kwire.backends.network import Network
@@ -28,14 +28,8 @@ from kwire.backends.options import (
     spec_of,
 )
 from kwire.backends.outside import Outside
-from kwire.backends.views import (
-    BrokerState,
-    ControllerState,
-    NodeState,
-    Partition,
-    require_answering,
-)
-from kwire.backends.waiting import Observations, done, first_true, until_led
+from kwire.backends.views import Partition, is_down, may_be_paused
+from kwire.backends.waiting import Observations, done, first_true, refuse_paused, until_led
 from kwire.client.admin import PREFERRED, REQUEST_SECONDS, UNCLEAN
 from kwire.launch.spec import DOCKER
 from kwire.server.events import NodeEvent
@@ -57,7 +51,7 @@ if TYPE_CHECKING:
 _NAME_CHARACTERS = 100  # of a topic, in what is said of it
 
 
-class _Node(NodeState):
+class _Node(views.NodeState):
     """One node of a cluster that was started here."""
 
     def __init__(self, cluster: Cluster, handle: NodeHandle) -> None:
@@ -65,41 +59,42 @@ class _Node(NodeState):
         self._cluster = cluster
 
     async def kill(self) -> None:
-        """Kill it as `kill -9` does: nothing is flushed, nobody is notified; `wait_for` what follows."""
-        await self._cluster.inside.keep_failures(self.id)
-        self._log(NodeEvent.KILL_REQUESTED)
-        with kwire_errors():
-            await self._handle.kill()
+        """Kill it as `kill -9` does: nothing is flushed, nobody is notified. No-op if it is down, as of `stop`."""
+        if self.running:
+            await self._cluster.inside.keep_failures(self.id)
+            self._log(NodeEvent.KILL_REQUESTED)
+            with kwire_errors():
+                await self._handle.kill()
 
     async def stop(self) -> None:
         """Stop it cleanly. A broker shuts down controlled: its leaderships move, then its logs are closed. A controller
         releases its lease: a standby takes over immediately."""
-        await self.resume()
-        await self._cluster.inside.keep_failures(self.id)
-        self._log(NodeEvent.STOP_REQUESTED)
-        with kwire_errors():
-            await self._handle.stop()
+        if self.running:
+            await self.resume()
+            await self._cluster.inside.keep_failures(self.id)
+            self._log(NodeEvent.STOP_REQUESTED)
+            with kwire_errors():
+                await self._handle.stop()
 
     async def start(self) -> None:
-        """Restart it on its port and directory; a broker is registered when this returns."""
+        """Restart it on its port and directory, unless it runs; a broker is registered when this returns."""
         await self._handle.refresh_running()
-        if self.running:
-            raise errors.ClusterStateError(f"{self._kind} {self.id} runs already")
-        self._handle.set_start_rules(self._cluster.network.rules_of(self.id))
-        self._log(NodeEvent.START_REQUESTED)
-        with kwire_errors():
-            await self._handle.start()
+        if is_down(self._handle, self._kind):
+            self._handle.set_start_rules(self._cluster.network.rules_of(self.id))
+            self._log(NodeEvent.START_REQUESTED)
+            with kwire_errors():
+                await self._handle.start()
 
     async def pause(self) -> None:
-        """Freeze it with its sockets open, as SIGSTOP does. Its session expires (broker.session.timeout.ms; a
-        controller's lease: controller.quorum.fetch.timeout.ms)."""
-        require_answering(self._handle, self._kind)
-        await self._cluster.inside.events.keep(self._handle)
-        self._log(NodeEvent.PAUSE_REQUESTED)
-        await done(self._handle.pause())
+        """Freeze it, unless it is paused, with its sockets open, as SIGSTOP does. Its session expires
+        (broker.session.timeout.ms; a controller's lease: controller.quorum.fetch.timeout.ms)."""
+        if may_be_paused(self._handle, self._kind):
+            await self._cluster.inside.events.keep(self._handle)
+            self._log(NodeEvent.PAUSE_REQUESTED)
+            await done(self._handle.pause())
 
     async def resume(self) -> None:
-        """Undo `pause`."""
+        """Undo `pause`; no-op if it is not paused."""
         if self.paused:
             self._log(NodeEvent.RESUME_REQUESTED)
             await done(self._handle.resume())
@@ -108,11 +103,11 @@ class _Node(NodeState):
         self._cluster.inside.events.log(kind, role=self._kind, node_id=self.id)
 
 
-class Broker(BrokerState, _Node):
+class Broker(views.BrokerState, _Node):
     """One broker of a cluster that was started here."""
 
 
-class Controller(ControllerState, _Node):
+class Controller(views.ControllerState, _Node):
     """One controller of a cluster that was started here. When none is active, no leader is elected, no topic made."""
 
 
@@ -383,6 +378,7 @@ class Cluster(Contents):
         check_number("partition", partition)
         if leader is not None:
             check_number("leader", leader)
+        await refuse_paused(self, topic, partition, leader)
         self._backend.events.log(
             NodeEvent.ELECTION_REQUESTED,
             topic=topic,

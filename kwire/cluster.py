@@ -42,7 +42,7 @@ class _Node(NodeState):
     # --- generated from kwire/aio.py by tools/sync_cluster.py
 
     def kill(self) -> None:
-        """Kill it as `kill -9` does: nothing is flushed, nobody is notified; `wait_for` what follows."""
+        """Kill it as `kill -9` does: nothing is flushed, nobody is notified. No-op if it is down, as of `stop`."""
         self._run(self._inner.kill())
 
     def stop(self) -> None:
@@ -51,16 +51,16 @@ class _Node(NodeState):
         self._run(self._inner.stop())
 
     def start(self) -> None:
-        """Restart it on its port and directory; a broker is registered when this returns."""
+        """Restart it on its port and directory, unless it runs; a broker is registered when this returns."""
         self._run(self._inner.start())
 
     def pause(self) -> None:
-        """Freeze it with its sockets open, as SIGSTOP does. Its session expires (broker.session.timeout.ms; a
-        controller's lease: controller.quorum.fetch.timeout.ms)."""
+        """Freeze it, unless it is paused, with its sockets open, as SIGSTOP does. Its session expires
+        (broker.session.timeout.ms; a controller's lease: controller.quorum.fetch.timeout.ms)."""
         self._run(self._inner.pause())
 
     def resume(self) -> None:
-        """Undo `pause`."""
+        """Undo `pause`; no-op if it is not paused."""
         self._run(self._inner.resume())
 
     # --- end of what is generated

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 KEPT = 20
 MAX_CLIENTS = 16
 ADMINISTRATION_CLIENT_ID = "kwire-admin"
+CLOSED = "connection closed"
+"""Stands in place of an API where the broker has closed a connection."""
 _FETCH = int(ApiKey.FETCH)  # plain numbers: looked at for every request
 _HEARTBEAT = int(ApiKey.HEARTBEAT)
 _PARTITIONS_SHOWN = 4
@@ -252,7 +254,7 @@ def is_internal(client_id: str) -> bool:
 
 def api_text(key: int, version: int) -> str:
     """The name and version of an API; -1: a connection that the broker closed."""
-    return "connection closed" if key < 0 else f"{ApiKey(key).api_name} v{version}"
+    return CLOSED if key < 0 else f"{ApiKey(key).api_name} v{version}"
 
 
 def _error_name(code: int) -> str:

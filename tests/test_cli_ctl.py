@@ -38,9 +38,9 @@ VERBS: list[tuple[str, tuple[str, str, dict[str, Any] | None], str]] = [
         ("POST", "/v1/network/delays", {"a": [1], "b": [2], "milliseconds": 50.0}),
         "delay 1 2 50",
     ),
-    ("heal", ("DELETE", "/v1/network/cuts", {}), "heal"),
-    ("heal 1", ("DELETE", "/v1/network/cuts", {"a": [1]}), "heal 1"),
-    ("heal 1 2", ("DELETE", "/v1/network/cuts", {"a": [1], "b": [2]}), "heal 1 2"),
+    ("heal", ("DELETE", "/v1/network/cuts", {}), "healed cut 1 2"),
+    ("heal 1", ("DELETE", "/v1/network/cuts", {"a": [1]}), "healed cut 1 2"),
+    ("heal 1 2", ("DELETE", "/v1/network/cuts", {"a": [1], "b": [2]}), "healed cut 1 2"),
     ("network", ("GET", "/v1/network", None), "cut 1 2"),
     ("network --json", ("GET", "/v1/network", None), "{"),
     ("topics", ("GET", "/v1/topics", None), "orders 3"),
@@ -86,15 +86,14 @@ VERBS: list[tuple[str, tuple[str, str, dict[str, Any] | None], str]] = [
         for verb in ("start", "stop", "kill", "pause", "resume")
     ),
 ]
+RULES = {"cuts": [{"a": 1, "b": 2}], "delays": [{"a": 1, "b": 3, "milliseconds": 50}]}
 ANSWERS: dict[str, Any] = {
     "/v1/cluster": CLUSTER,
     "/v1/topics": {"topics": {"orders": 3}},
     "/v1/topics/orders/partitions/0": PARTITION,
     "/v1/elections": PARTITION,
-    "/v1/network": {
-        "cuts": [{"a": 1, "b": 2}],
-        "delays": [{"a": 1, "b": 3, "milliseconds": 50}],
-    },
+    "/v1/network": RULES,
+    "/v1/network/cuts": RULES,
     "/v1/clients": {
         "clients": [
             {
@@ -126,6 +125,7 @@ ANSWERS: dict[str, Any] = {
 # Routes without a verb of `kwire ctl`, and why.
 ELSEWHERE = {
     ("GET", "/healthz"): "for health checks",
+    ("GET", "/"): "lists the others",
     ("GET", "/v1"): "lists the others",
     ("GET", "/v1/report"): "kwire report",
     ("DELETE", "/v1/network/delays"): "heal",
@@ -182,6 +182,8 @@ def test_nodes_are_named_by_their_ids_alone(asked: list[tuple[str, str, Any]]) -
 def test_the_network_as_text() -> None:
     assert control_ctl.network_text(ANSWERS["/v1/network"]) == "cut 1 2\ndelay 1 3 50"
     assert control_ctl.network_text({"cuts": [], "delays": []}) == "no cuts or delays"
+    assert control_ctl.healed_text(ANSWERS["/v1/network"]) == "healed cut 1 2\nhealed delay 1 3 50"
+    assert control_ctl.healed_text({"cuts": [], "delays": []}) == "nothing to heal"
     of_container = {"rules": [{"to": 2, "delay_ms": None}, {"to": 3, "delay_ms": 5}]}
     assert control_ctl.network_text(of_container) == "cut 2\ndelay 3 5"
 

@@ -30,11 +30,12 @@ SAME = {
     "container": "its control API, its `kwire`",
 }
 LEFT_OUT = {
-    "Python": "started external inside node of network.apply network.undo network.rules_of",
+    "Python": "started external inside node of network.apply network.lift network.undo network.rules_of",
     "pytest": "kwire_spark kwire_spark_session kwire_spark_config",
     "CLI": "node config dump-log sim completion",
-    "HTTP": "GET /v1,GET /healthz",
+    "HTTP": "GET /,GET /v1,GET /healthz",
     "container": "KWIRE_LOG_LEVEL KWIRE_LOG_JSON KWIRE_AS_VERSION KWIRE_HEALTH_FILE KWIRE_CONTROL"
+    " KWIRE_CONTROL_HOSTS"
     " KWIRE_CONTROLLER_DIR KWIRE_RUNTIME_DIR KWIRE_BOOTSTRAP",
 }
 """Names that are no verbs for a running cluster: kwire's own, Spark's, of files and of single nodes."""

@@ -11,8 +11,9 @@ import asyncio
 from contextlib import suppress
 
 from kwire import errors
-from kwire.backends.options import check_name, check_number, kwire_errors, unknown_topic
+from kwire.backends.options import check_name, check_number, known, kwire_errors, unknown_topic
 from kwire.backends.waiting import check_seconds
+from kwire.control.known import API, EVENT
 from kwire.replication.core.types import NO_LEADER
 
 TYPE_CHECKING = False
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from kwire.backends.base import Backend, StartedBackend
     from kwire.backends.views import Partition
+    from kwire.backends.waiting import Observations
     from kwire.client.views import Client, Event, Group, Record, Request
 
     Data = str | bytes | bytearray | memoryview
@@ -33,6 +35,7 @@ class Contents:
     """Groups, records, clients and kept requests of a cluster."""
 
     _backend: Backend
+    observations: Observations
 
     if TYPE_CHECKING:
 
@@ -55,12 +58,14 @@ class Contents:
 
         One that does not exist is Dead, without members, as for Kafka. `lag` is None, not 0, until a partition is
         assigned or has a committed offset."""
-        from kwire.client.groups import describe_group
+        from kwire.client.groups import find_group
 
         check_name("group", group_id)
         admin = self._backend.admin
         with kwire_errors(f"group {group_id[:100]}"):
-            return await admin.run(describe_group(admin, group_id))
+            found = await admin.run(find_group(admin, group_id))
+        self.observations.record_group(found)
+        return found
 
     async def records(
         self,
@@ -168,6 +173,7 @@ class Contents:
         from kwire.server.event_history import matching
 
         history = self._require_inside("events").events
+        name = known("name", EVENT, name)
         await history.collect()
         return [to_event(each) for each in matching(history.objects(after), name, topic, broker)]
 
@@ -212,6 +218,7 @@ class Contents:
         inside = self._require_inside("kept requests")
         if not inside.requests.is_kept:
             raise errors.NotSupportedError(NOT_KEPT)
+        api = known("api", API, api)
         found = to_requests(await inside.requests.by_broker())
         return [
             each

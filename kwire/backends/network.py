@@ -41,15 +41,19 @@ class Cut:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._network.heal(self._a, self._b)
+        await self._network.lift(self._a, self._b, cut=self._delay_ms is None)
 
 
 class Network:
-    """Cuts and delays between nodes, which are given as one id or several, controllers included."""
+    """Cuts and delays between nodes, which are given as one id or several, controllers included.
+
+    A link may have both: the delay is there again when the cut is over."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._rules: dict[tuple[int, int], LinkRule] = {}  # current rules, by (sender, receiver)
+        # What is in force, by (sender, receiver).
+        self._cuts: set[tuple[int, int]] = set()
+        self._delays: dict[tuple[int, int], int] = {}
 
     def cut(self, a: Nodes, b: Nodes) -> Cut:
         """Cut the links between `a` and `b`, in both directions."""
@@ -69,51 +73,69 @@ class Network:
             a, b = b, None
         nodes = others = None
         if a is None:
-            pairs = list(self._rules)
+            pairs = self._pairs()
         elif b is None:
             nodes = self._known(a)
-            pairs = [pair for pair in self._rules if nodes & set(pair)]
+            pairs = [pair for pair in self._pairs() if nodes & set(pair)]
         else:
             nodes, others = self._sides(a, b)
-            pairs = _pairs(nodes, others)
-        pairs = [pair for pair in pairs if pair in self._rules]
+            pairs = [pair for pair in _pairs(nodes, others) if pair in self._pairs()]
         self._require_not_paused(pairs)
-        self._cluster.inside.events.log(
-            NodeEvent.HEAL_REQUESTED, nodes=_ids(nodes), others=_ids(others)
-        )
+        self._log_heal(nodes, others)
         await self._undo(pairs)
+
+    async def lift(self, a: set[int], b: set[int], *, cut: bool) -> None:
+        """Remove the cuts, or else the delays, between `a` and `b`: at the end of an `async with`."""
+        in_force, others = (self._cuts, self._delays) if cut else (self._delays, self._cuts)
+        pairs = [pair for pair in _pairs(a, b) if pair in in_force]
+        self._require_not_paused(pairs)
+        rules = "" if not any(pair in others for pair in pairs) else "cuts" if cut else "delays"
+        self._log_heal(a, b, rules)
+        for pair in pairs:
+            if cut:
+                self._cuts.remove(pair)
+            else:
+                del self._delays[pair]
+        await self._update_senders(pairs)
+
+    def _log_heal(self, nodes: set[int] | None, others: set[int] | None, rules: str = "") -> None:
+        kind = NodeEvent.HEAL_REQUESTED
+        fields = {"nodes": _ids(nodes), "others": _ids(others), "rules": rules or None}
+        self._cluster.inside.events.log(kind, **fields)
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        """The links with a cut or a delay."""
+        return list({**dict.fromkeys(self._cuts), **self._delays})
 
     async def undo(self) -> None:
         """Remove all cuts and delays, without a line in the log. BrokerNotAvailableError as `apply`."""
-        pairs = list(self._rules)
+        pairs = self._pairs()
         self._require_not_paused(pairs)
         await self._undo(pairs)
 
     async def _undo(self, pairs: list[tuple[int, int]]) -> None:
         for pair in pairs:
-            del self._rules[pair]
+            self._cuts.discard(pair)
+            self._delays.pop(pair, None)
         await self._update_senders(pairs)
 
     def cuts(self) -> list[tuple[int, int]]:
         """The cuts in force: pairs of node ids, the smaller first."""
-        pairs = {_ordered(pair) for pair, rule in self._rules.items() if rule.delay_ms is None}
-        return sorted(pairs)
+        return sorted({_ordered(pair) for pair in self._cuts})
 
     def delays(self) -> list[tuple[int, int, int]]:
         """The delays in force: pairs of node ids, the smaller first, and milliseconds."""
-        found = {
-            (*_ordered(pair), rule.delay_ms)
-            for pair, rule in self._rules.items()
-            if rule.delay_ms is not None
-        }
-        return sorted(found)
+        return sorted({(*_ordered(pair), delay_ms) for pair, delay_ms in self._delays.items()})
 
     def __repr__(self) -> str:
         return f"<Network: {in_words(self) or 'no cuts or delays'}>"
 
     def rules_of(self, node_id: int) -> list[LinkRule]:
         """The link rules of a node as sender; they also apply after its next start."""
-        return [rule for (sender, _), rule in self._rules.items() if sender == node_id]
+        delays = {to: ms for (sender, to), ms in self._delays.items() if sender == node_id}
+        cuts = sorted(to for sender, to in self._cuts if sender == node_id)
+        rules = {to: LinkRule(to, delay_ms) for to, delay_ms in delays.items()}
+        return list((rules | {to: LinkRule(to) for to in cuts}).values())
 
     async def apply(self, a: set[int], b: set[int], delay_ms: int | None) -> None:
         """Cut or delay what `a` and `b` send to each other.
@@ -127,7 +149,10 @@ class Network:
         else:
             kind = NodeEvent.DELAY_REQUESTED
             self._cluster.inside.events.log(kind, nodes=nodes, others=others, delay_ms=delay_ms)
-        self._rules |= {(sender, to): LinkRule(to, delay_ms) for sender, to in pairs}
+        if delay_ms is None:
+            self._cuts.update(pairs)
+        else:
+            self._delays.update(dict.fromkeys(pairs, delay_ms))
         await self._update_senders(pairs)
 
     def _require_not_paused(self, pairs: list[tuple[int, int]]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kwire import errors
 from kwire.client.admin import NoBrokerError
+from kwire.control.known import known_name
 from kwire.launch.spec import (
     MAX_CONTROLLERS,
     PROCESS,
@@ -20,6 +21,7 @@ from kwire.launch.spec import (
     rack_overrides,
 )
 from kwire.launch.supervisor import Supervisor
+from kwire.names import did_you_mean
 from kwire.protocol.errors import KafkaError
 from kwire.replication.config.broker_config import (
     BrokerConfig,
@@ -275,6 +277,18 @@ def check_assignment(assignment: object) -> None:
         )
 
 
+def known(what: str, kind: str, name: str | None) -> str | None:
+    """A name as kwire writes it (`kwire.control.known`). `what`: the argument. ConfigurationError."""
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        raise errors.ConfigurationError(f"{what}: expected the name of an {kind}, not {name!r}")
+    try:
+        return known_name(kind, name)
+    except ValueError as error:
+        raise errors.ConfigurationError(f"{what}: {error}") from None
+
+
 def unknown_topic(
     topic: str, counts: Mapping[str, int], partition: int | None = None
 ) -> errors.UnknownTopicOrPartitionError:
@@ -284,10 +298,7 @@ def unknown_topic(
     name = f"topic {topic[:100]}" if partition is None else f"partition {topic[:100]}-{partition}"
     text = f"there is no {name}"
     if topic not in counts:
-        from difflib import get_close_matches
-
-        close = get_close_matches(topic[:100], counts, 1, 0.7)
-        text += f"; did you mean {close[0]}?" if close else ""
+        text += did_you_mean(topic, counts, 0.7)
     kind = errors.UnknownTopicOrPartitionError
     return kind(f"{text} ({kind.kafka_error})")
 

@@ -158,6 +158,20 @@ def require_answering(handle: NodeHandle, kind: str = "broker") -> None:
         raise BrokerNotAvailableError(f"{kind} {handle.node_id} {state}")
 
 
+def is_down(handle: NodeHandle, kind: str) -> bool:
+    """Whether a node is to be started. ClusterStateError when it is paused."""
+    if handle.paused:
+        raise ClusterStateError(f"{kind} {handle.node_id} is paused: resume it")
+    return not handle.running
+
+
+def may_be_paused(handle: NodeHandle, kind: str) -> bool:
+    """Whether a node is to be paused: it is not yet. ClusterStateError when it does not run."""
+    if not handle.running:
+        raise ClusterStateError(f"{kind} {handle.node_id} does not run: start it")
+    return not handle.paused
+
+
 class ControllerState(NodeState):
     """The state of a controller that was started here, known without a request to it."""
 

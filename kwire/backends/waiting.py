@@ -8,7 +8,13 @@ import inspect
 import time
 
 from kwire.client.admin import REQUEST_SECONDS
-from kwire.errors import ClusterStateError, ConfigurationError, KwireError, WaitTimeoutError
+from kwire.errors import (
+    BrokerNotAvailableError,
+    ClusterStateError,
+    ConfigurationError,
+    KwireError,
+    WaitTimeoutError,
+)
 from kwire.replication.core.types import NO_LEADER
 
 TYPE_CHECKING = False
@@ -18,9 +24,11 @@ if TYPE_CHECKING:
 
     from kwire.backends.base import Backend
     from kwire.backends.views import Partition
+    from kwire.client.views import Group
 
 _POLL_SECONDS = 0.002
 _MAX_CHARACTERS = 300
+_OF_GROUP = -1  # in place of a partition
 _ASYNC_PREDICATE = (
     "wait_for: the function returns a coroutine; kwire.aio.Cluster awaits those, this one does not"
 )
@@ -31,10 +39,10 @@ _SYNC_PREDICATE = (
 
 
 class Observations:
-    """The partitions read by, and the error of, the last call of a predicate."""
+    """The partitions and groups read by, and the error of, the last call of a predicate."""
 
     def __init__(self) -> None:
-        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._read: dict[tuple[str, int], Partition | Group] = {}
         self._error: BaseException | None = None
 
     def check(self, cluster: Any, predicate: object, seconds: object) -> None:
@@ -47,12 +55,16 @@ class Observations:
 
     def begin(self) -> None:
         """Reset before a call of the predicate."""
-        self._partitions.clear()
+        self._read.clear()
         self._error = None
 
     def record_partition(self, partition: Partition) -> None:
         """Record a partition that the predicate has read."""
-        self._partitions[partition.topic, partition.partition] = partition
+        self._read[partition.topic, partition.partition] = partition
+
+    def record_group(self, group: Group) -> None:
+        """Record a group that the predicate has read."""
+        self._read[group.id, _OF_GROUP] = group
 
     def record_error(self, error: BaseException) -> None:
         """Record an error of the predicate that counts as false."""
@@ -67,8 +79,8 @@ class Observations:
         else:
             last = f"it was {str(value)[:_MAX_CHARACTERS]!s}"
         text = f"waited {seconds:g} s for: {source_of(predicate)}\nthe last time {last}"
-        for partition in self._partitions.values():
-            text += f"\n{partition}"
+        for each in self._read.values():
+            text += f"\n{each}"
         return WaitTimeoutError(text)
 
 
@@ -166,6 +178,17 @@ def source_of(predicate: Callable[..., object]) -> str:
     return source[:_MAX_CHARACTERS]
 
 
+async def refuse_paused(cluster: Any, topic: str, partition: int, leader: int | None) -> None:
+    """BrokerNotAvailableError when a broker that is paused would be elected: `leader`, or with None
+    the preferred one."""
+    handles = {} if cluster.external else cluster.inside.handles
+    paused = {broker for broker, handle in handles.items() if handle.paused}
+    if paused and leader is None:
+        leader = (await cluster.partition(topic, partition)).replicas[0]
+    if leader in paused:
+        raise BrokerNotAvailableError(f"broker {leader} is paused: resume it")
+
+
 async def until_led(
     cluster: Any, backend: Backend, topic: str, partition: int, leader: int | None
 ) -> None:
@@ -179,7 +202,8 @@ async def until_led(
         if there and await backend.is_led(now):
             return
         if asyncio.get_running_loop().time() > deadline:
-            raise WaitTimeoutError(f"nobody leads after the election: {now}")
+            wanted = "a leader" if leader is None else f"broker {leader} to lead"
+            raise WaitTimeoutError(f"waited {REQUEST_SECONDS:g} s for {wanted}; now {now}")
         await asyncio.sleep(_POLL_SECONDS)
 
 

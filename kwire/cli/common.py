@@ -50,17 +50,20 @@ override_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
-def one_of(name: str, known: list[str], what: str) -> str:
-    """A name as it is written in `known`, in whatever case it was given. BadParameter names the
-    nearest one."""
-    by_lower = {each.lower(): each for each in known}
-    if name.lower() in by_lower:
-        return by_lower[name.lower()]
-    from difflib import get_close_matches
+def known(kind: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """A callback for an option that takes a name of this kind (`kwire.control.known`)."""
 
-    nearest = get_close_matches(name.lower(), by_lower, 1)
-    meant = f"; did you mean {by_lower[nearest[0]]}?" if nearest else ""
-    raise click.BadParameter(f"there is no {what} {name}{meant}")
+    def check(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
+        if name is None:
+            return None
+        from kwire.control.known import known_name
+
+        try:
+            return known_name(kind, name)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return check
 
 
 def example(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kwire.cli.common import Commands, example, json_option, one_of
+from kwire.cli.common import Commands, example, json_option, known
 from kwire.cli.control import ask_control, control_options
 
 TYPE_CHECKING = False
@@ -138,8 +138,10 @@ def delay(a: list[int], b: list[int], milliseconds: float) -> None:
 @control_options
 def heal(a: list[int] | None, b: list[int] | None) -> None:
     """Remove cuts and delays: all, those of A, or those between A and B."""
-    done = " ".join(["heal", *(_ids(ids) for ids in (a, b) if ids is not None)])
-    _do("DELETE", "/v1/network/cuts", {"a": a, "b": b}, done)
+    from kwire.control.ctl import healed_text
+
+    body = {name: ids for name, ids in (("a", a), ("b", b)) if ids is not None}
+    _ask("DELETE", "/v1/network/cuts", body, healed_text)
 
 
 @ctl.command()
@@ -220,24 +222,11 @@ def reset(keep_clients: bool) -> None:
     _do("POST", "/v1/reset", {"keep_clients": keep_clients or None}, "reset")
 
 
-def _event(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
-    """The name of an event."""
-    if name is None:
-        return None
-    from kwire.coordinator.events import GroupEvent
-    from kwire.replication.core.events import Event, EventType
-    from kwire.server.events import NodeEvent
-
-    lists = (vars(events).values() for events in (Event, GroupEvent, NodeEvent))
-    known = [each.name for events in lists for each in events if isinstance(each, EventType)]
-    return one_of(name, known, "event")
-
-
 @ctl.command(epilog=example("kwire ctl events --topic orders"))
 @click.option(
     "--name",
     metavar="EVENT",
-    callback=_event,
+    callback=known("event"),
     help="Of this name only, LEADER_ELECTED for example.",
 )
 @click.option("--topic", metavar="NAME", help="About this topic only.")

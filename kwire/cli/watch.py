@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kwire.cli.common import example, json_option, one_of
+from kwire.cli.common import example, json_option, known
 from kwire.cli.control import ask_control, control_options
 from kwire.cli.kafka import cluster_options, on_target
 
@@ -28,17 +28,10 @@ def top(interval: float, once: bool) -> None:
     on_target("top", lambda target: watch(target, interval, once=once))
 
 
-def _api(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
-    """The name of an API."""
-    if name is None:
-        return None
-    from kwire.protocol.api import ApiKey
-
-    return one_of(name, [key.api_name for key in ApiKey], "API")
-
-
 @click.command(epilog=example("kwire requests --api Fetch --client rdkafka"))
-@click.option("--api", metavar="NAME", callback=_api, help="Of this API only, Fetch for example.")
+@click.option(
+    "--api", metavar="NAME", callback=known("API"), help="Of this API only, Fetch for example."
+)
 @click.option("--client", "client_id", metavar="ID", help="Of this client id only.")
 @click.option("--broker", type=click.IntRange(0), help="At this broker only.")
 @control_options

@@ -8,12 +8,15 @@ Kafka answers the committed offsets only.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kwire.client.admin import EARLIEST, GROUP_COORDINATOR, LATEST
 from kwire.client.connection import check
 from kwire.client.offsets import leaders, offsets
 from kwire.client.retries import RETRY_SECONDS, repeat
 from kwire.client.views import NO_SUCH_GROUP, Group, GroupOffset, Member
 from kwire.coordinator.config import OFFSETS_TOPIC
+from kwire.names import nearest
 from kwire.protocol.errors import ErrorCode, KafkaError
 
 TYPE_CHECKING = False
@@ -48,6 +51,14 @@ def _list(admin: Admin) -> Steps[dict[str, str]]:
 def describe_group(admin: Admin, group_id: str, seconds: float = RETRY_SECONDS) -> Steps[Group]:
     """A group; one that does not exist is Dead, without members and offsets."""
     return (yield from repeat(lambda: _describe(admin, group_id), seconds))
+
+
+def find_group(admin: Admin, group_id: str) -> Steps[Group]:
+    """As `describe_group`; of one that does not exist also the group that may have been meant."""
+    found = yield from describe_group(admin, group_id)
+    if found.state == NO_SUCH_GROUP and not found.offsets:
+        found = replace(found, similar=nearest(group_id, (yield from list_groups(admin)), 0.7))
+    return found
 
 
 def _describe(admin: Admin, group_id: str) -> Steps[Group]:

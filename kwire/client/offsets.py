@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kwire.client.connection import check
+from kwire.names import did_you_mean
 from kwire.protocol.errors import ErrorCode, KafkaError
 
 TYPE_CHECKING = False
@@ -32,15 +33,25 @@ def partitions(admin: Admin, topic: str, partition: int | None = None) -> Steps[
     found = yield from leaders(admin, [topic])
     wanted = {key: at for key, at in found.items() if partition in (None, key[1])}
     if not wanted:
-        name = topic if partition is None else f"{topic}-{partition}"
-        what = "topic" if partition is None else "partition"
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {what} {name}")
+        raise (yield from unknown(admin, topic, partition))
     led: dict[Key, Address] = {}
     for key, address in sorted(wanted.items()):
         if address is None:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{key[0]}-{key[1]} has no leader")
         led[key] = address
     return led
+
+
+def unknown(admin: Admin, topic: str, partition: int | None = None) -> Steps[KafkaError]:
+    """The error about a topic or partition that does not exist, with what may have been meant."""
+    counts = {str(t.name): len(t.partitions) for t in (yield from admin.metadata(None)).topics}
+    count = counts.get(topic)
+    if count is None:
+        text = f"there is no topic {topic[:100]}{did_you_mean(topic, counts, 0.7)}"
+    else:
+        has = "1 partition, 0" if count == 1 else f"{count} partitions, 0 to {count - 1}"
+        text = f"there is no partition {topic}-{partition}; {topic} has {has}"
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
 
 def offsets(

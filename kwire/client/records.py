@@ -16,7 +16,7 @@ from time import time_ns
 
 from kwire.client.admin import CONSUMER, EARLIEST, LATEST, REQUEST_SECONDS
 from kwire.client.connection import check
-from kwire.client.offsets import offsets, partitions
+from kwire.client.offsets import offsets, partitions, unknown
 from kwire.client.partitioner import partition_of
 from kwire.client.retries import RETRY_SECONDS, repeat
 from kwire.client.views import Record
@@ -238,7 +238,7 @@ def _take_leader(
     if partition not in led:
         led.update(_leaders(admin, (yield from admin.metadata([topic]))))
     if partition not in led:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}")
+        raise (yield from unknown(admin, topic, partition))
     at, leader_epoch = led.pop(partition)
     if at is None:
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name} has no leader")

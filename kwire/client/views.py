@@ -87,6 +87,8 @@ class Group:
     members: list[Member]
     offsets: list[GroupOffset]
     """Of each partition that is assigned or has a committed offset, by topic and partition."""
+    similar: str | None = None
+    """A group whose name is like this one, if there is no such group."""
 
     @property
     def lag(self) -> int | None:
@@ -114,7 +116,8 @@ class Group:
 
     def __str__(self) -> str:
         if self.state == NO_SUCH_GROUP and not self.offsets:
-            return f"group {self.id}: there is no such group"
+            meant = "" if self.similar is None else f"; did you mean {self.similar}?"
+            return f"group {self.id}: there is no such group{meant}"
         assignor = f" ({self.assignor})" if self.assignor else ""
         coordinator = f", coordinator {self.coordinator}" if self.coordinator >= 0 else ""
         lags = [each.lag for each in self.offsets if each.lag is not None]

@@ -9,6 +9,7 @@ __all__ = [
     "client",
     "ctl",
     "errors",
+    "known",
     "lines",
     "node_api",
     "route",

@@ -124,10 +124,12 @@ async def delay(cluster: Cluster, a: Ids, b: Ids, milliseconds: float) -> dict[s
 
 
 async def heal(cluster: Cluster, a: Ids | None, b: Ids | None) -> dict[str, Any]:
-    """Remove cuts and delays: all, all of `a` or of `b`, or those between `a` and `b`."""
+    """Remove cuts and delays: all, all of `a` or of `b`, or those between `a` and `b`; return them."""
+    before = await network(cluster)
     with _unknown_node():
         await cluster.network.heal(a, b)
-    return {}
+    after = await network(cluster)
+    return {kind: [each for each in before[kind] if each not in after[kind]] for kind in before}
 
 
 async def events(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     ToText = Callable[[Any], str]
 
 _FOLLOW_SECONDS = 0.2
+_NO_RULES = "no cuts or delays"
 
 
 def url_in(ready_file: str) -> str:
@@ -109,7 +110,14 @@ def network_text(found: Any) -> str:
     else:
         lines = [f"cut {each['a']} {each['b']}" for each in found["cuts"]]
         lines += [f"delay {d['a']} {d['b']} {d['milliseconds']:g}" for d in found["delays"]]
-    return "\n".join(lines) or "no cuts or delays"
+    return "\n".join(lines) or _NO_RULES
+
+
+def healed_text(found: Any) -> str:
+    """A line for each cut and delay that was removed."""
+    nothing = "nothing to heal"
+    text = network_text(found)
+    return nothing if text == _NO_RULES else "\n".join(f"healed {x}" for x in text.split("\n"))
 
 
 def clients_text(found: Any) -> str:
@@ -183,7 +191,7 @@ def request_lines(requests: list[dict[str, Any]]) -> list[str]:
 
 
 def _matches(request: Any, api: str | None, client_id: str | None, broker: int | None) -> bool:
-    name = request["api"].partition(" ")[0]
+    name = request["api"].rpartition(" v")[0] or request["api"]
     return (
         (api is None or name.lower() == api.lower())
         and (client_id is None or request["client_id"] == client_id)

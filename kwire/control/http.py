@@ -5,7 +5,8 @@ socket.
 
 Invariants: request heads are limited to `MAX_HEAD_BYTES`, bodies to `MAX_BODY_BYTES`, reading a
 request to `READ_SECONDS`, reading on after a refusal to `LINGER_SECONDS`; every exception of a
-handler becomes an answer; requests from web pages (those with an Origin header) are refused.
+handler becomes an answer; requests from web pages (those with an Origin header) are refused, and
+those to a name that may be anybody's (`hosts.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 import h11
 
 from kwire.control.errors import ControlError
+from kwire.control.hosts import ALLOWED, host_name
 from kwire.server.connection_log import TLS, Repetitions, foreign_protocol
 from kwire.server.events import NodeEvent
 from kwire.server.listeners import format_address
@@ -27,6 +29,7 @@ from kwire.server.logs import event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from kwire.control.routes import Handler
@@ -43,10 +46,13 @@ _READ_BYTES = 16 << 10
 
 
 async def serve_connection(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    handler: Handler,
+    is_own_name: Callable[[str], bool],
 ) -> None:
-    """Answer the requests of one connection until it ends."""
-    connection = _Connection(reader, writer)
+    """Answer the requests of one connection until it ends. `is_own_name`: `hosts.Hosts.has`."""
+    connection = _Connection(reader, writer, is_own_name)
     try:
         while await connection.answer_one(handler):
             pass
@@ -81,8 +87,14 @@ def _peer(writer: asyncio.StreamWriter) -> tuple[str, int]:
 
 
 class _Connection:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        is_own_name: Callable[[str], bool],
+    ) -> None:
         self._reader, self._writer = reader, writer
+        self._is_own_name = is_own_name
         self._peer = _peer(writer)
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._head = b""  # the first bytes of the connection
@@ -101,9 +113,20 @@ class _Connection:
         if found is None:
             return False
         try:
+            self._check_host(found[0])
             return await self._write(200, await handler(*_parse_request(*found)))
         except ControlError as error:
             return await self._refuse(error)
+
+    def _check_host(self, request: h11.Request) -> None:
+        """Refuse a name that is not this host's: a page whose name was made to lead here sends its own.
+
+        ControlError (403)."""
+        host = next((value for name, value in request.headers if name == b"host"), b"")
+        name = host_name(host.decode("latin-1"))
+        if name and not self._is_own_name(name):
+            text = f"the control API does not go by the name {name[:100]}; {ALLOWED} lets it"
+            raise ControlError(403, text)
 
     async def _read(self) -> tuple[h11.Request, bytes] | None:
         """The next request and its body; None at the end of the connection."""

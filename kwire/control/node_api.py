@@ -86,7 +86,13 @@ class NodeControl:
         what, name = "broker", ErrorCode.BROKER_NOT_AVAILABLE.name
         if is_controller:
             what, name = "controller", ErrorCode.NOT_CONTROLLER.name
-        raise ControlError(503, f"no {what} runs in this process", name)
+        text = f"no {what} runs in this process; ask that of a {what}"
+        raise ControlError(503, text, name)
+
+    @property
+    def is_standalone(self) -> bool:
+        """Whether it is that of a standalone broker, which is its own controller."""
+        return self.rules is None
 
     def known_rules(self) -> list[LinkRule]:
         """The current link rules. ControlError for a standalone broker."""
@@ -222,7 +228,7 @@ def heal(control: NodeControl, a: Ids | None, b: Ids | None) -> dict[str, Any]:
     """Remove the link rules between `a` and `b`; with one of them all from or to it, else all."""
     rules = control.known_rules()
     first, second = (None if ids is None else sorted(_as_set(ids)) for ids in (a, b))
-    event(_log, NodeEvent.HEAL_REQUESTED, nodes=first, others=second)
+    event(_log, NodeEvent.HEAL_REQUESTED, nodes=first, others=second, rules=None)
     if a is None:
         a, b = b, None
     if a is None:
@@ -232,8 +238,9 @@ def heal(control: NodeControl, a: Ids | None, b: Ids | None) -> dict[str, Any]:
         others = {rule.to for rule in rules} if here else _as_set(a)
     else:
         others = _others(control, a, b)
+    healed = [rule.to_json() for rule in rules if rule.to in others]
     control.set_rules([rule for rule in rules if rule.to not in others])
-    return {}
+    return {"rules": healed}
 
 
 def _add_rules(control: NodeControl, a: Ids, b: Ids, delay_ms: int | None) -> dict[str, Any]:

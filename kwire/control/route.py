@@ -79,6 +79,8 @@ class Route:
                 expected, is_valid = _KINDS[kind]
                 if not is_valid(value):
                     raise ControlError(400, f"{name}: expected {expected}, not {value!r}")
+                if kind in _NAMES and value is not None:
+                    value = _known(name, _NAMES[kind], value)
             found.append(value)
         return found
 
@@ -97,7 +99,7 @@ class Route:
 
 def _parsed(text: str, kind: str) -> Any:
     """The value of a text in the query; the text itself when it is none of that kind."""
-    if kind in ("text", "data"):
+    if kind in ("text", "data") or kind in _NAMES:
         return text
     if kind == "bool":
         return {"true": True, "false": False}.get(text, text)
@@ -165,6 +167,16 @@ def _number(text: str) -> int:
     return int(text)
 
 
+def _known(field: str, kind: str, name: str) -> str:
+    """A name as kwire writes it. ControlError (400)."""
+    from kwire.control.known import known_name
+
+    try:
+        return known_name(kind, name)
+    except ValueError as error:
+        raise ControlError(400, f"{field}: {error}") from None
+
+
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -187,4 +199,8 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "object": ("keys and values", lambda value: isinstance(value, dict)),
     "data": ('a text or {"base64": …}', lambda value: isinstance(value, str | dict)),
     "list": ("a list", lambda value: isinstance(value, list)),
+    "event": ("the name of an event", lambda value: isinstance(value, str)),
+    "api": ("the name of an API", lambda value: isinstance(value, str)),
 }
+_NAMES = {"event": "event", "api": "API"}
+"""Kinds whose values are names that kwire knows (`known.py`)."""

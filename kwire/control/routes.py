@@ -8,12 +8,14 @@ tests/server/test_routes.py compares.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from kwire.control import clients_api as of_clients
 from kwire.control import cluster_api as of_cluster
 from kwire.control import contents_api as of_contents
 from kwire.control import node_api as of_nodes
 from kwire.control import node_clients as of_nodes_clients
-from kwire.control.errors import error_of
+from kwire.control.errors import ControlError, error_of
 from kwire.control.route import Route, find_route
 
 TYPE_CHECKING = False
@@ -29,11 +31,12 @@ if TYPE_CHECKING:
 
     ControlError."""
 
+WHOLE_API = "KWIRE_BROKERS=1 (or 3) gives a container the API of a cluster"
 _VERBS = "{verb:kill|stop|start|pause|resume}"
 _PARTITION = "/v1/topics/{topic}/partitions/{n:int}"
 _COMPACTION = "/v1/topics/{topic}/compact"
 _ELECTION = ("topic:text", "partition:int", "leader:int?", "unclean:bool?")
-_EVENTS = ("after:int?", "name:text?", "topic:text?", "broker:int?")
+_EVENTS = ("after:int?", "name:event?", "topic:text?", "broker:int?")
 _TOPIC = (
     *("name:text", "partitions:int?", "replication_factor:int?"),
     *("config:object?", "assignment:list?"),
@@ -43,7 +46,7 @@ _RECORD = (
     *("value:data?", "key:data?", "partition:int?"),
     *("headers:list?", "timestamp:int?", "encoding:text?"),
 )
-_REQUESTS = ("api:text?", "client_id:text?", "broker:int?")
+_REQUESTS = ("api:api?", "client_id:text?", "broker:int?")
 _PAIR = ("a:ids", "b:ids")
 _DELAY = (*_PAIR, "milliseconds:number")
 _ANY_PAIR = ("a:ids?", "b:ids?")
@@ -60,18 +63,22 @@ def list_requests_of_nodes(_: NodeControl) -> dict[str, Any]:
 
 
 def _listed(routes: tuple[Route, ...]) -> dict[str, Any]:
+    from kwire import __version__
+
     return {
+        "kwire": __version__,
         "requests": {
             f"{route.method} {route.path}": {
                 name: f"{kind}{' (optional)' if is_optional else ''}"
                 for name, kind, is_optional in route.fields
             }
             for route in routes
-        }
+        },
     }
 
 
 ROUTES = (
+    Route("GET", "/", cluster=list_requests_of_cluster, nodes=list_requests_of_nodes),
     Route("GET", "/v1", cluster=list_requests_of_cluster, nodes=list_requests_of_nodes),
     Route("GET", "/healthz", cluster=of_cluster.health, nodes=of_nodes.health),
     Route("GET", "/v1/cluster", cluster=of_cluster.describe, nodes=of_nodes.describe),
@@ -174,6 +181,22 @@ def node_handler(control: NodeControl) -> Handler:
     """The handler of the control API of the nodes in this process."""
 
     async def handle(method: str, path: str, body: dict[str, Any]) -> Any:
-        return ask_nodes(control, method, path, body)
+        try:
+            return ask_nodes(control, method, path, body)
+        except ControlError as error:
+            raise _with_hint(error, method, path, control) from None
 
     return handle
+
+
+def _with_hint(error: ControlError, method: str, path: str, control: NodeControl) -> ControlError:
+    """The error of a container's API; of a request that only a cluster's API has, with a way to that."""
+    if error.status in (404, 405) and error.kafka_error is None:
+        with suppress(ControlError):
+            find_route(OF_CLUSTER, method, path.partition("?")[0])
+            request = f"{method} {path.partition('?')[0]}"
+            text = f"there is no {request} at a single node's control API"
+            return ControlError(404, f"{text}: {WHOLE_API}")
+    if error.kafka_error == "NOT_CONTROLLER" and control.is_standalone:
+        return ControlError(404, f"the controller of a broker alone is in it: {WHOLE_API}")
+    return error

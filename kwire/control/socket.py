@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kwire.control.routes import Handler
 
     MakeHandler = Callable[[], Handler]
+    Addresses = Callable[[], str]
 
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _BUFFER_BYTES = 16 << 10  # unread bytes of a connection; http.py limits the size of a request
@@ -40,10 +41,13 @@ def _listen(host: str, port: int) -> socket.socket:
 class ControlSocket:
     """`await open()`, … `await close()`."""
 
-    def __init__(self, make_handler: MakeHandler) -> None:
-        """`make_handler()` makes the handler of requests; called with the first connection."""
+    def __init__(self, make_handler: MakeHandler, addresses: Addresses | None = None) -> None:
+        """`make_handler()` makes the handler of requests; called with the first connection, as is
+        `addresses()`: HOST:PORT,… of the brokers, whose names are those of the control API, too."""
         self._make_handler = make_handler
+        self._addresses = addresses
         self._handler: Handler | None = None
+        self._is_own_name: Callable[[str], bool] | None = None
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self.url = ""
@@ -72,7 +76,11 @@ class ControlSocket:
         try:
             if self._handler is None:
                 self._handler = self._make_handler()
-            await serve_connection(reader, writer, self._handler)
+            if self._is_own_name is None:
+                from kwire.control.hosts import Hosts
+
+                self._is_own_name = Hosts(self._addresses).has
+            await serve_connection(reader, writer, self._handler, self._is_own_name)
         except asyncio.CancelledError:  # by `close`; asyncio would log it as an error of the server
             writer.close()
         finally:
@@ -100,6 +108,9 @@ async def serve_nodes(port: int, control: NodeControl) -> ControlSocket:
 
         return node_handler(control)
 
-    socket = ControlSocket(make_handler)
+    def addresses() -> str:
+        return ",".join(node.advertised for node in control.nodes())
+
+    socket = ControlSocket(make_handler, addresses)
     await socket.open("0.0.0.0", port)
     return socket

@@ -85,7 +85,7 @@ def _control_socket(surroundings: Surroundings, supervisor: Supervisor) -> Contr
     make_control = surroundings.make_control
     if make_control is None:
         return None
-    return ControlSocket(lambda: make_control(supervisor))
+    return ControlSocket(lambda: make_control(supervisor), lambda: supervisor.bootstrap_servers)
 
 
 async def _close(control: ControlSocket | None) -> None:

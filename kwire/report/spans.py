@@ -59,7 +59,7 @@ class Spans:
         elif name in ("CUT_REQUESTED", "DELAY_REQUESTED"):
             self._link(name, fields, at)
         elif name == "HEAL_REQUESTED":
-            self._heal(fields["nodes"], fields["others"], at)
+            self._heal(fields["nodes"], fields["others"], at, fields.get("rules"))
         elif name == "RESET_REQUESTED":
             self._heal(None, None, at)
         elif "group" in fields:
@@ -98,11 +98,11 @@ class Spans:
     def _link(self, name: str, fields: dict[str, Any], at: int) -> None:
         a, b = fields["nodes"], fields["others"]
         pairs = {frozenset((x, y)) for x in a for y in b}
-        self._cut_off(pairs, at)
         sides = f"{','.join(map(str, a))} | {','.join(map(str, b))}"
         kind, text = "cut", f"cut {sides}"
         if name == "DELAY_REQUESTED":
             kind, text = "delay", f"delay {sides} by {fields['delay_ms']} ms"
+        self._cut_off(pairs, at, kind)
         span = {"lane": NETWORK, "kind": kind, "from": at, "to": None, "label": text, "text": text}
         link = {"kind": kind, "nodes": [str(each) for each in (*a, *b)], "from": at, "to": None}
         link["text"] = text
@@ -110,7 +110,10 @@ class Spans:
         self.links.append(link)
         self._cuts.append((span, link, pairs))
 
-    def _heal(self, nodes: list[int] | None, others: list[int] | None, at: int) -> None:
+    def _heal(
+        self, nodes: list[int] | None, others: list[int] | None, at: int, rules: str | None = None
+    ) -> None:
+        """End the links between nodes. `rules`: "cuts" or "delays" only."""
         every = {pair for _, _, pairs in self._cuts for pair in pairs}
         if nodes is None:
             healed = every
@@ -118,13 +121,14 @@ class Spans:
             healed = {pair for pair in every if pair & set(nodes)}
         else:
             healed = {frozenset((x, y)) for x in nodes for y in others}
-        self._cut_off(healed, at)
+        self._cut_off(healed, at, {"cuts": "cut", "delays": "delay"}.get(rules or ""))
 
-    def _cut_off(self, healed: set[frozenset[int]], at: int) -> None:
-        """End the links of which no pair is left."""
+    def _cut_off(self, healed: set[frozenset[int]], at: int, kind: str | None = None) -> None:
+        """End the links, of this kind if given, of which no pair is left."""
         left = []
         for span, link, pairs in self._cuts:
-            pairs -= healed
+            if kind in (None, link["kind"]):
+                pairs -= healed
             if pairs:
                 left.append((span, link, pairs))
             else:

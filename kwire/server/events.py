@@ -117,9 +117,9 @@ class NodeEvent:
     """The network between two sets of nodes is about to be cut. `nodes`, `others`: their ids."""
     DELAY_REQUESTED = EventType(INFO, f"control: delay {_SIDES} by {{delay_ms}} ms")
     """Messages between two sets of nodes will be delayed."""
-    HEAL_REQUESTED = EventType(INFO, "control: heal[ {nodes}][ | {others}]")
+    HEAL_REQUESTED = EventType(INFO, "control: heal[ {nodes}][ | {others}][, {rules} only]")
     """Cuts and delays are about to end: all (`nodes` is null), all of `nodes`, or those between `nodes` and
-    `others`."""
+    `others`. `rules`: cuts or delays, if the others stay."""
     ELECTION_REQUESTED = EventType(
         INFO, "control: elect[ {leader} for] {topic}-{partition}[, {unclean}]"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from kwire.client.groups import describe_group, list_groups
+from kwire.client.groups import describe_group, find_group, list_groups
 from kwire.client.views import NO_SUCH_GROUP
 from kwire.server.errors import NodeError
 from kwire.tools.kafka import table
@@ -33,9 +33,10 @@ def show_groups(client: Client, *, as_json: bool) -> int:
 
 def show_group(client: Client, name: str, *, as_json: bool) -> int:
     """Print one group. NodeError when it does not exist."""
-    group = client.run(describe_group(client, name))
+    group = client.run(find_group(client, name))
     if group.state == NO_SUCH_GROUP and not group.offsets:
-        raise NodeError(f"there is no group {name}")
+        meant = "" if group.similar is None else f"; did you mean {group.similar}?"
+        raise NodeError(f"there is no group {name}{meant}")
     if as_json:
         sys.stdout.write(json.dumps(group_object(group), indent=1) + "\n")
     else:

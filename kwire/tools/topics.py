@@ -6,7 +6,7 @@ import json
 import sys
 
 from kwire.client.admin import EARLIEST, LATEST, REQUEST_SECONDS
-from kwire.client.offsets import offsets
+from kwire.client.offsets import offsets, unknown
 from kwire.client.retries import repeat
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.server.errors import NodeError
@@ -73,7 +73,7 @@ def delete_topics(client: Client, names: Sequence[str], *, if_exists: bool) -> i
             if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 if if_exists:
                     continue
-                raise NodeError(f"there is no topic {name}") from None
+                raise NodeError(client.run(unknown(client, name)).message) from None
             raise NodeError(f"{name}: {error}") from None
         sys.stdout.write(f"deleted {name}\n")
     return 0
@@ -120,7 +120,7 @@ def partition_states(
     metadata = yield from admin.metadata(None if topic is None else [topic])
     topics = [each for each in metadata.topics if topic or internal or not each.is_internal]
     if topic is not None and topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise NodeError(f"there is no topic {topic}")
+        raise NodeError((yield from unknown(admin, topic)).message)
     brokers = admin.brokers_in(metadata)
     led = {
         (each.name, partition.partition_index): brokers[partition.leader_id]

@@ -38,8 +38,7 @@ def test_another_controller_takes_over_and_the_old_one_comes_back_as_standby(
     three.broker(1).kill()
     three.wait_for(lambda c: c.partition("t", 0).leader == 2)
     old.start()
-    with pytest.raises(errors.ClusterStateError, match="controller 1000 runs already"):
-        old.start()
+    old.start()  # again: nothing is left to do
     three.create_topic("u", assignment=[[3]])
     assert three.active_controller().id == 1001
     text = three.describe()

@@ -33,6 +33,17 @@ def cut_for_a_moment(cluster: kwire.Cluster) -> None:
         pass
 
 
+def delayed_and_cut(cluster: kwire.Cluster) -> None:
+    """The delay is there again when the cut is over."""
+    cluster.network.delay(1, 2, 50)
+    with cluster.network.cut(1, 2):
+        assert cluster.network.cuts() == [(1, 2)] and cluster.network.delays() == [(1, 2, 50)]
+        assert repr(cluster.network) == "<Network: 1 | 2 cut, 1 | 2 delayed by 50 ms>"
+    assert cluster.network.cuts() == [] and cluster.network.delays() == [(1, 2, 50)]
+    cluster.network.heal()
+    assert cluster.network.delays() == []
+
+
 def paused_for_a_moment(cluster: kwire.Cluster) -> None:
     cluster.broker(2).pause()
     cluster.broker(2).resume()
@@ -44,6 +55,10 @@ FAULTS: dict[str, tuple[Callable[[kwire.Cluster], None], list[str]]] = {
     "delay": (
         lambda c: (c.network.delay(1, 2, 50), c.network.heal(1))[1],
         ["delay 1 | 2 by 50 ms", "heal 1"],
+    ),
+    "cut of a delayed link": (
+        delayed_and_cut,
+        ["delay 1 | 2 by 50 ms", "cut 1 | 2", "heal 1 | 2, cuts only", "heal"],
     ),
     "heal all": (lambda c: c.network.heal(), ["heal"]),
     "pause": (paused_for_a_moment, ["pause broker 2", "resume broker 2"]),
@@ -82,7 +97,6 @@ def test_a_refused_fault_is_no_line(three: kwire.Cluster, caplog: pytest.LogCapt
     with caplog.at_level(logging.INFO, "kwire"):
         for refused in (
             lambda: three.network.cut(1, 1),
-            lambda: three.broker(1).start(),
             lambda: three.elect("orders", 0, leader="3"),  # type: ignore[arg-type]
         ):
             with pytest.raises(kwire.errors.KwireError):

@@ -128,10 +128,16 @@ def test_a_cut_lasts_until_all_its_links_are_healed(heal: dict[str, Any], end: i
     assert found["events"][0]["label"] == "cut 1 | 2,3"  # the bar may be too short for it
 
 
-def test_a_delay_replaces_a_cut_and_a_reset_ends_both() -> None:
+def test_a_link_has_a_cut_and_a_delay_each_with_its_own_end() -> None:
     story = Story().ask("CUT", 10, nodes=[1], others=[2])
-    story.ask("DELAY", 20, nodes=[2], others=[1], delay_ms=50).ask("RESET", 30)
-    assert spans(story.draw(), "network") == [("cut", 10, 20), ("delay", 20, 30)]
+    story.ask("DELAY", 20, nodes=[2], others=[1], delay_ms=50)
+    story.ask("HEAL", 30, nodes=[1], others=[2], rules="cuts").ask("RESET", 40)
+    assert spans(story.draw(), "network") == [("cut", 10, 30), ("delay", 20, 40)]
+    story = Story().ask("DELAY", 10, nodes=[1], others=[2], delay_ms=5)
+    story.ask("DELAY", 20, nodes=[1], others=[2], delay_ms=50).ask(
+        "HEAL", 30, nodes=[1], others=[2]
+    )
+    assert spans(story.draw(), "network") == [("delay", 10, 20), ("delay", 20, 30)]
 
 
 def test_generations_and_rebalances_of_a_group() -> None:

@@ -19,7 +19,7 @@ from kwire.control.errors import ControlError, error_of
 from kwire.control.lines import answer_line, answer_of, request_line
 from kwire.control.node_api import NodeControl
 from kwire.control.route import Route, find_route, partition_path
-from kwire.control.routes import OF_CLUSTER, OF_NODES, ROUTES
+from kwire.control.routes import OF_CLUSTER, OF_NODES, ROUTES, ask_cluster
 from kwire.protocol.errors import ErrorCode, KafkaError
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "control.md"
@@ -305,3 +305,50 @@ asyncio.run(main())
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
     )
     assert done.stdout == "[]\n['kwire.control.routes']\n"
+
+
+def answers() -> dict[str, list[str]]:
+    """The keys of the answer to each request, as docs/control.md lists them."""
+    text = DOCS.read_text().partition("## Answers")[2].partition("## Errors")[0]
+    found = {}
+    for line in text.splitlines():
+        if line.startswith("| `"):
+            requests, keys, _ = re.split(r"(?<!\\)\|", line)[1:4]
+            for request in re.findall(r"`([^`]*)`", requests):
+                found[request] = sorted(re.findall(r"`(\w+)`", keys))
+    return found
+
+
+ASKED: dict[str, dict[str, Any]] = {
+    "POST /v1/topics": {"name": "u"},
+    "POST /v1/topics/{topic}/records": {"key": "k", "value": "v"},
+    "POST /v1/elections": {"topic": "t", "partition": 0},
+    "POST /v1/network/cuts": {"a": 1, "b": 1000},
+    "POST /v1/network/delays": {"a": 1, "b": 1000, "milliseconds": 1},
+}
+VALUES = {"topic": "t", "n": "0", "group": "g", "verb": "start"}
+AS = {"DELETE /v1/network/delays": "DELETE /v1/network/cuts"}
+
+
+def test_the_documentation_has_the_keys_of_each_answer() -> None:
+    """Every request of a cluster is asked; those whose answer is {} have no row."""
+
+    async def main() -> None:
+        listed, seen = answers(), set()
+        compacted = {"cleanup.policy": "compact"}
+        async with aio.Cluster(1, recent_requests=True) as cluster:
+            await cluster.create_topic("t", config=compacted)
+            for route in OF_CLUSTER:
+                path = re.sub(r"{(\w+):[\w|]+}", r"{\1}", route.path)
+                values = {**VALUES, "id": "1000" if "controllers" in path else "1"}
+                row = f"{route.method} {path}".replace("/controllers/", "/brokers/")
+                found = await ask_cluster(
+                    cluster, route.method, path.format(**values), ASKED.get(row, {})
+                )
+                if row == "DELETE /v1/topics/{topic}":
+                    await cluster.create_topic("t", config=compacted)
+                assert sorted(found) == listed.get(AS.get(row, row), []), row
+                seen.add(row)
+        assert listed.keys() <= seen
+
+    asyncio.run(main())
