@@ -142,7 +142,7 @@ CONTROL_PLANE: tuple[Api, ...] = (
 )
 """Requests of a controller to a broker.
 
-Served on every listener, also with `--as-version`. Advertised only in a cluster of real Kafka nodes
+Served to controllers (`control_plane.py`), also with `--as-version`. Advertised only in a cluster of real Kafka nodes
 (as Kafka 3.9 in ZooKeeper mode does, without Envelope), since clients have no use for them."""
 
 BY_KEY: dict[int, Api] = {api.key: api for api in (*TABLE, *CONTROL_PLANE)}

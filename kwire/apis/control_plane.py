@@ -4,12 +4,18 @@ Envelope (58).
 Answers to KafkaApis.handleLeaderAndIsrRequest, handleStopReplicaRequest,
 handleUpdateMetadataRequest of Kafka 3.9 in ZooKeeper mode. LeaderAndIsr 0-7: v1 isNew, v2 broker
 epochs, v5 topic ids, v7 KRaft controllers. StopReplica 0-4: v3 leader epochs. UpdateMetadata 0-8:
-v5 broker epochs, v7 topic ids. Any client with valid epochs may send them, as tests do;
-`replication/replica/control.py` checks and applies them.
+v5 broker epochs, v7 topic ids. `replication/replica/control.py` checks and applies them.
+
+They must come from a controller: to a broker of a cluster, on its inter-broker listener, with an
+epoch that a controller gave this broker and that clients cannot know
+(`replication/core/broker_epochs.py`). Others are closed, as KRaft brokers close them, which do not
+serve these APIs (SocketServer.parseRequestHeader). A foreign controller, in a Kafka cluster in
+ZooKeeper mode, names the epoch of the registration. `kwire.any.connection.may.control=true` opens
+them to all, as in ZooKeeper mode; tests give orders so.
 
 Envelope 0 is kwire's way to send a broker its dynamic configurations, where Kafka's brokers read
 them from ZooKeeper or the metadata log. It holds an AlterConfigs request with all overrides of the
-named resources, and the controller's epoch in place of a principal; the first one after a
+named resources, and the epochs of controller and broker as principal; the first one after a
 registration lists all resources with overrides. Old versions of UpdateMetadata are converted to the
 newest form.
 """
@@ -32,7 +38,7 @@ from kwire.protocol.schemas.control_plane import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from kwire.replication.config.broker_config import ConfigError
+from kwire.replication.config.broker_config import ANY_CONTROLLER_KEY, ConfigError
 from kwire.replication.controller.channels import read_principal
 from kwire.replication.core.types import SECURITY_PROTOCOLS
 from kwire.replication.replica.local_listener import LocalListener
@@ -45,29 +51,66 @@ if TYPE_CHECKING:
     from kwire.protocol.language.schema import Message
 
 
-def _reply_once_registered(
-    ctx: RequestContext, broker_epoch: int, carry_out: Callable[[], Message]
+_NO_BROKERS_EPOCH = -2  # below every broker's, and not -1, which is not compared
+_Order = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
+
+
+def _obey(
+    ctx: RequestContext, broker_epoch: int, carry_out: Callable[[ErrorCode], Message]
 ) -> None:
-    """Apply an order once this broker knows its epoch (it may be for an earlier incarnation)."""
-    member = ctx.services.member
-    if broker_epoch == -1 or member is None or member.is_registered:
-        ctx.reply(carry_out())
+    """Apply an order of a controller, once this broker knows its epoch: the order may be for an
+    earlier incarnation. `carry_out` gets NONE, or the error to refuse it with.
+
+    The connection is closed where no controller may be the sender."""
+    services = ctx.services
+    member = services.member
+    if services.config.own_flag(ANY_CONTROLLER_KEY):
+        if member is None or broker_epoch == -1 or member.is_registered:
+            ctx.reply(carry_out(ErrorCode.NONE))
+        else:
+            member.hold(lambda: ctx.reply(carry_out(ErrorCode.NONE)))
+        return
+    if member is None or not member.is_from_peer(ctx.session.listener_name) or broker_epoch < 0:
+        name = api.ApiKey(ctx.api_key).api_name
+        ctx.close(f"{name} is served to the controller only")
+        return
+    is_own = member.is_own_epoch(broker_epoch)
+
+    def answer() -> None:
+        ctx.reply(carry_out(ErrorCode.NONE if is_own else ErrorCode.STALE_BROKER_EPOCH))
+
+    if member.is_registered:
+        answer()
     else:
-        member.hold(lambda: ctx.reply(carry_out()))
+        member.hold(answer)
+
+
+def _fenced(request: _Order, refusal: ErrorCode) -> None:
+    """Let the order fail with STALE_BROKER_EPOCH, in the shape of its response, if it is refused."""
+    if refusal is not ErrorCode.NONE:
+        request.broker_epoch = _NO_BROKERS_EPOCH
 
 
 def handle_leader_and_isr(ctx: RequestContext, request: LeaderAndIsrRequest) -> None:
     """LeaderAndIsr v0-7."""
     manager, version = ctx.services.replica_manager, ctx.api_version
-    _reply_once_registered(
-        ctx, request.broker_epoch, lambda: manager.become_leader_or_follower(request, version)
-    )
+
+    def carry_out(refusal: ErrorCode) -> Message:
+        _fenced(request, refusal)
+        return manager.become_leader_or_follower(request, version)
+
+    _obey(ctx, request.broker_epoch, carry_out)
 
 
 def handle_stop_replica(ctx: RequestContext, request: StopReplicaRequest) -> None:
     """StopReplica v0-4."""
     manager = ctx.services.replica_manager
-    _reply_once_registered(ctx, request.broker_epoch, lambda: manager.stop_replicas(request))
+
+    def carry_out(refusal: ErrorCode) -> Message:
+        _fenced(request, refusal)
+        return manager.stop_replicas(request)
+
+    _obey(ctx, request.broker_epoch, carry_out)
 
 
 def handle_update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -> None:
@@ -78,13 +121,14 @@ def handle_update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) 
         _name_listeners(request)
     manager, member = ctx.services.replica_manager, ctx.services.member
 
-    def carry_out() -> Message:
+    def carry_out(refusal: ErrorCode) -> Message:
+        _fenced(request, refusal)
         response = manager.update_metadata(request)
         if member is not None:
             member.metadata_updated()
         return response
 
-    _reply_once_registered(ctx, request.broker_epoch, carry_out)
+    _obey(ctx, request.broker_epoch, carry_out)
 
 
 def _group_by_topic(request: UpdateMetadataRequest) -> None:
@@ -110,7 +154,14 @@ def _name_listeners(request: UpdateMetadataRequest) -> None:
 
 def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> None:
     """Envelope v0 from the controller: dynamic configurations for this broker."""
-    ctx.reply(_open_envelope(ctx, request))
+    principal = read_principal(request.request_principal)
+
+    def carry_out(refusal: ErrorCode) -> Message:
+        if refusal is not ErrorCode.NONE:
+            return EnvelopeResponse(error_code=refusal)
+        return _open_envelope(ctx, request)
+
+    _obey(ctx, -1 if principal is None else principal[1], carry_out)
 
 
 def _open_envelope(ctx: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
@@ -118,7 +169,7 @@ def _open_envelope(ctx: RequestContext, request: EnvelopeRequest) -> EnvelopeRes
     principal = read_principal(request.request_principal)
     if principal is None:
         return EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    epoch, is_full = principal
+    epoch, _, is_full = principal
     if epoch < manager.controller_epoch:
         return EnvelopeResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
     try:

@@ -10,7 +10,7 @@ from kwire.launch.configuration import check_security
 from kwire.launch.options import FLAG, NUMBER
 from kwire.launch.spec import ClusterSpec, NodeSpec
 from kwire.replication.config.broker_config import (
-    EPOCH_BUMP_KEY,
+    OWN_KEYS,
     BrokerConfig,
     ConfigError,
     broker_key,
@@ -144,7 +144,7 @@ def _similar(variable: str, known: Sequence[str], least: float) -> str | None:
 
 
 def _is_known(key: str) -> bool:
-    if broker_key(key) is not None or key == EPOCH_BUMP_KEY:
+    if broker_key(key) is not None or key in OWN_KEYS:
         return True
     from kwire.replication.config.given import is_known_key
 

@@ -90,7 +90,9 @@ EPOCH_BUMP_KEY = "kwire.leader.epoch.bump.on.isr.shrink"
 """Kafka decides it by its metadata version (KAFKA-15021)."""
 ROLL_KEY = "kwire.log.cleaner.roll.active"
 """The log cleaner rolls active segments, so that it can clean all records."""
-OWN_KEYS = {EPOCH_BUMP_KEY: "true", ROLL_KEY: "false"}  # static flags, with their defaults
+ANY_CONTROLLER_KEY = "kwire.any.connection.may.control"
+"""LeaderAndIsr, StopReplica, UpdateMetadata and Envelope of any connection are carried out."""
+OWN_KEYS = {EPOCH_BUMP_KEY: "true", ROLL_KEY: "false", ANY_CONTROLLER_KEY: "false"}
 
 
 class ConfigError(Exception):

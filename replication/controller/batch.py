@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         """`Controller.handle_response`: (broker id, request, response) for each request of
         `send`."""
 
-        def open(self, broker_id: int) -> None:
+        def open(self, broker_id: int, broker_epoch: int) -> None:
             """Open a registered broker's channel; send all dynamic configurations first."""
             ...
 

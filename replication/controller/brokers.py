@@ -20,6 +20,7 @@ from __future__ import annotations
 from kwire.protocol.errors import ErrorCode
 from kwire.replication.controller import election
 from kwire.replication.controller.context import LiveBroker
+from kwire.replication.core.broker_epochs import next_broker_epoch
 from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import Endpoint
 
@@ -106,7 +107,7 @@ class BrokerRegistry:
         `unclean`: it did not shut down cleanly and may have lost the ends of its logs (KIP-966)."""
         context = self._context
         self.fence(broker_id, "registered_again")
-        epoch = context.state.last_broker_epoch + 1
+        epoch = next_broker_epoch(context.state.last_broker_epoch, incarnation)
         broker = LiveBroker(broker_id, epoch, rack, endpoints, incarnation)
         if context.is_standalone:  # only the epoch has to survive a restart
             self._changelog.commit([(f"broker/{broker_id}", {"epoch": epoch})])
@@ -115,8 +116,10 @@ class BrokerRegistry:
         context.brokers[broker_id] = broker
         context.brokers_changed()
         self.renew_lease(broker)
-        self._listener.open(broker_id)
-        self._log_event(Event.BROKER_REGISTERED, broker_id=broker_id, broker_epoch=epoch, rack=rack)
+        self._listener.open(broker_id, epoch)
+        self._log_event(
+            Event.BROKER_REGISTERED, broker_id=broker_id, broker_epoch=broker.number, rack=rack
+        )
         if unclean and context.config.eligible_leader_replicas_enable:
             self._partitions.remove_from_elr(broker_id)
         elected = self._partitions.elect_offline()
@@ -176,7 +179,7 @@ class BrokerRegistry:
             context.brokers[broker_id] = broker
             self.renew_lease(broker)
             broker.has_reported = False
-            self._listener.open(broker_id)
+            self._listener.open(broker_id, broker.epoch)
         context.brokers_changed()
         self._log_event(
             Event.CONTROLLER_ELECTED,
@@ -211,8 +214,7 @@ class BrokerRegistry:
         return timers is not None and ("controller", "grace", broker.id) in timers
 
     def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
-        """Start the grace period of a broker, unless the connection was an earlier
-        incarnation's."""
+        """Start the grace period of a broker, unless it has a newer incarnation."""
         broker = self._context.brokers.get(broker_id)
         timers = self._timers
         if broker is None or broker.epoch != broker_epoch or timers is None:
@@ -224,10 +226,8 @@ class BrokerRegistry:
         )
 
     def unreachable(self, broker_id: int) -> None:
-        """Start the grace period of a broker that the controller's own connection cannot reach.
-
-        Ignored for a broker that has sent a request to this controller: its own connections
-        count. One known only from the journal may have died with the former controller."""
+        """Start the grace period of a broker that the controller's own connection cannot reach and
+        that is known from the journal only: of others their own connections count."""
         broker = self._context.brokers.get(broker_id)
         timers = self._timers
         if broker is None or broker.has_reported or timers is None or self._in_grace_period(broker):
@@ -290,8 +290,8 @@ class BrokerRegistry:
     # --- fencing
 
     def fence(self, broker_id: int, reason: str) -> None:
-        """Fence a broker: elect other leaders and remove it from ISRs, except as the last member
-        (with KIP-966 that one, too). `reason`: a key of _FAILURES."""
+        """Fence a broker for a key of _FAILURES: elect others, remove it from ISRs but as the last
+        member (with KIP-966 that one, too)."""
         context = self._context
         broker = context.brokers.pop(broker_id, None)
         is_restart = broker is not None and context.ended_with_previous_run(broker, reason)
@@ -305,7 +305,7 @@ class BrokerRegistry:
             self._log_event(
                 event,
                 broker_id=broker_id,
-                broker_epoch=broker.epoch,
+                broker_epoch=broker.number,
                 reason=reason,
                 detail=_FAILURES[reason],
             )
@@ -419,7 +419,7 @@ class BrokerRegistry:
         broker = self._context.brokers.get(request.broker_id)
         if broker is None:
             return ControlledShutdownResponse(error_code=int(ErrorCode.BROKER_NOT_AVAILABLE))
-        if request.broker_epoch != -1 and request.broker_epoch < broker.epoch:
+        if request.broker_epoch != broker.epoch:  # Kafka takes -1, too: anybody could send that
             return ControlledShutdownResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
         self.renew_lease(broker)
         return ControlledShutdownResponse(
@@ -434,7 +434,7 @@ class BrokerRegistry:
         context = self._context
         if not broker.shutting_down:
             self._log_event(
-                Event.BROKER_SHUTTING_DOWN, broker_id=broker.id, broker_epoch=broker.epoch
+                Event.BROKER_SHUTTING_DOWN, broker_id=broker.id, broker_epoch=broker.number
             )
         broker.shutting_down = True
         context.brokers_changed()

@@ -41,37 +41,39 @@ _VERSIONS: Final = {
     api.ApiKey.ENVELOPE: 0,
 }
 _ALTER_CONFIGS_VERSION: Final = 2
-_PRINCIPAL = Struct(">4sii")
+_PRINCIPAL = Struct(">4siiq")
 _MARK: Final = b"kwct"
 _FULL_MARK: Final = b"kwca"
 
 
 def controller_principal(
-    controller_id: int, controller_epoch: int, *, is_full: bool = False
+    controller_id: int, controller_epoch: int, broker_epoch: int, *, is_full: bool = False
 ) -> bytes:
-    """Return the principal of the controller's own Envelope requests.
+    """Return the principal of the controller's own Envelope requests to a broker of this epoch.
 
     `is_full`: resources that the request does not name have no overrides."""
     mark = _FULL_MARK if is_full else _MARK
-    return _PRINCIPAL.pack(mark, controller_id, controller_epoch)
+    return _PRINCIPAL.pack(mark, controller_id, controller_epoch, broker_epoch)
 
 
-def read_principal(principal: bytes | None) -> tuple[int, bool] | None:
-    """Return (controller epoch, is_full) of a controller's principal, None for any other."""
+def read_principal(principal: bytes | None) -> tuple[int, int, bool] | None:
+    """Return (controller epoch, broker epoch, is_full) of a controller's principal, None for any
+    other."""
     try:
-        mark, _, epoch = _PRINCIPAL.unpack(principal or b"")
+        mark, _, epoch, broker_epoch = _PRINCIPAL.unpack(principal or b"")
     except struct_error:
         return None
-    return (epoch, mark == _FULL_MARK) if mark in (_MARK, _FULL_MARK) else None
+    return (epoch, broker_epoch, mark == _FULL_MARK) if mark in (_MARK, _FULL_MARK) else None
 
 
 class _Queue:
     """The requests to one broker. `queued` and `acknowledged` count them."""
 
-    __slots__ = ("acknowledged", "broker_id", "in_flight", "orders", "queued")
+    __slots__ = ("acknowledged", "broker_epoch", "broker_id", "in_flight", "orders", "queued")
 
-    def __init__(self, broker_id: int) -> None:
+    def __init__(self, broker_id: int, broker_epoch: int) -> None:
         self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
         self.orders: deque[Message] = deque()  # the first may be in flight
         self.queued = 0
         self.acknowledged = 0
@@ -111,11 +113,11 @@ class ControllerChannels:
 
     # --- brokers
 
-    def open(self, broker_id: int) -> None:
+    def open(self, broker_id: int, broker_epoch: int) -> None:
         """Open a registered broker's queue, empty but for all dynamic configurations."""
         self.close(broker_id)
-        self._queues[broker_id] = _Queue(broker_id)
-        self._enqueue(broker_id, self._config_request(self._configs, is_full=True))
+        queue = self._queues[broker_id] = _Queue(broker_id, broker_epoch)
+        self._enqueue(broker_id, self._config_request(queue, self._configs, is_full=True))
 
     def close(self, broker_id: int) -> None:
         """Drop a broker's queue; callbacks stop waiting for it."""
@@ -139,11 +141,15 @@ class ControllerChannels:
             self._configs[resource] = dict(overrides)
         else:
             self._configs.pop(resource, None)
-        for broker_id in list(self._queues):
-            self._enqueue(broker_id, self._config_request({resource: overrides}))
+        for broker_id, queue in list(self._queues.items()):
+            self._enqueue(broker_id, self._config_request(queue, {resource: overrides}))
 
     def _config_request(
-        self, configs: Mapping[tuple[int, str], Mapping[str, str]], *, is_full: bool = False
+        self,
+        queue: _Queue,
+        configs: Mapping[tuple[int, str], Mapping[str, str]],
+        *,
+        is_full: bool = False,
     ) -> Message:
         from kwire.protocol.schemas.configs import (
             AlterableConfig,
@@ -168,7 +174,10 @@ class ControllerChannels:
         return EnvelopeRequest(
             request_data=b"".join(parts)[4:],
             request_principal=controller_principal(
-                self._controller_id, self._controller_epoch(), is_full=is_full
+                self._controller_id,
+                self._controller_epoch(),
+                queue.broker_epoch,
+                is_full=is_full,
             ),
             client_host_address=b"",
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.broker_config import topic_log_config
 from kwire.replication.controller.state import ControllerState, PartitionState
+from kwire.replication.core.broker_epochs import registration_number
 from kwire.replication.core.types import NO_LEADER
 
 TYPE_CHECKING = False
@@ -57,6 +58,11 @@ class LiveBroker:
         self.last_contact_ms = 0  # time of its last request, or of the take-over
         self.offline: set[tuple[str, int]] = set()  # partitions on a failed disk
         self.offline_log_dirs: set[bytes] = set()
+
+    @property
+    def number(self) -> int:
+        """The epoch as logs show it (broker_epochs.py)."""
+        return registration_number(self.epoch)
 
     def record(self, *, live: bool) -> Record:
         endpoints = [[e.listener, e.host, e.port, e.security_protocol] for e in self.endpoints]

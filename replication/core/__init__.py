@@ -4,6 +4,7 @@
 """
 
 __all__ = [
+    "broker_epochs",
     "clock",
     "events",
     "log_config",

@@ -9,6 +9,7 @@ configuration.
 
 from __future__ import annotations
 
+from kwire.replication.core.broker_epochs import is_epoch_of
 from kwire.replication.core.peers import Peers
 from kwire.replication.fetcher.manager import ReplicaFetcherManager
 from kwire.replication.member.controller_link import (
@@ -162,6 +163,17 @@ class ClusterMember:
     def is_registered(self) -> bool:
         """Whether this incarnation has a broker epoch, which fences orders for earlier ones."""
         return self._replica_manager.broker_epoch >= 0
+
+    def is_from_peer(self, listener_name: str) -> bool:
+        """Whether a connection to this listener may be another node's."""
+        return listener_name == self._settings.inter_broker_listener
+
+    def is_own_epoch(self, broker_epoch: int) -> bool:
+        """Whether a request with this epoch comes from a controller that has registered this broker:
+        nobody else knows the epoch. It may be older or newer than the one in force."""
+        if self.link.is_foreign:
+            return broker_epoch == self.link.broker_epoch
+        return is_epoch_of(self.link.incarnation_id, broker_epoch)
 
     def hold(self, order: Callable[[], None]) -> None:
         """Queue a controller's order until the broker is registered; orders keep their sequence."""

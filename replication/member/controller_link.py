@@ -84,7 +84,7 @@ class ControllerLink:
         self.is_foreign = foreign_epoch is not None
         self.broker_epoch = -1 if foreign_epoch is None else foreign_epoch
         self._previous_epoch = -1
-        self._incarnation_id = random.randbytes(16)
+        self.incarnation_id = random.randbytes(16)
         self._endpoints: list[Endpoint] = []
         self._cluster_id = ""
         self._in_flight = False  # a registration or a heartbeat is under way
@@ -117,7 +117,7 @@ class ControllerLink:
         request = BrokerRegistrationRequest(
             broker_id=self._node_id,
             cluster_id=self._cluster_id,
-            incarnation_id=self._incarnation_id,
+            incarnation_id=self.incarnation_id,
             listeners=[
                 Listener(
                     name=e.listener, host=e.host, port=e.port, security_protocol=e.security_protocol

@@ -38,7 +38,7 @@ class LocalListener:
 
         self.on_response: Callable[[int, Message, Any], None] | None = None
 
-    def open(self, broker_id: int) -> None:
+    def open(self, broker_id: int, broker_epoch: int) -> None:
         """Do nothing: the broker has the configurations already."""
 
     def close(self, broker_id: int) -> None:

@@ -37,7 +37,7 @@ from kwire.protocol.schemas.control_plane import (
 )
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
-from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.config.broker_config import ANY_CONTROLLER_KEY, BrokerConfig
 from kwire.replication.controller.channels import controller_principal
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.log_store import MemoryLogStore
@@ -51,9 +51,11 @@ TOPIC_ID = b"i" * 16
 
 
 class Driven:
-    """Broker 2 of a cluster with a Kafka controller: orders as frames, responses as messages."""
+    """Broker 2 of a cluster with a Kafka controller: orders as frames, responses as messages.
 
-    def __init__(self) -> None:
+    With `open_to_all` any connection may give orders, with any epoch."""
+
+    def __init__(self, *, open_to_all: bool = False) -> None:
         self.outbox = Outbox()
         self.ready = False
         cluster = ClusterSettings(
@@ -64,7 +66,7 @@ class Driven:
             on_ready=lambda: setattr(self, "ready", True),
         )
         self.broker = Broker(
-            BrokerConfig({"node.id": "2"}),
+            BrokerConfig({"node.id": "2", ANY_CONTROLLER_KEY: str(open_to_all).lower()}),
             MemoryLogStore(),
             Clock(now_ms=1000, wall_ms=1_700_000_000_000),
             self.outbox,
@@ -76,9 +78,9 @@ class Driven:
         self.connections = 0
         self.open()
 
-    def open(self) -> int:
+    def open(self, listener: str = "PLAINTEXT") -> int:
         self.connections += 1
-        self.broker.connection_opened(self.connections, "PLAINTEXT", "127.0.0.1")
+        self.broker.connection_opened(self.connections, listener, "127.0.0.1")
         return self.connections
 
     def frame(self, frame: bytes, connection: int | None = None) -> Any:
@@ -117,6 +119,12 @@ class Driven:
 
 @pytest.fixture
 def driven() -> Driven:
+    return Driven(open_to_all=True)
+
+
+@pytest.fixture
+def closed() -> Driven:
+    """As a user starts it: orders from the controller only."""
     return Driven()
 
 
@@ -126,8 +134,9 @@ def recorded() -> list[tuple[int, str, bytes]]:
 
 
 def test_recorded_orders_of_a_kafka_controller_get_the_responses_of_a_kafka_broker(
-    driven: Driven,
+    closed: Driven,
 ) -> None:
+    driven = closed
     connections: dict[int, int] = {}
     orders = []
     for number, name, frame in recorded():
@@ -336,7 +345,7 @@ def overrides(kind: int, name: str, **configs: str) -> AlterConfigsResource:
 
 def test_configurations_of_the_controller_replace_earlier_ones(driven: Driven) -> None:
     test_every_version_of_leader_and_isr_makes_a_leader(driven, 7)
-    principal = controller_principal(1000, 1)
+    principal = controller_principal(1000, 1, BROKER_EPOCH)
     request = envelope(
         principal,
         overrides(TOPIC_RESOURCE, "t", retention_ms="5000", segment_bytes="1000000"),
@@ -362,8 +371,8 @@ def test_a_list_of_all_configurations_clears_those_not_named(driven: Driven) -> 
         overrides(TOPIC_RESOURCE, "u", retention_ms="5000"),
         overrides(BROKER_RESOURCE, "", log_retention_ms="7000"),
     ]
-    driven.ask(envelope(controller_principal(1000, 1), *resources), 0)
-    everything = controller_principal(1000, 1, is_full=True)
+    driven.ask(envelope(controller_principal(1000, 1, BROKER_EPOCH), *resources), 0)
+    everything = controller_principal(1000, 1, BROKER_EPOCH, is_full=True)
     driven.ask(envelope(everything, resources[1]), 0)
     assert driven.metadata.configured() == [(TOPIC_RESOURCE, "u")]
     log = driven.manager.by_key["t", 0].log
@@ -376,10 +385,10 @@ def test_configurations_of_other_senders_are_refused(driven: Driven) -> None:
     for principal, error in (
         (None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
         (b"User:alice", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
-        (controller_principal(1000, 0), ErrorCode.STALE_CONTROLLER_EPOCH),
+        (controller_principal(1000, 0, BROKER_EPOCH), ErrorCode.STALE_CONTROLLER_EPOCH),
     ):
         assert driven.ask(envelope(principal, resource), 0).error_code == error
-    good = controller_principal(1000, 1)
+    good = controller_principal(1000, 1, BROKER_EPOCH)
     for data in (b"", b"\0\0\0", b"\0\x03\0\0\0\0\0\0\xff\xff"):
         request = EnvelopeRequest(
             request_data=data, request_principal=good, client_host_address=b""
@@ -397,3 +406,56 @@ def test_a_kafka_cluster_sees_the_control_plane_and_admin_requests_are_refused(
     request = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1)])
     (result,) = driven.ask(request, 7).topics
     assert (result.name, result.error_code) == ("t", ErrorCode.NOT_CONTROLLER)
+
+
+STRANGERS = (
+    (LeaderAndIsrRequest(controller_epoch=2**31 - 1), 7),
+    (StopReplicaRequest(controller_epoch=2**31 - 1), 3),
+    (UpdateMetadataRequest(controller_epoch=2**31 - 1), 8),
+    (envelope(controller_principal(1000, 2**31 - 1, -1)), 0),
+    (envelope(b"User:alice"), 0),
+)
+
+
+@pytest.mark.parametrize(("order", "version"), STRANGERS, ids=lambda each: type(each).__name__)
+def test_orders_without_this_brokers_epoch_close_the_connection_and_plant_nothing(
+    closed: Driven, order: Any, version: int
+) -> None:
+    assert str(closed.ask(order, version)).endswith(" is served to the controller only")
+    assert closed.manager.controller_epoch < 1
+
+
+@pytest.mark.parametrize(("order", "version"), STRANGERS[:3], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("broker_epoch", [BROKER_EPOCH - 1, BROKER_EPOCH + 1, 2**62])
+def test_orders_with_another_epoch_are_stale(
+    closed: Driven, order: Any, version: int, broker_epoch: int
+) -> None:
+    request = type(order)(controller_epoch=2**31 - 1, broker_epoch=broker_epoch)
+    assert closed.ask(request, version).error_code == ErrorCode.STALE_BROKER_EPOCH
+    stale = controller_principal(1000, 2**31 - 1, broker_epoch)
+    assert closed.ask(envelope(stale), 0).error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert closed.manager.controller_epoch < 1
+
+
+def test_orders_on_a_listener_of_clients_close_the_connection(closed: Driven) -> None:
+    closed.open("EXTERNAL")
+    order = UpdateMetadataRequest(controller_epoch=5, broker_epoch=BROKER_EPOCH)
+    assert str(closed.ask(order, 8)).endswith(" is served to the controller only")
+    closed.open()
+    assert closed.ask(order, 8).error_code == 0
+
+
+@pytest.mark.parametrize(("order", "version"), STRANGERS, ids=lambda each: type(each).__name__)
+def test_a_standalone_broker_takes_orders_from_nobody_but_by_its_key(
+    order: Any, version: int
+) -> None:
+    for key, closes in (("false", True), ("true", False)):
+        outbox = Outbox()
+        config = BrokerConfig({ANY_CONTROLLER_KEY: key})
+        broker = Broker(config, MemoryLogStore(), Clock(1000, 1), outbox, Random(1))
+        broker.start([Endpoint("PLAINTEXT", "127.0.0.1", 9092)])
+        broker.connection_opened(1, "PLAINTEXT", "127.0.0.1")
+        parts = api.encode_request(api.key_of(order), version, 7, "test", order)
+        broker.receive_frame(1, b"".join(bytes(part) for part in parts)[4:])
+        kinds = [type(effect) for effect in outbox.drain() if isinstance(effect, Close | Reply)]
+        assert kinds == [Close if closes else Reply]

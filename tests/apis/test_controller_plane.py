@@ -61,6 +61,7 @@ class Rig:
         self.orders: list[Send] = []
         self.replies: dict[int, bytes] = {}
         self.closed: list[str] = []
+        self.epochs: dict[int, int] = {}
 
     def open(self) -> int:
         self.connections += 1
@@ -121,7 +122,10 @@ class Rig:
         )
         for name, value in fields.items():
             setattr(request, name, value)
-        return self.ask(request, 4, connection)
+        response = self.ask(request, 4, connection)
+        if response is not None:
+            self.epochs[broker_id] = response.broker_epoch
+        return response
 
     def pass_time(self, milliseconds: int) -> None:
         self.clock.now_ms += milliseconds
@@ -253,8 +257,13 @@ def test_blocks_of_producer_ids_do_not_overlap_even_after_a_restart(rig: Rig) ->
 
 @pytest.mark.parametrize("version", range(4))
 def test_controlled_shutdown_is_answered_in_every_version(rig: Rig, version: int) -> None:
-    request = ControlledShutdownRequest(broker_id=1)
-    assert rig.ask(request, version).error_code == 0
+    request = ControlledShutdownRequest(broker_id=1, broker_epoch=rig.epochs[1])
+    own = rig.ask(request, version).error_code
+    # Versions 0 and 1 have no epoch: anybody could shut a broker down with them.
+    assert own == (ErrorCode.NONE if version >= 2 else ErrorCode.STALE_BROKER_EPOCH)
+    for epoch in (-1, rig.epochs[1] + 1):
+        other = ControlledShutdownRequest(broker_id=1, broker_epoch=epoch)
+        assert rig.ask(other, version).error_code == ErrorCode.STALE_BROKER_EPOCH
     unknown = ControlledShutdownRequest(broker_id=7)
     assert rig.ask(unknown, version).error_code == ErrorCode.BROKER_NOT_AVAILABLE
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from test_control_plane import Driven, envelope, overrides, recorded
+import pytest
+from test_control_plane import BROKER_EPOCH, Driven, envelope, overrides, recorded
 from test_controller_plane import CREATE, Rig
 from test_controller_plane import envelope as forwarded
 
@@ -82,16 +83,17 @@ def test_a_controller_survives_hostile_requests() -> None:
     assert rig.node.failed == []
 
 
-def test_a_broker_survives_hostile_orders() -> None:
+@pytest.mark.parametrize("open_to_all", [False, True])
+def test_a_broker_survives_hostile_orders(open_to_all: bool) -> None:
     rng = Random(2)
-    driven = Driven()
+    driven = Driven(open_to_all=open_to_all)
     orders = ("LeaderAndIsr", "StopReplica", "UpdateMetadata")
     frames = [data for _, name, data in recorded() if name in orders]
     configs = [
         overrides(TOPIC_RESOURCE, "a", retention_ms="5"),
         overrides(BROKER_RESOURCE, "", log_retention_ms="5"),
     ]
-    frames.append(frame(envelope(controller_principal(1, 1), *configs), 0))
+    frames.append(frame(envelope(controller_principal(1, 1, BROKER_EPOCH), *configs), 0))
     for number in range(ROUNDS):
         connection = driven.open()
         driven.broker.receive_frame(connection, changed(rng, rng.choice(frames)))

@@ -89,7 +89,7 @@ class Brokers:
         self.timeouts_ms: list[int] = []  # of those who wait for acknowledgements, whoever they are
         self._callbacks: list[Callable[[], None]] = []
 
-    def open(self, broker_id: int) -> None:
+    def open(self, broker_id: int, broker_epoch: int) -> None:
         self.connected.add(broker_id)
 
     def close(self, broker_id: int) -> None:

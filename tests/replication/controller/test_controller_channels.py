@@ -55,9 +55,9 @@ class Rig:
 
     def open(self, broker: int) -> None:
         """A broker registers, and has taken its configurations, of which there are none."""
-        self.channels.open(broker)
+        self.channels.open(broker, 40 + broker)
         ((_, envelope),) = self.news()
-        assert configs(envelope, is_full=True) == {}
+        assert configs(envelope, broker, is_full=True) == {}
         self.answer()
         self.heard.clear()
 
@@ -194,8 +194,10 @@ def test_who_waits_is_called_when_the_last_debtor_leaves_or_time_is_over(rig: Ri
     assert called == ["late", "left"]
 
 
-def configs(envelope: Any, is_full: bool = False) -> dict[tuple[int, str], dict[str, str | None]]:
-    assert read_principal(envelope.request_principal) == (3, is_full)
+def configs(
+    envelope: Any, broker: int, is_full: bool = False
+) -> dict[tuple[int, str], dict[str, str | None]]:
+    assert read_principal(envelope.request_principal) == (3, 40 + broker, is_full)
     header = api.parse_request_header(envelope.request_data)
     inner, _ = AlterConfigsRequest.decode_from(
         envelope.request_data, header.body_position, header.api_version
@@ -211,23 +213,23 @@ def test_configurations_reach_everybody_and_a_newcomer_before_anything_else(rig:
     rig.channels.config_changed(BROKER_RESOURCE, "", {"log.retention.ms": "6"})
     first = rig.news()
     assert [broker for broker, _ in first] == [1, 2]
-    assert configs(first[0][1]) == {(TOPIC_RESOURCE, "t"): {"retention.ms": "5"}}
-    rig.channels.open(3)
+    assert configs(first[0][1], 1) == {(TOPIC_RESOURCE, "t"): {"retention.ms": "5"}}
+    rig.channels.open(3, 43)
     rig.channels.send(3, update(1))
     ((broker, envelope),) = rig.news()
-    assert broker == 3 and configs(envelope, is_full=True) == {
+    assert broker == 3 and configs(envelope, 3, is_full=True) == {
         (TOPIC_RESOURCE, "t"): {"retention.ms": "5"},
         (BROKER_RESOURCE, ""): {"log.retention.ms": "6"},
     }
     rig.channels.config_changed(TOPIC_RESOURCE, "t", {})
-    rig.channels.open(4)
+    rig.channels.open(4, 44)
     ((_, envelope),) = [news for news in rig.news() if news[0] == 4]
-    assert configs(envelope, is_full=True) == {(BROKER_RESOURCE, ""): {"log.retention.ms": "6"}}
+    assert configs(envelope, 4, is_full=True) == {(BROKER_RESOURCE, ""): {"log.retention.ms": "6"}}
 
 
 def test_a_clients_principal_is_not_taken_for_the_controllers() -> None:
-    assert read_principal(controller_principal(1000, 7)) == (7, False)
-    assert read_principal(controller_principal(1000, 7, is_full=True)) == (7, True)
+    assert read_principal(controller_principal(1000, 7, 2)) == (7, 2, False)
+    assert read_principal(controller_principal(1000, 7, 2, is_full=True)) == (7, 2, True)
     for other in (None, b"", b"User:alice", b"x" * 12):
         assert read_principal(other) is None
 

@@ -698,9 +698,10 @@ def test_S84_a_broker_that_died_with_the_old_controller_fails_when_the_new_one_h
 
 def test_S84_brokers_of_the_old_controller_that_do_not_return_fail_with_their_lease() -> None:
     journal = ListJournal()
-    Simulated(1, 2, journal=journal).create("t", [1, 2])
+    old = Simulated(1, 2, journal=journal)
+    old.create("t", [1, 2])
     new = Simulated(journal=ListJournal(journal.records))
-    new.epochs = {1: 1, 2: 2}
+    new.epochs = old.epochs
     new.advance(5000)
     new.heartbeat(2)
     new.advance(4000)
