@@ -20,6 +20,13 @@ from kwire.cli.common import example, fail, key_value
 )
 @click.option("--trace", is_flag=True, help="Print every message and every change of a partition.")
 @click.option(
+    "--shrink",
+    "shrink_seed",
+    type=click.IntRange(0),
+    metavar="SEED",
+    help="Print the smallest plan that fails as this seed does, as a test.",
+)
+@click.option(
     "-c",
     "overrides",
     metavar="KEY=VALUE",
@@ -27,14 +34,19 @@ from kwire.cli.common import example, fail, key_value
     callback=key_value,
     help="One configuration key of every node; repeatable.",
 )
-def sim(seeds: str, steps: int, trace: bool, overrides: dict[str, str]) -> None:
+def sim(
+    seeds: str, steps: int, trace: bool, shrink_seed: int | None, overrides: dict[str, str]
+) -> None:
     """Simulate clusters under faults, check the invariants of replication.
 
     One line for each seed that fails, and how to replay it."""
     from time import perf_counter
 
-    from kwire.sim.command import parse_seeds, run_seeds
+    from kwire.sim.command import parse_seeds, run_seeds, shrink_and_print
 
+    if shrink_seed is not None:
+        fails = shrink_and_print(shrink_seed, steps=steps, config=overrides, write=click.echo)
+        sys.exit(1 if fails else 0)
     try:
         numbers = parse_seeds(seeds)
     except ValueError as error:

@@ -25,15 +25,34 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def failure_of(simulation: Simulation) -> str | None:
-    """Run a simulation; return its failure in one line, or None."""
+def failure_of(simulation: Simulation, raised: list[BaseException] | None = None) -> str | None:
+    """Run a simulation; return its failure in one line, or None. `raised` gets the exception."""
     try:
         simulation.run()
-    except InvariantViolation as violation:
-        return str(violation)
     except Exception as error:  # whatever a core raises is a finding
+        if raised is not None:
+            raised.append(error)
+        if isinstance(error, InvariantViolation):
+            return str(error)
         return f"{type(error).__name__}: {error} (in {simulation.where})"
     return None
+
+
+def shrink_and_print(
+    seed: int, *, steps: int, config: dict[str, str] | None = None, write: Callable[[str], None]
+) -> bool:
+    """Shrink a seed; print its failure, the faults that are left, and a test. False: it is well."""
+    from kwire.sim.shrink import shrink
+
+    scenario = shrink(seed, steps=steps, config=config, write=write)
+    if scenario is None:
+        write(f"seed {seed} does not fail in {steps} steps: nothing to shrink")
+        return False
+    write(f"\n{scenario.failure}\n\nwhat happens:")
+    for line in scenario.story:
+        write(line)
+    write(f"\nas a test:\n\n{scenario.source(config)}")
+    return True
 
 
 def run_seeds(
@@ -62,7 +81,8 @@ def run_seeds(
             failed += 1
             write(
                 f"seed {seed} failed at {simulation.schedule.now_us / 1e6:.3f} s: {failure}\n"
-                f"  replay: kwire sim --seeds {seed} --steps {steps}{options} --trace"
+                f"  replay: kwire sim --seeds {seed} --steps {steps}{options} --trace\n"
+                f"  shrink: kwire sim --shrink {seed} --steps {steps}{options}"
             )
         elif trace:
             write(

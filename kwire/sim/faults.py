@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 
 
 class Nemesis:
-    """Injects faults from `begin` on. All draws come from `random`, which nothing else may use."""
+    """Injects faults from `begin` on. `random`, which nothing else may use, says when and which;
+    a source of each fault's own where and how long, so that a plan may skip some (shrink.py)."""
 
     def __init__(self, simulation: Simulation, random: Random) -> None:
         self._simulation = simulation
-        self._random = random
+        self._draws = self._random = random
         self._active = False
         self._topics = 0
-        self._deletions = Random(f"{simulation.plan.seed}/deletions")  # its own, as in `plan.py`
+        self.drawn: list[str] = []  # the kinds of all faults, skipped ones, too
         weights = simulation.plan.weights
         self._kinds = [kind for kind, weight in weights.items() if weight]
         self._weights = [weights[kind] for kind in self._kinds]
@@ -52,8 +53,8 @@ class Nemesis:
         for store in simulation.stores.values():
             store.cancel_faults()
         simulation.network.heal_all()
-        simulation.network.weather.slow_chance = 0.0
-        simulation.network.weather.reset_chance = 0.0
+        weather = simulation.network.weather
+        weather.slow_chance = weather.reset_chance = 0.0
         for node_id in [*simulation.controller_ids, *simulation.broker_ids]:
             node = simulation.nodes[node_id]
             if not node.up:
@@ -63,7 +64,7 @@ class Nemesis:
         """Restart the nodes with failed disks on good ones."""
         simulation = self._simulation
         for node in self.damaged():
-            simulation.trace(f"{node} starts again with a new disk")
+            simulation.report_fault(f"{node} starts again with a new disk")
             node.stop(0)
             self._start(node)
 
@@ -76,7 +77,7 @@ class Nemesis:
         return [n for n in nodes if simulation.stores[n.node_id].has_failed]
 
     def _later(self) -> None:
-        pause_us = int(self._simulation.plan.fault_pause_ms * MS * 2 * self._random.random())
+        pause_us = int(self._simulation.plan.fault_pause_ms * MS * 2 * self._draws.random())
         self._simulation.schedule.after(max(pause_us, MS), self._act)
 
     def _act(self) -> None:
@@ -84,8 +85,11 @@ class Nemesis:
             return
         self._later()
         if self._kinds:
-            kind = self._random.choices(self._kinds, self._weights)[0]
-            KINDS[kind](self)
+            plan, number = self._simulation.plan, len(self.drawn)
+            self.drawn += self._draws.choices(self._kinds, self._weights)
+            self._random = Random(f"{plan.seed}/fault/{number}")
+            if number not in plan.skipped_faults:
+                KINDS[self.drawn[-1]](self)
 
     def _outage_us(self) -> int:
         return int(self._simulation.plan.outage_ms * MS * 2 * self._random.random()) + MS
@@ -98,14 +102,14 @@ class Nemesis:
 
     def _start(self, node: Node) -> None:
         if not node.up:
-            self._simulation.trace(f"{node} starts")
+            self._simulation.report_fault(f"{node} starts")
             self._simulation.stores[node.node_id].mend()
             node.start()
 
     # --- nodes
 
     def _down(self, node: Node, how: str) -> None:
-        self._simulation.trace(f"{node} {how}")
+        self._simulation.report_fault(f"{node} {how}")
         notice_us = 0 if self._random.random() < 0.7 else self._outage_us()
         node.stop(notice_us)
         self._simulation.schedule.after(self._outage_us(), self._start, node)
@@ -134,7 +138,7 @@ class Nemesis:
             return
         core, incarnation = node.core, node.incarnation
         assert core is not None
-        self._simulation.trace(f"{node} is asked to stop")
+        self._simulation.report_fault(f"{node} is asked to stop")
 
         def ready() -> None:
             self._simulation.schedule.after(0, self._finish_stop, node, core, incarnation)
@@ -146,13 +150,13 @@ class Nemesis:
             try:
                 core.close()
             except (OSError, KafkaError) as error:
-                self._simulation.trace(f"{node}: {error}")
+                self._simulation.report_fault(f"{node}: {error}")
             self._down(node, "has stopped")
 
     def _pause(self) -> None:
         node = self._pick() if self._random.random() < 0.7 else self._some_controller()
         if node is not None:
-            self._simulation.trace(f"{node} pauses")
+            self._simulation.report_fault(f"{node} pauses")
             node.pause(self._simulation.schedule.now_us + self._outage_us())
 
     # --- controllers
@@ -186,7 +190,7 @@ class Nemesis:
         if core is not None and len(simulation.controller_ids) > 1:
             node = simulation.nodes[core.config.node_id]
             patience_ms = int(simulation.plan.config["controller.quorum.fetch.timeout.ms"])
-            simulation.trace(f"{node} pauses")
+            simulation.report_fault(f"{node} pauses")
             pause_us = int(patience_ms * MS * (0.8 + 2 * self._random.random()))
             node.pause(simulation.schedule.now_us + pause_us)
 
@@ -214,7 +218,7 @@ class Nemesis:
         hosted = list(simulation.broker(node.node_id).services.replica_manager.by_key)
         if hosted and random.random() < 0.5:
             topic, index = random.choice(hosted)
-            simulation.trace(f"{node}: the directory of {topic}-{index} fails")
+            simulation.report_fault(f"{node}: the directory of {topic}-{index} fails")
             store.break_dir(f"{topic}-{index}", EIO, "Input/output error")
         else:
             self._fail_next(node, whole_disk=random.random() < 0.5)
@@ -223,7 +227,9 @@ class Nemesis:
 
     def _fail_next(self, node: Node, *, whole_disk: bool = False) -> None:
         operation = self._random.choice(("append", "append", "flush", "write_file"))
-        self._simulation.trace(f"{node}: the next {operation} fails{' for good' * whole_disk}")
+        self._simulation.report_fault(
+            f"{node}: the next {operation} fails{' for good' * whole_disk}"
+        )
         kind = OSError if whole_disk else PartitionFault
         error = kind(EIO, "Input/output error")
         self._simulation.stores[node.node_id].fail_next(operation, error, self._random)
@@ -254,23 +260,20 @@ class Nemesis:
 
     def _two(self) -> tuple[int, int]:
         simulation = self._simulation
-        ids = [
-            *simulation.controller_ids,
-            *simulation.broker_ids,
-            *(c.node_id for c in simulation.clients),
-        ]
+        clients = [client.node_id for client in simulation.clients]
+        ids = [*simulation.controller_ids, *simulation.broker_ids, *clients]
         one = self._random.choice(simulation.broker_ids)
         return one, self._random.choice([i for i in ids if i != one])
 
     def _cut_links(self, links: list[tuple[int, int]]) -> None:
         network = self._simulation.network
-        self._simulation.trace(f"cut {links}")
+        self._simulation.report_fault(f"cut {links}")
         for link in links:
             network.cut(*link)
         self._simulation.schedule.after(self._outage_us(), self._heal, links)
 
     def _heal(self, links: list[tuple[int, int]]) -> None:
-        self._simulation.trace(f"healed {links}")
+        self._simulation.report_fault(f"healed {links}")
         for link in links:
             self._simulation.network.heal(*link)
 
@@ -292,7 +295,7 @@ class Nemesis:
         one, other = self._two()
         network = self._simulation.network
         delay_us = int(300 * MS * self._random.random())
-        self._simulation.trace(f"{one} -> {other} is slow")
+        self._simulation.report_fault(f"{one} -> {other} is slow")
         network.slow_down(one, other, delay_us)
         self._simulation.schedule.after(self._outage_us(), self._heal, [(one, other)])
 
@@ -300,7 +303,7 @@ class Nemesis:
         connections = self._simulation.network.open
         if connections:
             number = self._random.choice(list(connections))
-            self._simulation.trace(f"reset {connections[number]}")
+            self._simulation.report_fault(f"reset {connections[number]}")
             self._simulation.network.reset(connections[number])
 
     # --- old control requests
@@ -319,7 +322,7 @@ class Nemesis:
             return
         simulation.invariants.counts["replays"] += 1
         before = _state(broker)
-        simulation.trace(f"{node} hears an old order again")
+        simulation.report_fault(f"{node} hears an old order again")
         number = -1 - simulation.schedule.events
         node.step(broker.connection_opened, number, "PLAINTEXT", "10.0.0.9")
         node.step(broker.receive_frame, number, frame)
@@ -365,7 +368,7 @@ class Nemesis:
                 )
             ],
         )
-        self._simulation.trace(f"reassign {name}-{index} to {target}")
+        self._simulation.report_fault(f"reassign {name}-{index} to {target}")
         self._simulation.administrate(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, request)
 
     def _elect(self) -> None:
@@ -373,7 +376,7 @@ class Nemesis:
 
         kind = 1 if self._simulation.plan.unclean and self._random.random() < 0.3 else 0
         request = ElectLeadersRequest(election_type=kind, topic_partitions=None, timeout_ms=2000)
-        self._simulation.trace(f"elect leaders ({'unclean' if kind else 'preferred'})")
+        self._simulation.report_fault(f"elect leaders ({'unclean' if kind else 'preferred'})")
         self._simulation.administrate(ApiKey.ELECT_LEADERS, 2, request)
 
     def _delete_records(self) -> None:
@@ -414,7 +417,7 @@ class Nemesis:
             ],
             timeout_ms=500,
         )
-        self._simulation.trace(f"delete records of {name}-{index} up to {offset}")
+        self._simulation.report_fault(f"delete records of {name}-{index} up to {offset}")
         self._simulation.administrate(ApiKey.DELETE_RECORDS, 2, request, leader)
 
     def _boundary(self, name: str, index: int, offset: int) -> int:
@@ -429,7 +432,7 @@ class Nemesis:
         simulation = self._simulation
         self._topics = (self._topics + 1) % 3
         topic = simulation.plan.topic(self._random, f"extra-{self._topics}")
-        simulation.trace(f"create {topic.name}")
+        simulation.report_fault(f"create {topic.name}")
         simulation.create_topic(topic)
 
     def _delete_topic(self) -> None:
@@ -439,12 +442,12 @@ class Nemesis:
         if found is None:
             return
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=found[0])], timeout_ms=2000)
-        if self._deletions.random() < 0.4:
+        if self._random.random() < 0.4:
             # The broker comes back with a replica of a topic that was deleted meanwhile.
-            node = self._simulation.nodes[self._deletions.choice(found[2])]
+            node = self._simulation.nodes[self._random.choice(found[2])]
             if node.up:
                 self._down(node, "is killed")
-        self._simulation.trace(f"delete {found[0]}")
+        self._simulation.report_fault(f"delete {found[0]}")
         self._simulation.administrate(ApiKey.DELETE_TOPICS, 6, request)
         if not found[0].startswith("extra"):
             again = self._simulation.plan.topic(self._random, found[0])
@@ -474,7 +477,7 @@ class Nemesis:
                 )
             ]
         )
-        self._simulation.trace(f"{found[0]}: min.insync.replicas={value}")
+        self._simulation.report_fault(f"{found[0]}: min.insync.replicas={value}")
         self._simulation.administrate(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
 
 

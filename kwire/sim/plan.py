@@ -58,6 +58,10 @@ class TopicPlan:
         self.replication_factor = replication_factor
         self.configs = configs
 
+    def __repr__(self) -> str:
+        what = self.name, self.partitions, self.replication_factor, self.configs
+        return f"TopicPlan{what!r}"
+
 
 class Plan:
     """A run's parameters, drawn from its seed. `weights`: relative frequency per fault; 0: never."""
@@ -101,6 +105,7 @@ class Plan:
         self.work_pause_ms = random.choice((5, 20, 60))
         self.skew_ms = random.choice((0, 0, 5, 400))
         self.config = {**_config(random), **(config or {})}
+        self.skipped_faults: set[int] = set()  # by their number in the run; see shrink.py
 
     def topic(self, random: Random, name: str) -> TopicPlan:
         """Draw a topic that fits this cluster."""

@@ -35,6 +35,7 @@ from kwire.sim.network import Network
 from kwire.sim.node import EPOCH_WALL_MS, LISTENER, Node
 from kwire.sim.plan import Plan
 from kwire.sim.schedule import MS, Schedule
+from kwire.sim.waiting import check_waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ _START_BOUND_MS: Final = 20_000
 
 
 class Simulation:
-    """A simulation; `run` it once. `nodes`: by id; `plan`: the meaning of the seed."""
+    """A simulation; `run` it once. `nodes`: by id; `plan`: the meaning of the seed; `story`: lines
+    about faults and administration."""
 
     def __init__(
         self,
@@ -71,8 +73,8 @@ class Simulation:
         self.seed = seed
         self.plan = plan = plan or Plan(seed)
         self.steps_wanted = steps
-        self.steps = 0
-        self.digest = 0
+        self.steps = self.digest = 0
+        self.story: list[str] = []
         self.tracing = trace is not None
         self._trace = trace
         self.schedule = Schedule()
@@ -215,6 +217,7 @@ class Simulation:
             broker = node.core
             assert isinstance(broker, Broker)
             self.invariants.check_broker(node_id, broker)
+            check_waiting(self.invariants, node_id, broker)
             if broker.halted is not None:
                 self.nemesis.halt(node)
         elif node_id < _FIRST_CLIENT:
@@ -268,6 +271,10 @@ class Simulation:
     def trace(self, line: str) -> None:
         if self._trace is not None:
             self._trace(f"{self.schedule.now_us / 1e6:10.6f} {line}")
+
+    def report_fault(self, line: str) -> None:
+        self.trace(line)
+        self.story.append(f"{self.schedule.now_us / 1e6:10.6f} {line}")
 
     # --- the run
 
@@ -385,7 +392,7 @@ class Simulation:
 
     def converge(self) -> None:
         """End faults and clients, start all nodes; the cluster must converge in the plan's bound."""
-        self.trace("faults cease")
+        self.report_fault("faults cease")
         self.nemesis.end()
         for node in self.clients:
             assert isinstance(node.core, Client)

@@ -5,6 +5,7 @@
 
 __all__ = [
     "alter_partition",
+    "delayed",
     "fetch_data",
     "fetch_session",
     "isr",
@@ -12,5 +13,6 @@ __all__ = [
     "lookup",
     "manager",
     "partition",
+    "purgatory",
     "status",
 ]

@@ -306,7 +306,8 @@ def _stop(manager: ReplicaManager, key: TopicPartition, leader_epoch: int, delet
 def update_metadata(
     manager: ReplicaManager, request: UpdateMetadataRequest
 ) -> UpdateMetadataResponse:
-    """Update the metadata cache; high watermarks may move: they do not wait for fenced joiners."""
+    """Update the metadata cache. A dead broker is not waited for any more: high watermarks may
+    move, and the low watermarks of DeleteRecords."""
     error = manager.check_epochs(request.controller_epoch, request.broker_epoch)
     if error is not ErrorCode.NONE:
         return UpdateMetadataResponse(error_code=error)
@@ -316,11 +317,12 @@ def update_metadata(
         for listener in manager.deletion_listeners:
             listener(deleted)
     if manager.metadata.brokers_version != brokers_before:
-        for partition in list(manager.by_key.values()):
+        deletions = manager.delete_records_purgatory.watchers
+        for key, partition in list(manager.by_key.items()):
             if (
                 partition.is_leader
                 and partition.remote_replicas
-                and partition.maybe_increment_high_watermark()
+                and (partition.maybe_increment_high_watermark() or key in deletions)
             ):
-                manager.complete_waiting(partition.key)
+                manager.complete_waiting(key)
     return UpdateMetadataResponse()

@@ -27,6 +27,7 @@ from kwire.replication.member.cluster_member import ClusterMember
 from kwire.replication.member.controller_link import ControllerLink
 from kwire.replication.replica import control as replica_control
 from kwire.replication.replica.alter_partition import AlterPartitionManager
+from kwire.replication.replica.delayed import DelayedFetch
 from kwire.replication.replica.isr import CommittedIsr, PendingExpandIsr, PendingShrinkIsr
 from kwire.replication.replica.manager import ReplicaManager
 from kwire.replication.replica.partition import Partition
@@ -270,7 +271,7 @@ def a_new_controller_lacks_the_last_decision(patch: pytest.MonkeyPatch) -> None:
 
 def a_failed_disk_is_kept_quiet(patch: pytest.MonkeyPatch) -> None:
     """The controller does not hear of it, and leaves the partition to its leader."""
-    patch.setattr(ControllerLink, "report_disk_failure", lambda self: None)
+    patch.setattr(ControllerLink, "report_disk_failure", lambda self, *rest: None)
 
 
 def a_failed_disk_takes_all_partitions_offline(patch: pytest.MonkeyPatch) -> None:
@@ -286,6 +287,39 @@ def a_failed_disk_takes_all_partitions_offline(patch: pytest.MonkeyPatch) -> Non
 def the_cleaner_removes_last_values(patch: pytest.MonkeyPatch) -> None:
     get = OffsetMap.get
     patch.setattr(OffsetMap, "get", lambda self, key: get(self, key) + 1)
+
+
+def _without_waking(patch: pytest.MonkeyPatch, purgatory: str) -> None:
+    """Who waits there is answered by its timer: late, but within the request's time-out."""
+    complete = ReplicaManager.complete_waiting
+
+    def forgetful(self: ReplicaManager, key: tuple[str, int]) -> None:
+        forgotten = getattr(self, purgatory)
+        watchers = forgotten.watchers.pop(key, None)
+        try:
+            complete(self, key)
+        finally:
+            if watchers is not None:
+                forgotten.watchers[key] = watchers | forgotten.watchers.get(key, {})
+
+    patch.setattr(ReplicaManager, "complete_waiting", forgetful)
+
+
+def nobody_wakes_a_producer(patch: pytest.MonkeyPatch) -> None:
+    _without_waking(patch, "produce_purgatory")
+
+
+def nobody_wakes_a_reader(patch: pytest.MonkeyPatch) -> None:
+    _without_waking(patch, "fetch_purgatory")
+
+
+def nobody_wakes_who_deletes_records(patch: pytest.MonkeyPatch) -> None:
+    _without_waking(patch, "delete_records_purgatory")
+
+
+def a_new_high_watermark_waits_for_the_next_fetch(patch: pytest.MonkeyPatch) -> None:
+    """A follower gets it with records or at max_wait_ms only, as in Kafka."""
+    patch.setattr(DelayedFetch, "_expire_soon", lambda self: None)
 
 
 def _only(*kinds: str) -> Focus:
@@ -319,11 +353,11 @@ def _no_unclean(plan: Plan) -> None:
 # Mutation: the rules that catch it, and how its plans are drawn.
 MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (high_watermark_by_the_leader_alone, {"I4", "I10", "I19", "I20"}, _as_drawn),
-    (high_watermark_by_the_proposed_isr, {"I4", "I10", "I14", "I19"}, _as_drawn),
+    (high_watermark_by_the_proposed_isr, {"I4", "I10", "I14", "I19", "I20"}, _as_drawn),
     (high_watermark_without_the_joiner, {"I4", "I10", "I14"}, _as_drawn),
     (truncation_to_the_high_watermark, {"I19", "I20", "I10", "I4"}, _as_drawn),
     (no_truncation, {"I3", "I4", "I30", "I6", "I2"}, _as_drawn),
-    (no_leader_epoch_check, {"I3", "I4", "I30", "I1", "I10"}, _as_drawn),
+    (no_leader_epoch_check, {"I3", "I4", "I30", "I1", "I10", "I23"}, _as_drawn),
     (election_outside_the_isr, {"I20"}, _no_unclean),
     (a_follower_appends_past_a_gap, {"I19", "I26", "I3"}, _as_drawn),
     (acks_all_before_the_high_watermark, {"I23"}, _as_drawn),
@@ -345,6 +379,10 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (a_deposed_controller_goes_on, {"I13"}, _two_controllers("controller_pause", "kill")),
     (a_new_controller_lacks_the_last_decision, {"I25", "I13"}, _only("controller", "kill")),
     (the_cleaner_removes_last_values, {"I19"}, _only("kill", "elect")),
+    (nobody_wakes_a_producer, {"I23"}, _as_drawn),
+    (nobody_wakes_a_reader, {"I23"}, _as_drawn),
+    (nobody_wakes_who_deletes_records, {"I23"}, _only("delete_records")),
+    (a_new_high_watermark_waits_for_the_next_fetch, {"I23"}, _as_drawn),
     (a_failed_disk_is_kept_quiet, {"I30"}, _only("disk")),
     (a_failed_disk_takes_all_partitions_offline, {"I30"}, _only("disk")),
 ]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from click.testing import CliRunner
 
 from kwire.cli.main import cli
 from kwire.replication.replica.partition import Partition
-from kwire.sim.command import parse_seeds, run_seeds
+from kwire.sim.command import parse_seeds, run_seeds, shrink_and_print
+from kwire.sim.invariants import InvariantViolation
+from kwire.sim.shrink import shrink
 
 
 def test_seeds_are_numbers_ranges_and_lists() -> None:
@@ -41,6 +44,38 @@ def test_a_failing_seed_is_told_with_its_replay(monkeypatch: pytest.MonkeyPatch)
     assert failed == 1
     assert "seed 8 failed" in lines[0] and "I17" in lines[0]
     assert "replay: kwire sim --seeds 8 --steps 2000 --trace" in lines[0]
+
+
+def test_a_failing_seed_is_shrunk_to_a_test_that_fails_as_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from kwire.replication.log.producer_state import ProducerStateManager
+
+    monkeypatch.setattr(ProducerStateManager, "check", lambda self, *batch: None)
+    lines: list[str] = []
+    assert shrink_and_print(3, steps=2500, write=lines.append)
+    assert lines[0].startswith("seed 3 breaks I22 with ")
+    _, _, source = "\n".join(lines).partition("as a test:\n\n")
+    space: dict[str, Callable[[], None]] = {}
+    exec(source, space)
+    with pytest.raises(InvariantViolation, match="I22"):
+        space["test_seed_3"]()
+
+
+def test_a_shrunk_seed_keeps_no_fault_without_which_it_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Partition, "read_bound", lambda self, params: self.log.log_end_offset)
+    scenario = shrink(8, steps=2500, write=lambda line: None)
+    assert scenario is not None
+    assert (scenario.rule, scenario.acted) == ("I17", {})
+    assert scenario.steps < 300
+
+
+def test_a_good_seed_is_not_shrunk() -> None:
+    result = CliRunner().invoke(cli, ["sim", "--shrink", "2", "--steps", "200"])
+    assert result.exit_code == 0, result.output
+    assert result.output == "seed 2 does not fail in 200 steps: nothing to shrink\n"
 
 
 def test_a_trace_shows_messages_changes_and_faults() -> None:
