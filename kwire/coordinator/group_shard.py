@@ -133,7 +133,9 @@ class GroupShard:
     def delete_offsets(self, request: OffsetDeleteRequest) -> Result[OffsetDeleteResponse]:
         group = require_group(self.classic.find_group(request.group_id), request.group_id)
         group.validate_offset_delete()
-        return self.offsets.delete(group, request)
+        result = self.offsets.delete(group, request)
+        records = [*result.records, *self._tombstones_of_ended([group], result.records)]
+        return Result(records, result.response)
 
     # --- groups
 
@@ -206,8 +208,29 @@ class GroupShard:
     # --- housekeeping
 
     def on_partitions_deleted(self, deleted: Iterable[tuple[str, int]]) -> Result[None]:
-        """Delete the committed offsets of deleted partitions."""
-        return Result(self.offsets.on_partitions_deleted(deleted), None, atomic=False)
+        """Delete the committed offsets of deleted partitions, and groups that have none left."""
+        records = self.offsets.on_partitions_deleted(deleted)
+        records += self._tombstones_of_ended(self.classic.groups.values(), records)
+        return Result(records, None, atomic=False)
+
+    def _tombstones_of_ended(
+        self, groups: Iterable[ClassicGroup], deletions: Iterable[CoordinatorRecord]
+    ) -> list[CoordinatorRecord]:
+        """Tombstones of the empty groups that have no offsets after these deletions.
+
+        Kafka's default coordinator ends them at once (GroupMetadataManager.cleanupGroupMetadata),
+        those that never had an offset, too; its new one with its next cleanup."""
+        keys: list[Any] = [record.key for record in deletions]
+        deleted = {(key.group, key.topic, key.partition) for key in keys}
+        offsets = self.offsets
+        return [
+            group_metadata_tombstone(group_id)
+            for group_id, group in ((group.group_id, group) for group in groups)
+            if group.state == states.EMPTY
+            and not group.pending_join_members
+            and not offsets.in_transaction(group_id)
+            and all((group_id, t, i) in deleted for t, i, _ in offsets.store.iterate(group_id))
+        ]
 
     def cleanup(self) -> Result[None]:
         """Delete expired offsets, and groups without offsets and members; schedule the next."""

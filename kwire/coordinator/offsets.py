@@ -292,6 +292,10 @@ class OffsetManager:
                     )
         return [offset_commit_tombstone(*key) for key in keys]
 
+    def in_transaction(self, group_id: str) -> bool:
+        """Whether offsets of the group wait for the end of a transaction."""
+        return group_id in self._open_transactions
+
     def cleanup_expired(self, group: ClassicGroup, records: list[CoordinatorRecord]) -> bool:
         """Append tombstones of expired offsets to `records`; True if no offsets are left."""
         group_id = group.group_id

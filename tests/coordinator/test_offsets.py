@@ -150,6 +150,7 @@ def test_a_read_sees_only_records_below_the_high_watermark() -> None:
 def test_a_deletion_too_is_seen_when_it_is_committed() -> None:
     kit = ShardKit()
     kit.commit_offset(1)
+    kit.commit_offset(1, topic="kept")  # a group without offsets would end
     kit.hold = True
     assert delete(kit, "t") == [NONE]
     assert kit.offset() == 1
@@ -289,6 +290,34 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
     kit.commit_offset(3, group="b", partition=1)
     kit.append(kit.shard.on_partitions_deleted([("t", 0)]))
     assert (kit.offset("a"), kit.offset("b"), kit.offset("b", partition=1)) == (-1, -1, 3)
+    assert (kit.state("a"), kit.state("b")) == ("Dead", "Empty")
+
+
+def test_an_empty_group_ends_with_its_last_offset() -> None:
+    """As Kafka 3.9.1 does, asked with these steps: at once, not with the next cleanup."""
+    kit = ShardKit()
+    [member] = kit.stable_group(1)
+    kit.commit_offset(1, group="simple")
+    kit.commit_offset(1, group="two")
+    kit.commit_offset(1, group="two", partition=1)
+    delete(kit, "t", group="simple")
+    delete(kit, "t", group="two")
+    assert (kit.state("simple"), kit.state("two")) == ("Dead", "Empty")
+    kit.append(kit.shard.on_partitions_deleted([("other", 0)]))
+    assert kit.state() == "Stable"
+    kit.leave((member, None))
+    delete(kit, "u")  # nothing to delete is enough
+    assert (kit.state(), kit.state("two")) == ("Dead", "Empty")
+    assert kit.restart().state() == "Dead"
+
+
+def test_an_empty_group_that_never_had_an_offset_ends_with_the_next_deleted_topic() -> None:
+    kit = ShardKit()
+    [member] = kit.stable_group(1)
+    kit.leave((member, None))
+    kit.commit_offset(1, group="kept")
+    kit.append(kit.shard.on_partitions_deleted([("other", 0)]))
+    assert (kit.state(), kit.state("kept")) == ("Dead", "Empty")
 
 
 # ---- expiry (KIP-211)
