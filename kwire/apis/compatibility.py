@@ -17,7 +17,8 @@ _HEAD = """# Compatibility
 Made from the table of APIs (`kwire/apis/__init__.py`) by `python -m kwire.apis.compatibility`; do not edit.
 
 kwire serves the union of what Apache Kafka 3.9 and 4.4 serve, as far as it goes: clients from 0.11 to 4.4 connect.
-`kwire up --as-version 2.8` cuts the ranges to those of a release. A dash: the API is not there.
+`kwire up --as-version 2.8` cuts the ranges to those of a release; configuration keys and
+their defaults are then those of Kafka 3.9 or, from 4.0 on, of 4.3. A dash: the API is not there.
 
 | key | API | kwire | Kafka 3.9 | Kafka 4.4 |
 |---:|---|---|---|---|

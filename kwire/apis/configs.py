@@ -129,7 +129,7 @@ def _entries(services: Services, resource: DescribeConfigsResource) -> Iterable[
             message = "Client metrics subscription name must not be empty"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         return client_metrics_entries(metadata.config(kind, name))
-    if kind == GROUP_RESOURCE:
+    if kind == GROUP_RESOURCE and _has_groups(services):
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return group_entries(metadata.config(kind, name), services.config)
@@ -205,7 +205,7 @@ def handle_incremental_alter_configs(
                 _check_own_broker(services, identity[1])
                 touched = _values_after(services, resource)
                 _check_dynamic(touched, per_broker=identity[1] != "")
-            _check_type(identity[0])
+            _check_type(services, identity[0])
         except KafkaError as error:
             answer.error_code, answer.error_message = int(error.code), error.message
             answers.append(answer)
@@ -258,7 +258,7 @@ def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> N
                 _check_own_broker(services, identity[1])
                 values = {config.name: config.value for config in resource.configs}
                 _check_dynamic(values, per_broker=identity[1] != "")
-            _check_type(identity[0])
+            _check_type(services, identity[0])
         except KafkaError as error:
             answer.error_code, answer.error_message = int(error.code), error.message
             answers.append(answer)
@@ -296,9 +296,17 @@ def _check_keys(names: Iterable[str], nulls: list[str]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
-def _check_type(resource_type: int) -> None:
+def _has_groups(services: Services) -> bool:
+    """Whether groups are resources: Kafka 3.9 refuses their type, unless its coordinator is replaced."""
+    release = services.config.release
+    return release is None or release.has_group_resources
+
+
+def _check_type(services: Services, resource_type: int) -> None:
     known = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
-    if resource_type not in known:
+    if resource_type not in known or (
+        resource_type == GROUP_RESOURCE and not _has_groups(services)
+    ):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 

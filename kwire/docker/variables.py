@@ -11,7 +11,6 @@ from kwire.launch.options import FLAG, NUMBER
 from kwire.launch.spec import ClusterSpec, NodeSpec
 from kwire.replication.config.broker_config import (
     OWN_KEYS,
-    BrokerConfig,
     ConfigError,
     broker_key,
     parse_value,
@@ -129,8 +128,10 @@ def _similar_kafka_variable(variable: str, key: str) -> str | None:
     special = _similar(variable, _SPECIAL, 0.85)
     if special is not None:
         return special
+    from kwire.replication.config.given import similar_key
+
     meant = key.removeprefix("cfg.")  # Bitnami's prefix
-    known = meant if broker_key(meant) is not None else BrokerConfig.similar_key(meant)
+    known = meant if broker_key(meant) is not None else similar_key(meant)
     return None if known is None else variable_of(known)
 
 

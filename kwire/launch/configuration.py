@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.replication.config.broker_config import BrokerConfig
+    from kwire.replication.config.release import Release
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
@@ -149,6 +150,17 @@ def check_security(values: Mapping[str, str]) -> None:
         raise SettingsError(str(error)) from None
 
 
+def imitated(as_version: str) -> tuple[dict[int, tuple[int, int]], Release]:
+    """API key → (min, max) version of a release of Kafka's, and its keys. SettingsError if unknown."""
+    from kwire.apis.releases import release_ranges
+    from kwire.replication.config.release import Release
+
+    try:
+        return release_ranges(as_version), Release(as_version)
+    except ValueError as error:
+        raise SettingsError(f"--as-version: {error}") from None
+
+
 def ignored_keys(config: BrokerConfig) -> tuple[dict[str, str | None], list[str]]:
     """The given keys that Kafka does not know, each with the one that may have been meant; and those
     that have no effect in kwire."""
@@ -156,10 +168,10 @@ def ignored_keys(config: BrokerConfig) -> tuple[dict[str, str | None], list[str]
 
     if all(acts_on_broker_key(key) for key in config.static):
         return {}, []
-    from kwire.replication.config.given import is_known_key, keys_without_effect
+    from kwire.replication.config.given import is_known_key, keys_without_effect, similar_key
 
     unknown = [key for key in config.unknown_keys() if not is_known_key(key)]
-    return {key: config.similar_key(key) for key in unknown}, keys_without_effect(config)
+    return {key: similar_key(key) for key in unknown}, keys_without_effect(config)
 
 
 def warn_about_keys(config: BrokerConfig, written: Mapping[str, str] | None = None) -> None:

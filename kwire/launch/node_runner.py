@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kwire.controller_node import ControllerNode
     from kwire.launch.joining import Joining
     from kwire.launch.spec import NodeSpec
+    from kwire.replication.config.release import Release
     from kwire.replication.core.metadata import Endpoint
     from kwire.server.file_log_store import FileLogStore
     from kwire.server.link_rules import LinkRule
@@ -74,11 +75,12 @@ class NodeRunner:
                 from kwire.launch.configuration import check_security
 
                 check_security(spec.values)
-            self.config = BrokerConfig(spec.configuration(), brokers=spec.brokers)
+            self._api_caps, release = _imitated(spec)
+            values = spec.configuration()
+            self.config = BrokerConfig(values, brokers=spec.brokers, release=release)
             self.node = Node(self.config, spec.name)
         except ConfigError as error:
             raise SettingsError(str(error)) from None
-        self._api_caps = _api_caps(spec.as_version)
         self.on_loaded: Callable[[Broker | ControllerNode], None] | None = None
         """Called with the loaded core before the node serves."""
         self.on_halted: Callable[[str], None] | None = None
@@ -388,13 +390,10 @@ def _joining(spec: NodeSpec) -> Joining | None:
     return Joining(spec)
 
 
-def _api_caps(as_version: str | None) -> dict[int, tuple[int, int]] | None:
-    """The API versions of the release to emulate. SettingsError for an unknown release."""
-    if as_version is None:
-        return None
-    from kwire.apis.releases import release_ranges
+def _imitated(spec: NodeSpec) -> tuple[dict[int, tuple[int, int]] | None, Release | None]:
+    """API versions and configuration keys of the release to imitate. SettingsError."""
+    if spec.as_version is None:
+        return None, None
+    from kwire.launch.configuration import imitated
 
-    try:
-        return release_ranges(as_version)
-    except ValueError as error:
-        raise SettingsError(f"--as-version: {error}") from None
+    return imitated(spec.as_version)

@@ -6,6 +6,7 @@ import sys
 
 from kwire.launch.configuration import check_security, config_values
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError, acts_on_broker_key
+from kwire.replication.config.given import similar_key
 from kwire.replication.config.table import BROKER_KEYS
 from kwire.server.errors import SettingsError
 
@@ -38,16 +39,16 @@ def show_config(
         shown = keys or sorted(used, key=lambda key: not config.is_set(key))
         for key in shown:
             if key not in BROKER_KEYS and not config.is_set(key):
-                raise SettingsError(_unknown(config, key))
+                raise SettingsError(_unknown(key))
             text = config.text(key)
             lines.append(f"{key}={'' if text is None else text}")
         for key in config.unknown_keys():
-            sys.stderr.write(f"kwire config: {_unknown(config, key)}\n")
+            sys.stderr.write(f"kwire config: {_unknown(key)}\n")
     if lines:
         print("\n".join(lines))  # noqa: T201
     return 0
 
 
-def _unknown(config: BrokerConfig, key: str) -> str:
-    meant = config.similar_key(key)
+def _unknown(key: str) -> str:
+    meant = similar_key(key)
     return f"{key} is not a key of Kafka's" + (f"; did you mean {meant}?" if meant else "")

@@ -3,4 +3,4 @@
 `__all__` names the modules that other rooms may import.
 """
 
-__all__ = ["auto_topics", "broker_config", "docs", "entries", "fast", "given", "table"]
+__all__ = ["auto_topics", "broker_config", "docs", "entries", "fast", "given", "release", "table"]

@@ -24,6 +24,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from kwire.replication.config.release import Release
+
 ConfigValue = int | float | bool | str | list[str] | None
 
 # Where kwire's defaults differ from Kafka's: a single test broker should not wait for members or for other brokers.
@@ -304,14 +306,23 @@ class BrokerConfig:
         "dynamic",
         "dynamic_default",
         "listeners_of_change",
+        "release",
         "static",
     )
 
-    def __init__(self, values: Mapping[str, str] | None = None, *, brokers: int = 1) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, str] | None = None,
+        *,
+        brokers: int = 1,
+        release: Release | None = None,
+    ) -> None:
         """`values`: keys and texts as in server.properties. `brokers`: the cluster's size (some defaults depend on it).
+        `release`: whose keys and defaults to show; None: all keys, with Kafka 4's defaults.
 
         Raises ConfigError for a value that its key does not allow."""
         self.brokers = brokers
+        self.release = release
         self.static: dict[str, str] = dict(values or {})
         self.dynamic_default: dict[str, str] = {}
         self.dynamic: dict[str, str] = {}
@@ -350,12 +361,11 @@ class BrokerConfig:
 
     def default_text(self, key: str) -> str | None:
         """The default of a broker key as text: kwire's own where it has one, else Kafka's."""
-        text = KWIRE_DEFAULTS.get(key)
-        if text is None:
-            cap = CAPPED_BY_BROKERS.get(key)
-            row = broker_key(key)
-            text = str(min(cap, self.brokers)) if cap else row[1] if row else None
-        return text
+        for layer in (self.release.defaults if self.release else {}, KWIRE_DEFAULTS):
+            if key in layer:
+                return layer[key]
+        cap, row = CAPPED_BY_BROKERS.get(key), broker_key(key)
+        return str(min(cap, self.brokers)) if cap else row[1] if row else None
 
     def text(self, key: str) -> str | None:
         """The effective value of a broker key as text, None when it has none."""
@@ -410,16 +420,6 @@ class BrokerConfig:
     def unknown_keys(self) -> list[str]:
         """Static keys that neither Kafka nor kwire knows: kept, shown, without effect."""
         return sorted(key for key in self.static if broker_key(key) is None and key not in OWN_KEYS)
-
-    @staticmethod
-    def similar_key(key: str) -> str | None:
-        """The key of Kafka's that somebody may have meant who has written an unknown one."""
-        from difflib import get_close_matches
-
-        from kwire.replication.config.table import BROKER_KEYS
-
-        found = get_close_matches(key, BROKER_KEYS, 1, 0.8)
-        return found[0] if found else None
 
     def unused_keys(self) -> list[str]:
         """Static keys that Kafka knows and kwire does not act on."""

@@ -115,8 +115,10 @@ def broker_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
 
 
 def _broker_names(config: BrokerConfig) -> Iterator[str]:
+    release = config.release
+    hidden = INTERNAL_KEYS if release is None else INTERNAL_KEYS | release.broker_keys_missing
     for name in BROKER_KEYS:
-        if name not in INTERNAL_KEYS or config.is_set(name):
+        if name not in hidden or config.is_set(name):
             yield name
     extra = {*config.static, *config.dynamic, *config.dynamic_default} - BROKER_KEYS.keys()
     yield from sorted(extra)
@@ -151,9 +153,16 @@ def cluster_default_entries(config: BrokerConfig) -> Iterator[ConfigEntry]:
         )
 
 
+def _topic_names(overrides: Mapping[str, str], config: BrokerConfig) -> Iterator[str]:
+    """The topic keys of the release, and those that are set."""
+    hidden = frozenset[str]() if config.release is None else config.release.topic_keys_missing
+    return (name for name in TOPIC_KEYS if name not in hidden or name in overrides)
+
+
 def topic_entries(overrides: Mapping[str, str], config: BrokerConfig) -> Iterator[ConfigEntry]:
     """Every key of a topic with these overrides."""
-    for name, row in TOPIC_KEYS.items():
+    for name in _topic_names(overrides, config):
+        row = TOPIC_KEYS[name]
         server = TOPIC_SYNONYMS.get(name)
         synonyms = _broker_synonyms(server[0][0], config) if server else []
         value: str | None
@@ -169,7 +178,7 @@ def effective_topic_config(
     overrides: Mapping[str, str], config: BrokerConfig
 ) -> Iterator[tuple[str, str | None, int]]:
     """Name, value, source of every key of a new topic, sorted by name (KafkaConfigSchema: hours count here)."""
-    for name in TOPIC_KEYS:
+    for name in _topic_names(overrides, config):
         if name in overrides:
             yield name, overrides[name], DYNAMIC_TOPIC
             continue

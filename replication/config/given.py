@@ -184,3 +184,13 @@ def _is_missed(key: str, text: str) -> bool:
         return False
     default = None if row[1] is None else parse_value(key, row, row[1])
     return parse_value(key, row, text) != default and bool(text.strip())
+
+
+def similar_key(key: str) -> str | None:
+    """The key of Kafka's that somebody may have meant who has written an unknown one."""
+    from difflib import get_close_matches
+
+    from kwire.replication.config.table import BROKER_KEYS
+
+    found = get_close_matches(key, BROKER_KEYS, 1, 0.8)
+    return found[0] if found else None

@@ -20,7 +20,6 @@ from __future__ import annotations
 from kwire.protocol.errors import ErrorCode
 from kwire.replication.controller import election
 from kwire.replication.controller.context import LiveBroker
-from kwire.replication.core.broker_epochs import next_broker_epoch
 from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import Endpoint
 
@@ -107,7 +106,7 @@ class BrokerRegistry:
         `unclean`: it did not shut down cleanly and may have lost the ends of its logs (KIP-966)."""
         context = self._context
         self.fence(broker_id, "registered_again")
-        epoch = next_broker_epoch(context.state.last_broker_epoch, incarnation)
+        epoch = context.next_broker_epoch(incarnation)
         broker = LiveBroker(broker_id, epoch, rack, endpoints, incarnation)
         if context.is_standalone:  # only the epoch has to survive a restart
             self._changelog.commit([(f"broker/{broker_id}", {"epoch": epoch})])

@@ -10,7 +10,6 @@ from __future__ import annotations
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.broker_config import topic_log_config
 from kwire.replication.controller.state import ControllerState, PartitionState
-from kwire.replication.core.broker_epochs import registration_number
 from kwire.replication.core.types import NO_LEADER
 
 TYPE_CHECKING = False
@@ -62,6 +61,10 @@ class LiveBroker:
     @property
     def number(self) -> int:
         """The epoch as logs show it (broker_epochs.py)."""
+        if not self.incarnation:
+            return self.epoch
+        from kwire.replication.core.broker_epochs import registration_number
+
         return registration_number(self.epoch)
 
     def record(self, *, live: bool) -> Record:
@@ -134,6 +137,14 @@ class ControllerContext:
         True as long as no broker of the journal has sent a request without registering."""
         is_of_starts = reason in ("registered_again", "unreachable")
         return is_of_starts and not broker.has_reported and not self.has_survivors
+
+    def next_broker_epoch(self, incarnation: bytes) -> int:
+        """The epoch of a broker that registers now; of one in this process the next number."""
+        if not incarnation:
+            return self.state.last_broker_epoch + 1
+        from kwire.replication.core.broker_epochs import next_broker_epoch
+
+        return next_broker_epoch(self.state.last_broker_epoch, incarnation)
 
     def brokers_changed(self) -> None:
         """Recompute `eligible` after a change of `brokers`, a controlled shutdown or an offline

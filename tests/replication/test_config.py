@@ -14,6 +14,7 @@ from kwire.replication.config.broker_config import (
 )
 from kwire.replication.config.docs import _BROKER as BROKER_DOCS
 from kwire.replication.config.docs import documentation
+from kwire.replication.config.given import similar_key
 from kwire.replication.config.table import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
@@ -146,8 +147,8 @@ def test_a_value_is_read_as_kafka_reads_it(key: str, value: str, expected: objec
 
 
 def test_a_key_that_is_nearly_one_of_kafkas_is_recognised() -> None:
-    assert BrokerConfig.similar_key("num.partition") == "num.partitions"
-    assert BrokerConfig.similar_key("my.own.key") is None
+    assert similar_key("num.partition") == "num.partitions"
+    assert similar_key("my.own.key") is None
 
 
 def test_unknown_keys_are_kept_and_unused_ones_told_apart() -> None:

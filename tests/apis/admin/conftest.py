@@ -14,6 +14,7 @@ from kwire.broker import Broker
 from kwire.protocol import api
 from kwire.protocol.schemas.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.config.release import Release
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
@@ -25,7 +26,10 @@ ENDPOINTS = [Endpoint("PLAINTEXT", "inside", 9092), Endpoint("OUTSIDE", "outside
 class Admin:
     """Broker 1, and a client's requests as objects: what comes back went through the wire's bytes."""
 
-    def __init__(self, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, settings: dict[str, str] | None = None, release: Release | None = None
+    ) -> None:
+        self.release = release
         self.settings = {"node.id": "1", **(settings or {})}
         self.store = MemoryLogStore()
         self.listener = "PLAINTEXT"
@@ -34,7 +38,7 @@ class Admin:
     def start(self) -> None:
         """Starts a broker on the store: again, after whatever became of the one before."""
         clock = Clock(now_ms=1000, wall_ms=1_700_000_000_000)
-        config = BrokerConfig(self.settings)
+        config = BrokerConfig(self.settings, release=self.release)
         self.broker = Broker(config, self.store, clock, Outbox(), Random(7))
         self.broker.start(ENDPOINTS)
         self.services = self.broker.services

@@ -401,3 +401,18 @@ def test_a_broker_cannot_be_secured_at_run_time(new_admin: Any) -> None:
     assert message == "Cannot update these configs dynamically: Set(authorizer.class.name)"
     assert change(admin, BROKER, "1", ("ssl.client.auth", 0, "none"))[0] == ErrorCode.NONE
     assert change(admin, BROKER, "1", ("super.users", 0, "User:a"))[0] == ErrorCode.INVALID_REQUEST
+
+
+def test_groups_are_resources_since_kafka_4_only(admin: Any) -> None:
+    """As a real Kafka 3.9.1 answers for resource type 32."""
+    from kwire.replication.config.release import Release
+
+    for release, error in (("3.9", ErrorCode.INVALID_REQUEST), ("4.0", ErrorCode.NONE)):
+        admin = type(admin)(release=Release(release))
+        assert describe(admin, 32, "shop").error_code == error
+        change = IncrementalAlterableConfig(name="consumer.heartbeat.interval.ms", value="6000")
+        resource = IncrementalAlterConfigsResource(
+            resource_type=32, resource_name="shop", configs=[change]
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        assert admin.call(request, 1).responses[0].error_code == error
