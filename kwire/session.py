@@ -22,20 +22,33 @@ from collections import deque
 
 from kwire.apis import BY_KEY
 from kwire.apis.context import RequestContext
-from kwire.protocol.api import ApiKey, encode_response, parse_request_header, request_class
+from kwire.protocol.api import (
+    ApiKey,
+    encode_response,
+    parse_request_header,
+    request_class,
+    response_frame,
+)
 from kwire.protocol.errors import ErrorCode, MalformedMessage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from kwire.apis import Api, Handler
     from kwire.apis.context import Services
     from kwire.apis.controller_plane import ControllerServices
     from kwire.leftovers import Leftovers
+    from kwire.protocol.api import RequestHeader
     from kwire.protocol.language.schema import Message
     from kwire.recent import RecentRequests
     from kwire.replication.core.outbox import Outbox
+    from kwire.replication.core.work import Steps
 
 API_VERSIONS = int(ApiKey.API_VERSIONS)  # a plain number: looked at for every request
+PRODUCE = int(ApiKey.PRODUCE)
+LARGE_FRAME_BYTES = 64 * 1024
+"""Requests in larger frames, but for Produce, whose bytes are records, are decoded in parts."""
 UNKNOWN_SOFTWARE = "unknown"
 """Kafka's ClientInformation.EMPTY."""
 MAX_WAITING_BYTES = 1 << 20
@@ -123,20 +136,57 @@ class Request(RequestContext):
         if session.waiting:
             sessions.runnable.append(session)
 
+    def reply_in_parts(self, response: Message, *garbage: list[Any] | None) -> None:
+        assert not self.answered, "a request is answered once"
+        self.answered = True
+        self.on_disconnect = None
+        job = self.services.work.start(self._encode(response, garbage), self._work_failed)
+        if job is not None:
+            self.on_disconnect = job.cancel
+
+    def _encode(self, response: Message, garbage: tuple[list[Any] | None, ...]) -> Steps:
+        from kwire.protocol.language.parts import encode_in_parts
+
+        session = self.session
+        try:
+            if not session.closed:
+                parts = yield from encode_in_parts(response, self.api_version)
+                session.sessions.outbox.reply(
+                    session.connection,
+                    response_frame(self.api_key, self.api_version, self.correlation_id, parts),
+                )
+                self._end(response)
+        finally:
+            if session.sessions.recent is None:  # which keeps some responses
+                self.services.work.free(*garbage)
+
     def end_without_response(self) -> None:
         assert not self.answered, "a request is answered once"
         self.answered = True
+        self._end(None)
+
+    def _end(self, response: Message | None) -> None:
+        """Make the connection's next frame runnable."""
         self.on_disconnect = None
         session = self.session
         sessions = session.sessions
         session.in_flight = None
         if sessions.recent is not None:
-            sessions.recent.record(self, None)
+            sessions.recent.record(self, response)
         if session.waiting:
             sessions.runnable.append(session)
 
     def close(self, reason: str) -> None:
         self.session.sessions.close(self.session, reason)
+
+
+class _LargeRequest(Request):
+    """A request that came in a large frame: what answers it may be large, too."""
+
+    __slots__ = ()
+
+    def reply(self, response: Message) -> None:
+        self.reply_in_parts(response)
 
 
 class _Route:
@@ -262,11 +312,39 @@ class Sessions:
             if route is None:
                 self._refuse(session, api_key, api_version, header.correlation_id)
                 return
+            if len(frame) > LARGE_FRAME_BYTES and api_key != PRODUCE:
+                self._handle_large(session, frame, header, route)
+                return
             message, _ = route.decoders[api_version](frame, header.body_position)
             request = session.in_flight = Request(header, session, self._services)  # type: ignore[arg-type]  # a controller's handlers expect its services
             route.handler(request, message)
         except MalformedMessage as error:
             self.close(session, f"malformed request: {error}")
+
+    def _handle_large(
+        self, session: Session, frame: memoryview | bytes, header: RequestHeader, route: _Route
+    ) -> None:
+        """Handle a request whose arrays may be long: it is decoded, then freed, in parts."""
+        request = session.in_flight = _LargeRequest(header, session, self._services)  # type: ignore[arg-type]  # as below
+        request.run_in_parts(self._decode_and_handle(request, frame, header, route))
+
+    def _decode_and_handle(
+        self,
+        request: Request,
+        frame: memoryview | bytes,
+        header: RequestHeader,
+        route: _Route,
+    ) -> Steps:
+        from kwire.protocol.language.parts import decode_in_parts
+
+        kind = request_class(header.api_key)
+        try:
+            message = yield from decode_in_parts(
+                kind, frame, header.body_position, header.api_version
+            )
+            route.handler(request, message)
+        except MalformedMessage as error:
+            self.close(request.session, f"malformed request: {error}")
 
     def _make_route(self, api_key: int, api_version: int) -> _Route | None:
         """Make the route of an API and version; None if it is not served."""

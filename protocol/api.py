@@ -403,7 +403,13 @@ def encode_request(
 
 def encode_response(key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
     """Encode a response frame with length prefix and header, in parts that share records."""
-    parts = message.encode_parts(version)
+    return response_frame(key, version, correlation_id, message.encode_parts(version))
+
+
+def response_frame(
+    key: int, version: int, correlation_id: int, parts: list[Buffer]
+) -> list[Buffer]:
+    """Put length prefix and header before an encoded response."""
     size = 4 + sum(map(len, parts))
     if version >= _first_flexible_response[key]:
         header = _RESPONSE.pack(size + 1, correlation_id) + b"\0"

@@ -23,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
+    from typing import Any
 
     from kwire.coordinator.group_coordinator import GroupCoordinator
     from kwire.protocol.api import RequestHeader
@@ -198,6 +199,12 @@ class RequestContext:
 
     def reply(self, response: Message) -> None:
         """Answer the request, now or later. Call it exactly once: a second call is a bug."""
+        raise NotImplementedError
+
+    def reply_in_parts(self, response: Message, *garbage: list[Any] | None) -> None:
+        """As `reply`, for a response that may be large: it is encoded in parts.
+
+        `garbage`: long lists that nobody needs any more then; they are emptied in parts."""
         raise NotImplementedError
 
     def run_in_parts(self, steps: Steps) -> None:

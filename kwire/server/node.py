@@ -538,7 +538,8 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 def settle_garbage_collector() -> None:
     """Freeze the objects of the start, made with collection disabled, and enable collection.
 
-    They live as long as the process, and requests make few cycles."""
+    They live as long as the process, and requests make few cycles. The second generation has at
+    most 100,000 objects, of which each collection takes some milliseconds."""
     gc.freeze()
     gc.enable()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(10_000, 10, 500)

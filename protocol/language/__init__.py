@@ -3,4 +3,4 @@
 `__all__` names the modules that other rooms may import.
 """
 
-__all__ = ["primitives", "schema", "wire"]
+__all__ = ["parts", "primitives", "schema", "wire"]

@@ -21,9 +21,9 @@ become an object of a hundred; Kafka has no such limit, but no real message come
 class DecodeWriter(Writer):
     """Writes `decode(data, p) -> (message, p)`."""
 
-    def __init__(self, cls: type[Message], version: int) -> None:
-        super().__init__(cls, version)
-        self.views = holds_records(cls, version)
+    def __init__(self, cls: type[Message], version: int, *, in_parts: bool = False) -> None:
+        super().__init__(cls, version, in_parts=in_parts)
+        self.views = in_parts or holds_records(cls, version)  # no copy of a large message
 
     def flush(self) -> None:
         """Write code that reads the collected run of fixed-size items."""
@@ -186,11 +186,13 @@ class DecodeWriter(Writer):
                 self.struct(element, f"{items}.append(@)")  # type: ignore[arg-type]
                 self.flush()
             elif element.format:
-                self.line(f"{items}.append(data[p:p + {element.size}])")
+                copied = ".tobytes()" if self.views else ""
+                self.line(f"{items}.append(data[p:p + {element.size}]{copied})")
                 self.line(f"p += {element.size}")
             else:
                 self.lengthy(element, compact, False, "item")
                 self.line(f"{items}.append(item)")
+            self.count_element()
             self.indent -= 1
         self.indent -= nullable
 
@@ -273,14 +275,19 @@ def smallest_size(kind: Any, version: int, flexible: bool) -> int:
     return size
 
 
-def compile_decoder(cls: type[Message], version: int) -> Any:
-    """The function `decode(data, position) -> (message, position)` of one version."""
-    writer = DecodeWriter(cls, version)
+def compile_decoder(cls: type[Message], version: int, *, in_parts: bool = False) -> Any:
+    """The function `decode(data, position) -> (message, position)` of one version.
+
+    `in_parts`: a generator that yields its cost and returns these."""
+    writer = DecodeWriter(cls, version, in_parts=in_parts)
     kind = "memoryview" if writer.views else "bytes"
     writer.line(f"if type(data) is not {kind}:")
     writer.line(f"    data = {kind}(data)")
     writer.line("end = len(data)")
     writer.line(f"budget = {MAX_ELEMENTS}")
+    if in_parts:
+        writer.line("elements = 0")
+        writer.line("yield 1")
     this = writer.struct(cls, "")
     writer.flush()
     writer.line("if p > end:")

@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.protocol.language.schema import Field, Message, StructType
 
+_PIECES_A_CHUNK = 4000
 _BYTE = tuple(bytes((value,)) for value in range(128))
 
 
@@ -185,6 +186,11 @@ class EncodeWriter(Writer):
         else:
             self.struct(element, this)  # type: ignore[arg-type]
             self.flush()
+        self.count_element(
+            f"if parts is whole and not marks and len(parts) > {_PIECES_A_CHUNK}:",
+            "    chunks.append(join(parts))",
+            "    parts.clear()",
+        )
         self.indent -= 1
 
     def tags(self, this: str, fields: list[Field]) -> None:
@@ -216,9 +222,15 @@ class EncodeWriter(Writer):
         self.indent -= 1
 
 
-def compile_encoder(cls: type[Message], version: int) -> Any:
-    """The function `encode(message, pieces, indexes of records)` of one version."""
-    writer = EncodeWriter(cls, version)
+def compile_encoder(cls: type[Message], version: int, *, in_parts: bool = False) -> Any:
+    """The function `encode(message, pieces, indexes of records)` of one version.
+
+    `in_parts`: a generator that yields its cost, `encode(message, pieces, indexes, chunks)`: as
+    long as there are no records it joins pieces into chunks, which come before the pieces."""
+    writer = EncodeWriter(cls, version, in_parts=in_parts)
+    if in_parts:
+        writer.line("whole, elements = parts, 0")
+        writer.line("yield 1")
     writer.struct(cls, "message")
     writer.flush()
     writer.line("return")
@@ -229,9 +241,11 @@ def compile_encoder(cls: type[Message], version: int) -> Any:
         write_tags=wire.write_tags,
         unsupported=wire.unsupported,
         refused=wire.refused,
+        join=b"".join,
     )
     tail = [
         "    except (error, AttributeError, TypeError, OverflowError, UnicodeEncodeError) as e:",
         f"        raise refused(message, {version}, e) from e",
     ]
-    return writer.function("def encode(message, parts, marks):", tail)
+    more = ", chunks" if in_parts else ""
+    return writer.function(f"def encode(message, parts, marks{more}):", tail)

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 SMALL = 16
 """Arrays of up to this many numbers use a precompiled layout."""
 
+ELEMENTS_A_PART = 100
+UNITS_AN_ELEMENT = 3
+"""Of a structure in an array, or a string: about its microseconds (`replication.core.work`)."""
+
 _small_arrays: dict[tuple[str, str], tuple[Any, ...]] = {}
 
 
@@ -38,9 +42,11 @@ def define(source: str, filename: str, names: dict[str, Any]) -> None:
 class Writer:
     """The source being written, its names, and the pending run of fixed-size items."""
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, *, in_parts: bool = False) -> None:
+        """`in_parts`: the function is a generator, which yields its cost after some elements."""
         self.cls = cls
         self.version = version
+        self.in_parts = in_parts
         self.flexible = covers(cls.flexible, version)
         self.lines: list[str] = []
         self.indent = 2
@@ -68,10 +74,21 @@ class Writer:
         """The function that consists of `head`, the lines written and `tail`."""
         name = head[4:10]  # decode or encode
         what = f"{self.cls.__name__} v{self.version}"
+        suffix = " in parts" if self.in_parts else ""
         source = "\n".join([head, "    try:", *self.lines, *tail, ""])
         self.names.update(error=struct.error, MalformedMessage=MalformedMessage, WHAT=what)
-        define(source, f"<{name} of {what}>", self.names)
+        define(source, f"<{name} of {what}{suffix}>", self.names)
         return self.names[name]
+
+    def count_element(self, *at_yield: str) -> None:
+        """Count an element of an array; let others have their turn after some, having done `at_yield`."""
+        if self.in_parts:
+            self.line("elements += 1")
+            self.line(f"if elements >= {ELEMENTS_A_PART}:")
+            for line in at_yield:
+                self.line(f"    {line}")
+            self.line("    elements = 0")
+            self.line(f"    yield {ELEMENTS_A_PART * UNITS_AN_ELEMENT}")
 
     def present(self, field: Field) -> bool:
         return field.versions is None or covers(parse_versions(field.versions), self.version)

@@ -47,6 +47,9 @@ FIRST_UNITS: Final = 2_000
 """Units that work may take in the step that begins it."""
 TURN_UNITS: Final = 8_000
 """Units of all jobs together between two looks at the sockets."""
+_FREED_AT_ONCE: Final = 4_000
+_FREED_A_STEP: Final = 500
+_UNITS_A_FREED_STEP: Final = 200
 _SHARE: Final = 4
 """A job gets this part of a turn before the next one's part."""
 
@@ -136,3 +139,15 @@ class WorkQueue:
         finally:
             self._left -= spent
         return False
+
+    def free(self, *lists: list[Any] | None) -> None:
+        """Empty lists that nobody needs any more. To free a million objects at once takes 0.1 s."""
+        for items in lists:
+            if items is not None and len(items) > _FREED_AT_ONCE:
+                self.start(_free(items))
+
+
+def _free(items: list[Any]) -> Steps:
+    while items:
+        del items[-_FREED_A_STEP:]
+        yield _UNITS_A_FREED_STEP

@@ -1,0 +1,167 @@
+"""The expensive requests: one function each, which prepares it and returns what is measured.
+
+To add one: a function from `Broker` to a function without arguments, and a `Case` at the end of CASES.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+
+from kwire.protocol.message_set import build_message_set
+from kwire.protocol.records import Record, build_batch
+from kwire.protocol.schemas import topics as admin
+from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from kwire.protocol.schemas.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tests.server.stall_rig import Broker, Case, frame_of, raw_frame
+
+Run = Callable[[], None]
+
+
+def create(broker: Broker, *names: str, partitions: int = 1, **configs: str) -> None:
+    """Create topics, a hundred in a request."""
+    for start in range(0, len(names), 100):
+        response = broker.ask(create_request(names[start : start + 100], partitions, configs), 4)
+        assert {topic.error_code for topic in response.topics} == {0}
+
+
+def create_request(
+    names: tuple[str, ...] | list[str], partitions: int, configs: dict[str, str] | None = None
+) -> admin.CreateTopicsRequest:
+    return admin.CreateTopicsRequest(
+        topics=[
+            admin.CreatableTopic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=1,
+                configs=[
+                    admin.CreatableTopicConfig(name=key.replace("_", "."), value=value)
+                    for key, value in (configs or {}).items()
+                ],
+            )
+            for name in names
+        ],
+        timeout_ms=60_000,
+    )
+
+
+def asking(broker: Broker, frame: bytes, check: Callable[[memoryview], None] | None = None) -> Run:
+    """Send a frame on a connection of its own, wait for the answer and look at it."""
+    connection = broker.connect()
+
+    def run() -> None:
+        connection.send(frame)
+        answer = connection.receive()
+        if check is not None:
+            check(answer)
+        connection.close()
+
+    return run
+
+
+def produce_request(topic: str, records: dict[int, bytes], acks: int = 1) -> ProduceRequest:
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=60_000,
+        topic_data=[
+            TopicProduceData(
+                name=topic,
+                partition_data=[
+                    PartitionProduceData(index=index, records=data)
+                    for index, data in records.items()
+                ],
+            )
+        ],
+    )
+
+
+def tiny(count: int) -> list[Record]:
+    return [Record(i, 1, None, b"%d" % (i % 10)) for i in range(count)]
+
+
+def old_produce(version: int, count: int, partitions: int, error: int) -> Callable[[Broker], Run]:
+    def prepare(broker: Broker) -> Run:
+        create(broker, "old", partitions=partitions)
+        data = build_message_set(tiny(count), 1 if version == 2 else 0, compression="gzip")
+        frame = frame_of(produce_request("old", dict.fromkeys(range(partitions), data)), version)
+
+        def check(answer: memoryview) -> None:
+            position = 4 + 4 + 2 + 3 + 4 + 4
+            assert struct.unpack_from(">h", answer, position)[0] == error
+
+        return asking(broker, frame, check)
+
+    return prepare
+
+
+def old_fetch(broker: Broker) -> Run:
+    create(broker, "old", max_message_bytes="10000000")
+    batch = build_batch(tiny(700_000), compression="gzip")
+    connection = broker.connect()
+    assert connection.ask(produce_request("old", {0: batch}), 3).responses
+    request = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=100,
+        min_bytes=1,
+        topics=[
+            FetchTopic(
+                topic="old",
+                partitions=[FetchPartition(partition=0, partition_max_bytes=1 << 20)],
+            )
+        ],
+    )
+    return asking(broker, frame_of(request, 2), lambda answer: check_longer(answer, 500_000))
+
+
+def check_longer(answer: memoryview, size: int) -> None:
+    assert len(answer) > size
+
+
+def unknown_topics(broker: Broker) -> Run:
+    names = b"".join(struct.pack(">h6s", 6, b"%06d" % i) for i in range(1_000_000))
+    frame = raw_frame(3, 4, struct.pack(">i", 1_000_000) + names + b"\0")
+    return asking(broker, frame, lambda answer: check_longer(answer, 8_000_000))
+
+
+def topics_by_metadata(broker: Broker) -> Run:
+    names = b"".join(struct.pack(">h6s", 6, b"%06d" % i) for i in range(2000))
+    return asking(broker, raw_frame(3, 4, struct.pack(">i", 2000) + names + b"\1"))
+
+
+def create_topics(broker: Broker) -> Run:
+    request = create_request([f"t{i}" for i in range(2000)], 1)
+    return asking(broker, frame_of(request, 4))
+
+
+def create_partitions(broker: Broker) -> Run:
+    return asking(broker, frame_of(create_request(["wide"], 5000), 4))
+
+
+def delete_topics(broker: Broker) -> Run:
+    names = [f"t{i}" for i in range(2000)]
+    create(broker, *names)
+    request = admin.DeleteTopicsRequest(topic_names=names, timeout_ms=60_000)
+    run = asking(broker, frame_of(request, 3))
+
+    def run_and_wait() -> None:
+        run()
+        time.sleep(1)
+
+    return run_and_wait
+
+
+CASES = [
+    Case("Produce v2: a million gzipped messages, too large", old_produce(2, 1_000_000, 1, 10)),
+    Case("Produce v2: 8 partitions of 100,000 gzipped messages", old_produce(2, 100_000, 8, 0)),
+    Case("Fetch v2 of 700,000 gzipped records", old_fetch),
+    Case("Metadata of 1,000,000 unknown topics", unknown_topics),
+    Case("Metadata that creates 2,000 topics", topics_by_metadata),
+    Case("CreateTopics: 2,000 topics", create_topics),
+    Case("CreateTopics: 5,000 partitions", create_partitions),
+    Case("DeleteTopics: 2,000 topics", delete_topics),
+]

@@ -1,0 +1,67 @@
+"""No request keeps other clients waiting. As a script, prints a table, or writes it into docs/stalls.md.
+
+    python tests/server/test_stalls.py [--write] [WORD…]    # cases whose names have one of the words
+
+Exact limits are counted in units by the tests of the parts; the limits here only catch what is out
+of all proportion.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.server.stall_cases import CASES
+from tests.server.stall_rig import ROOT, Case, Stall, measure
+
+SLACK = float(os.environ.get("KWIRE_SPEED_SLACK", "1"))
+PAGE = ROOT / "docs" / "stalls.md"
+BEGIN, END = "<!-- stalls: begin -->\n", "<!-- stalls: end -->\n"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_nobody_else_waits(case: Case, tmp_path: Path) -> None:
+    stall = measure(case, tmp_path)
+    print(f"{case.name}: {stall}")
+    longest_ms = stall.wall_ms if case.on_disk else stall.cpu_ms
+    assert longest_ms < 3 * case.limit_ms * SLACK
+
+
+def line(case: Case, stall: Stall) -> str:
+    return (
+        f"| {case.name} | {stall.cpu_ms:.0f} | {stall.wall_ms:.0f} | {stall.case_ms / 1000:.2f} |\n"
+    )
+
+
+HEAD = "| | processor, ms | clock, ms | done after, s |\n|---|---|---|---|\n"
+
+
+def main(arguments: list[str]) -> None:
+    words = [word for word in arguments if not word.startswith("-")]
+    table = HEAD
+    print(HEAD, end="")
+    for case in CASES:
+        if words and not any(word.lower() in case.name.lower() for word in words):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            row = line(case, measure(case, Path(folder)))
+        print(row, end="", flush=True)
+        table += row
+    if "--write" in arguments:
+        text = PAGE.read_text()
+        before, _, rest = text.partition(BEGIN)
+        _, _, after = rest.partition(END)
+        PAGE.write_text(before + BEGIN + table + END + after)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
