@@ -46,9 +46,17 @@ if TYPE_CHECKING:
     from kwire.replication.core.work import Steps
 
 API_VERSIONS = int(ApiKey.API_VERSIONS)  # a plain number: looked at for every request
-PRODUCE = int(ApiKey.PRODUCE)
-LARGE_FRAME_BYTES = 64 * 1024
-"""Requests in larger frames, but for Produce, whose bytes are records, are decoded in parts."""
+LARGE_FRAME_BYTES = 16 * 1024
+"""Requests in larger frames are decoded in parts, and handled so if `apis/chunks.py` cuts them."""
+_LARGE_BYTES: dict[int, int] = {
+    ApiKey.PRODUCE: 1 << 31,  # its bytes are records
+    ApiKey.CREATE_TOPICS: 512,  # some tens of topics, each of which takes a millisecond
+    ApiKey.CREATE_PARTITIONS: 512,
+    ApiKey.DELETE_TOPICS: 1024,
+    ApiKey.DESCRIBE_CONFIGS: 512,
+    ApiKey.ALTER_CONFIGS: 4096,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 4096,
+}
 UNKNOWN_SOFTWARE = "unknown"
 """Kafka's ClientInformation.EMPTY."""
 MAX_WAITING_BYTES = 1 << 20
@@ -192,11 +200,12 @@ class _LargeRequest(Request):
 class _Route:
     """Decoders and handler of one API; made once a version, looked up for each request."""
 
-    __slots__ = ("decoders", "handler")
+    __slots__ = ("decoders", "handler", "large_bytes")
 
-    def __init__(self, message: type[Message], handler: Handler) -> None:
+    def __init__(self, key: int, message: type[Message], handler: Handler) -> None:
         self.decoders = message.decoders
         self.handler = handler
+        self.large_bytes = _LARGE_BYTES.get(key, LARGE_FRAME_BYTES)
 
 
 class Sessions:
@@ -312,7 +321,7 @@ class Sessions:
             if route is None:
                 self._refuse(session, api_key, api_version, header.correlation_id)
                 return
-            if len(frame) > LARGE_FRAME_BYTES and api_key != PRODUCE:
+            if len(frame) > route.large_bytes:
                 self._handle_large(session, frame, header, route)
                 return
             message, _ = route.decoders[api_version](frame, header.body_position)
@@ -335,6 +344,7 @@ class Sessions:
         header: RequestHeader,
         route: _Route,
     ) -> Steps:
+        from kwire.apis.chunks import handle_in_parts
         from kwire.protocol.language.parts import decode_in_parts
 
         kind = request_class(header.api_key)
@@ -342,7 +352,7 @@ class Sessions:
             message = yield from decode_in_parts(
                 kind, frame, header.body_position, header.api_version
             )
-            route.handler(request, message)
+            yield from handle_in_parts(request, message, route.handler)
         except MalformedMessage as error:
             self.close(request.session, f"malformed request: {error}")
 
@@ -351,7 +361,7 @@ class Sessions:
         lowest, highest = self.ranges.get(api_key, (0, -1))
         if not lowest <= api_version <= highest:
             return None
-        route = _Route(request_class(api_key), self._apis[api_key].handler)
+        route = _Route(api_key, request_class(api_key), self._apis[api_key].handler)
         self._routes[api_key << 16 | api_version] = route
         return route
 

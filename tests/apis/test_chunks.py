@@ -1,0 +1,336 @@
+"""Large requests in parts: the answer is that of the whole request, and no part is large."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kwire import session
+from kwire.apis import chunks
+from kwire.broker import Broker
+from kwire.protocol.api import encode_request, key_of, parse_response
+from kwire.protocol.errors import ErrorCode
+from kwire.protocol.language.schema import Message
+from kwire.protocol.schemas.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kwire.protocol.schemas.configs import IncrementalAlterableConfig as Change
+from kwire.protocol.schemas.configs import IncrementalAlterConfigsResource as Resource
+from kwire.protocol.schemas.groups import DeleteGroupsRequest, DescribeGroupsRequest
+from kwire.protocol.schemas.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kwire.protocol.schemas.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from kwire.replication.config.broker_config import BrokerConfig
+from kwire.replication.core.clock import Clock
+from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.metadata import Endpoint
+from kwire.replication.core.outbox import Outbox, Reply
+from kwire.replication.core.work import FIRST_UNITS, TURN_UNITS
+
+Requests = list[tuple[Message, int]]
+
+
+class Client:
+    """A broker, and one connection to it."""
+
+    def __init__(self, units: int = FIRST_UNITS) -> None:
+        """`units`: of a turn."""
+        self.outbox, self.clock = Outbox(), Clock(1, 1)
+        store = MemoryLogStore(lambda: 1)
+        config = BrokerConfig({"node.id": "1", "offsets.topic.num.partitions": "1"})
+        self.broker = Broker(config, store, self.clock, self.outbox, random.Random(1))
+        self.broker.work.first_units = self.broker.work.turn_units = units
+        self.broker.start([Endpoint("PLAINTEXT", "127.0.0.1", 9092)])
+        self.broker.connection_opened(1, "PLAINTEXT", "127.0.0.1")
+        self.steps = 0
+
+    def ask(self, request: Message, version: int) -> Any:
+        key = key_of(request)
+        frame = b"".join(bytes(part) for part in encode_request(key, version, 7, "x", request))[4:]
+        self.broker.receive_frame(1, memoryview(bytearray(frame)))
+        self.steps = 1
+        for _ in range(10_000):
+            for effect in self.outbox.drain():
+                if isinstance(effect, Reply):
+                    assert not self.broker.failed
+                    return parse_response(key, version, b"".join(effect.parts)[4:])[1]
+            self.clock.now_ms += 1
+            self.broker.tick()
+            self.steps += 1
+        raise AssertionError("no answer")
+
+
+def topics(count: int, partitions: int) -> Iterator[tuple[str, range]]:
+    """Of these some exist (`small-0` to `-9` with 30 partitions) and some do not."""
+    for number in range(count):
+        yield f"small-{number}", range(partitions)
+
+
+def requests() -> Requests:
+    names = [f"new-{i}" for i in range(60)]
+    partitions = [(name, list(indexes)) for name, indexes in topics(15, 300)]
+    return [
+        (
+            CreateTopicsRequest(
+                topics=[
+                    CreatableTopic(name=n, num_partitions=2, replication_factor=1)
+                    for n in [*names, "new-3", "a b"]
+                ]
+            ),
+            4,
+        ),
+        (
+            CreatePartitionsRequest(
+                topics=[
+                    CreatePartitionsTopic(name=n, count=3, assignments=None)
+                    for n in [*names, "new-7", "unknown"]
+                ]
+            ),
+            3,
+        ),
+        (
+            IncrementalAlterConfigsRequest(
+                resources=[
+                    Resource(
+                        resource_type=2,
+                        resource_name=n,
+                        configs=[Change(name="retention.ms", value="5")],
+                    )
+                    for n in [*names * 2, "unknown"]
+                ]
+            ),
+            1,
+        ),
+        (
+            DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(
+                        resource_type=2, resource_name=n, configuration_keys=["retention.ms"]
+                    )
+                    for n in [*names, "unknown"]
+                ]
+            ),
+            4,
+        ),
+        (
+            ListOffsetsRequest(
+                replica_id=-1,
+                topics=[
+                    ListOffsetsTopic(
+                        name=n,
+                        partitions=[
+                            ListOffsetsPartition(partition_index=i, timestamp=-1) for i in p
+                        ],
+                    )
+                    for n, p in partitions
+                ],
+            ),
+            6,
+        ),
+        (
+            OffsetForLeaderEpochRequest(
+                replica_id=-1,
+                topics=[
+                    OffsetForLeaderTopic(
+                        topic=n,
+                        partitions=[
+                            OffsetForLeaderPartition(partition=i, leader_epoch=0) for i in p
+                        ],
+                    )
+                    for n, p in partitions
+                ],
+            ),
+            4,
+        ),
+        (
+            DeleteRecordsRequest(
+                timeout_ms=1000,
+                topics=[
+                    DeleteRecordsTopic(
+                        name=n,
+                        partitions=[DeleteRecordsPartition(partition_index=i, offset=0) for i in p],
+                    )
+                    for n, p in partitions
+                ],
+            ),
+            2,
+        ),
+        (
+            OffsetCommitRequest(
+                group_id="g",
+                topics=[
+                    OffsetCommitRequestTopic(
+                        name=n,
+                        partitions=[
+                            OffsetCommitRequestPartition(partition_index=i, committed_offset=i)
+                            for i in p
+                        ],
+                    )
+                    for n, p in partitions
+                ],
+            ),
+            8,
+        ),
+        (
+            OffsetFetchRequest(
+                group_id="g",
+                topics=[
+                    OffsetFetchRequestTopic(name=n, partition_indexes=p) for n, p in partitions * 3
+                ],
+            ),
+            7,
+        ),
+        (
+            OffsetFetchRequest(
+                groups=[
+                    OffsetFetchRequestGroup(
+                        group_id=g,
+                        topics=[
+                            OffsetFetchRequestTopics(name=n, partition_indexes=p)
+                            for n, p in partitions * 3
+                        ],
+                    )
+                    for g in "gh"
+                ]
+            ),
+            8,
+        ),
+        (
+            DescribeGroupsRequest(
+                groups=[f"a-rather-long-name-of-a-group-{i}" for i in range(700)]
+            ),
+            5,
+        ),
+        (
+            DeleteGroupsRequest(
+                groups_names=[f"a-rather-long-name-of-a-group-{i}" for i in range(700)]
+            ),
+            2,
+        ),
+        (
+            DeleteTopicsRequest(
+                topic_names=[
+                    *names[:40],
+                    "unknown",
+                    "new-5",
+                    *(f"unknown-{i}" for i in range(100)),
+                ],
+                timeout_ms=1000,
+            ),
+            5,
+        ),
+        (
+            DeleteTopicsRequest(
+                topics=[
+                    DeleteTopicState(name=n)
+                    for n in [*names[40:], "new-45", *(f"unknown-{i}" for i in range(100))]
+                ],
+                timeout_ms=1000,
+            ),
+            6,
+        ),
+    ]
+
+
+def prepared(units: int = FIRST_UNITS) -> Client:
+    client = Client(units)
+    for name, indexes in topics(10, 30):
+        client.ask(
+            CreateTopicsRequest(
+                topics=[
+                    CreatableTopic(name=name, num_partitions=len(indexes), replication_factor=1)
+                ]
+            ),
+            4,
+        )
+    for _ in range(100):  # the coordinator's topic
+        response = client.ask(DescribeGroupsRequest(groups=["g"]), 5)
+        if response.groups[0].error_code == ErrorCode.NONE:
+            break
+        client.ask(OffsetFetchRequest(group_id="g", topics=[]), 5)
+    return client
+
+
+def comparable(response: Any) -> Any:
+    """The response, in an order that does not depend on parts; without ids drawn at random."""
+    for name in type(response).fields:
+        value = getattr(response, name)
+        if isinstance(value, list):
+            for element in value:
+                if "topic_id" in type(element).fields:
+                    element.topic_id = bytes(16)
+            value.sort(key=repr)
+    return response
+
+
+def test_the_answer_is_that_of_the_whole_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "LARGE_FRAME_BYTES", 256)
+    monkeypatch.setattr(session, "_LARGE_BYTES", {})
+    in_parts, whole = prepared(100), prepared()
+    for request, version in requests():
+        found = in_parts.ask(request, version)
+        assert in_parts.steps > 1, type(request).__name__
+        with monkeypatch.context() as patch:
+            patch.setattr(chunks, "cut_of", lambda *_: None)
+            expected = whole.ask(request, version)
+        assert comparable(found) == comparable(expected), type(request).__name__
+
+
+def test_parts_are_small() -> None:
+    """Units of one part, of which about 8,000 are a turn."""
+    seen = set()
+    for request, version in requests():
+        key = key_of(request)
+        cut = chunks.cut_of(key, version, request)
+        assert cut is not None
+        sizes = [size for _, size in chunks._chunks(getattr(request, cut.items), cut)]
+        assert len(sizes) > 1
+        assert max(sizes) * cut.units <= 2 * TURN_UNITS, key
+        seen.add(key)
+    assert len(seen) >= 12
+    assert FIRST_UNITS < TURN_UNITS
+
+
+def test_a_connection_that_ends_ends_its_parts() -> None:
+    client = prepared()
+    names = [f"new-{i}" for i in range(100)]
+    request = CreateTopicsRequest(
+        topics=[CreatableTopic(name=n, num_partitions=1, replication_factor=1) for n in names]
+    )
+    key = key_of(request)
+    frame = b"".join(bytes(part) for part in encode_request(key, 4, 7, "x", request))[4:]
+    client.broker.receive_frame(1, frame)
+    assert client.broker.work.jobs
+    client.broker.connection_closed(1)
+    client.broker.tick()
+    assert not client.broker.work.jobs
+    known = [name for name in names if client.broker.services.metadata.topics.get(name)]
+    assert 0 < len(known) < len(names)
