@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from kwire.replication.member.controller_link import AllocatedProducerIds
     from kwire.replication.replica.manager import ReplicaManager
 
+_START_UNITS = 200_000  # of long work: usual groups are loaded when the broker is ready
+
 
 class Broker(Core):
     """One broker. Call `start` before anything else and `close` last."""
@@ -115,7 +117,7 @@ class Broker(Core):
             controller = self._local_controller(random, metadata, replicas)
         else:
             self.member = self._cluster_member(cluster, random, metadata, replicas)
-        groups = GroupCoordinator(config, clock, self.timers, random, metadata, replicas)
+        groups = GroupCoordinator(config, clock, self.timers, random, metadata, replicas, self.work)
         cache_slots = config.max_incremental_fetch_session_cache_slots
         return Services(
             node_id=config.node_id,
@@ -225,8 +227,7 @@ class Broker(Core):
         """
         services = self.services
         log_manager = services.log_manager
-        if log_manager.cluster_id is None:
-            log_manager.cluster_id = self._own_cluster_id()
+        log_manager.cluster_id = log_manager.cluster_id or self._own_cluster_id()
         if self._journal is not None:
             self._check_journal()
         else:
@@ -242,12 +243,14 @@ class Broker(Core):
             self.member.start(endpoints, services.cluster_id)
             return
         assert services.controller is not None and self._journal is not None
+        first_units, self.work.first_units = self.work.first_units, _START_UNITS
         services.controller.start()
         if self._journal.truncated_bytes:
             self.outbox.log(Event.JOURNAL_TRUNCATED, size_bytes=self._journal.truncated_bytes)
         self.broker_epoch = services.controller.register_broker(
             self.config.node_id, self.config.broker_rack, endpoints
         )
+        self.work.first_units = first_units
         services.replica_manager.broker_epoch = self.broker_epoch
         log_manager.start()
 
@@ -333,9 +336,8 @@ class Broker(Core):
         from kwire.replication.log.checkpoints import encode_uuid, read_meta_properties
 
         log_manager, random = self.services.log_manager, self.services.random
-        found = None
-        for directory in log_manager.online():
-            found = found or read_meta_properties(directory.store).get("cluster.id")
+        ids = (read_meta_properties(d.store).get("cluster.id") for d in log_manager.online())
+        found = next(filter(None, ids), None)
         while not found or found.startswith("-"):
             found = encode_uuid(random.randbytes(16)).decode()
         return found

@@ -189,13 +189,12 @@ def _empty(services: Services) -> Services:
     from kwire.replication.replica.fetch_session import FetchSessionCache
     from kwire.replication.replica.manager import ReplicaManager
 
-    clock, timers, random = services.clock, services.timers, services.random
+    clock, timers, random, work = services.clock, services.timers, services.random, services.work
     metadata = MetadataCache()
     node_id = metadata.controller_id = services.node_id
-    own = services.metadata.brokers.get(node_id)
-    metadata.brokers = {} if own is None else {node_id: own}
-    config = services.config
-    logs: Any = _NoLogs(services.log_event)
+    metadata.brokers = {i: own for i, own in services.metadata.brokers.items() if i == node_id}
+    config, log_event = services.config, services.log_event
+    logs: Any = _NoLogs(log_event)
     replicas = ReplicaManager(
         node_id=node_id,
         clock=clock,
@@ -204,19 +203,20 @@ def _empty(services: Services) -> Services:
         log_manager=logs,
         metadata=metadata,
     )
+    groups = GroupCoordinator(config, clock, timers, random, metadata, replicas, work)
     return Services(
         node_id=node_id,
         cluster_id=services.cluster_id,
         clock=clock,
         timers=timers,
-        work=services.work,
+        work=work,
         random=random,
         config=config,
         metadata=metadata,
         replica_manager=replicas,
         log_manager=logs,
         controller=None,
-        group_coordinator=GroupCoordinator(config, clock, timers, random, metadata, replicas),
+        group_coordinator=groups,
         producer_ids=services.producer_ids,
         fetch_sessions=FetchSessionCache(clock, random, 0),
         api_ranges={key: services.api_ranges[key] for key in services.api_ranges if key in _SERVED},

@@ -20,7 +20,12 @@ from kwire.protocol.api import ApiKey
 from kwire.replication.controller.table import TABLE as CONTROLLER_TABLE
 from kwire.replication.controller.table import AskedBy
 
-__all__ = ["context", "controller_plane", "releases"]  # modules for other rooms, beside the table
+__all__ = [
+    "chunks",
+    "context",
+    "controller_plane",
+    "releases",
+]  # modules for other rooms, beside the table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,7 +114,7 @@ _OWN: tuple[Api, ...] = (
 _SHARED = {
     ApiKey.ALTER_CONFIGS: ("configs", "handle_alter_configs"),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ("configs", "handle_incremental_alter_configs"),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("metadata", "handle_describe_topic_partitions"),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("topic_pages", "handle_describe_topic_partitions"),
 }
 """Controller APIs to which the broker contributes; the others are forwarded unchanged."""
 

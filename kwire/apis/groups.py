@@ -37,7 +37,9 @@ from kwire.protocol.schemas.groups import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.apis.context import RequestContext
+    from kwire.protocol.schemas.groups import ListedGroup
     from kwire.replication.core.metadata import Endpoint
+    from kwire.replication.core.work import Steps
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
@@ -198,8 +200,20 @@ def handle_describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) 
 
 def handle_list_groups(ctx: RequestContext, request: ListGroupsRequest) -> None:
     """List the groups that this broker coordinates: clients query every broker."""
-    groups = ctx.services.group_coordinator.list_groups(request.states_filter, request.types_filter)
-    ctx.reply(ListGroupsResponse(groups=groups))
+    ctx.run_in_parts(_list_groups(ctx, request))
+
+
+def _list_groups(ctx: RequestContext, request: ListGroupsRequest) -> Steps:
+    groups: list[ListedGroup] = []
+    coordinator = ctx.services.group_coordinator
+    try:
+        for some in coordinator.list_groups(request.states_filter, request.types_filter):
+            groups += some
+            yield 5 + 3 * len(some)
+    except KafkaError as error:
+        ctx.reply(ListGroupsResponse(error_code=int(error.code)))
+    else:
+        ctx.reply_in_parts(ListGroupsResponse(groups=groups), groups)
 
 
 def handle_delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> None:

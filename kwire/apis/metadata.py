@@ -1,10 +1,9 @@
-"""Metadata (3) and DescribeTopicPartitions (75): brokers, topics and partition leaders.
+"""Metadata (3): brokers, topics and partition leaders.
 
-Answers to KafkaApis.handleTopicMetadataRequest, MetadataCache.getTopicMetadata,
-DescribeTopicPartitionsRequestHandler. Metadata 0-13: v0 an empty list means all topics; v1 rack,
-controller, internal topics; v2 cluster id; v4 the client may forbid creation; v5 offline replicas;
-v6 LISTENER_NOT_FOUND; v7 leader epochs; v8-10 authorized operations; v10 topic ids in answers; v12
-in requests (KIP-516); v13 top-level error. DescribeTopicPartitions 0: KIP-966, without ELR.
+Answers to KafkaApis.handleTopicMetadataRequest and MetadataCache.getTopicMetadata. Versions: v0 an
+empty list means all topics; v1 rack, controller, internal topics; v2 cluster id; v4 the client may
+forbid creation; v5 offline replicas; v6 LISTENER_NOT_FOUND; v7 leader epochs; v8-10 authorized
+operations; v10 topic ids in answers; v12 in requests (KIP-516); v13 top-level error.
 
 The listener of the connection decides hosts and ports. The response has the leader of an
 auto-created topic immediately, where Kafka returns UNKNOWN_TOPIC_OR_PARTITION until metadata has
@@ -16,11 +15,6 @@ from __future__ import annotations
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.protocol.schemas.metadata import (
-    Cursor,
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsResponsePartition,
-    DescribeTopicPartitionsResponseTopic,
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
@@ -247,7 +241,7 @@ def _topic(
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
             partitions=[
-                _partition(metadata, listener, era, index, state)
+                partition_answer(metadata, listener, era, index, state)
                 for index, state in topic.partitions.items()
             ],
         )
@@ -263,13 +257,14 @@ def _topic(
     return answer
 
 
-def _partition(
+def partition_answer(
     metadata: MetadataCache,
     listener: str,
     era: int,
     index: int,
     state: UpdateMetadataPartitionState,
 ) -> MetadataResponsePartition:
+    """A partition in Metadata: `era` 0 is version 0, 1 those before 6, 2 the later ones."""
     leader, error = _leader(metadata, listener, state)
     if error is ErrorCode.LISTENER_NOT_FOUND and era < 2:
         error = ErrorCode.LEADER_NOT_AVAILABLE
@@ -301,117 +296,3 @@ def _leader(
     if metadata.is_alive(state.leader):
         return NO_LEADER, ErrorCode.LISTENER_NOT_FOUND
     return NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
-
-
-def handle_describe_topic_partitions(
-    ctx: RequestContext, request: DescribeTopicPartitionsRequest
-) -> None:
-    """DescribeTopicPartitions v0: topics by name, in pages of `response_partition_limit`
-    partitions.
-
-    Eligible leader replicas (KIP-966) are fetched from the controller if the feature is on."""
-    response = _page(ctx, request)
-    if not ctx.services.config.eligible_leader_replicas_enable:
-        ctx.reply(response)
-        return
-    from kwire.apis.forwarding import ask_controller
-
-    def finish(answer: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
-        decided = {(t.name, p.partition_index): p for t in answer.topics for p in t.partitions}
-        for topic in response.topics:
-            for partition in topic.partitions:
-                found = decided.get((topic.name, partition.partition_index))
-                if found is not None:
-                    partition.eligible_leader_replicas = found.eligible_leader_replicas
-                    partition.last_known_elr = found.last_known_elr
-        return response
-
-    ask_controller(ctx, request, finish)
-
-
-def _page(
-    ctx: RequestContext, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
-    services = ctx.services
-    metadata = services.metadata
-    names = sorted({topic.name for topic in request.topics} or metadata.topics)
-    cursor = request.cursor
-    first = 0
-    if cursor is not None:
-        if (request.topics and cursor.topic_name not in names) or cursor.partition_index < 0:
-            return _refused_page(request)
-        names = [name for name in names if name >= cursor.topic_name]
-        if names and names[0] == cursor.topic_name:
-            first = cursor.partition_index
-    limit = services.config.max_request_partition_size_limit
-    left = max(1, min(limit, request.response_partition_limit))
-    response = DescribeTopicPartitionsResponse()
-    for name in names:
-        if left == 0:
-            response.next_cursor = Cursor(topic_name=name, partition_index=0)
-            break
-        topic = metadata.topics.get(name)
-        if topic is None:
-            response.topics.append(_unknown_topic(name))
-            first = 0  # the cursor's topic was deleted: its index means nothing for the next
-            continue
-        indexes = [index for index in topic.partitions if index >= first]
-        page = indexes[:left]
-        response.topics.append(_describe(ctx, topic, page))
-        if len(page) < len(indexes):
-            response.next_cursor = Cursor(topic_name=name, partition_index=indexes[len(page)])
-            break
-        left -= len(page)
-        first = 0
-    return response
-
-
-def _refused_page(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    """The response to a cursor with a topic that was not requested, or a negative partition."""
-    code = int(ErrorCode.INVALID_REQUEST)
-    return DescribeTopicPartitionsResponse(
-        topics=[
-            DescribeTopicPartitionsResponseTopic(error_code=code, name=topic.name)
-            for topic in request.topics
-        ]
-    )
-
-
-def _unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
-    bad_name = topic_name_problem(name) is not None
-    code = ErrorCode.INVALID_TOPIC_EXCEPTION if bad_name else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return DescribeTopicPartitionsResponseTopic(
-        error_code=int(code),
-        name=name,
-        is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=TOPIC_OPERATIONS,
-    )
-
-
-def _describe(
-    ctx: RequestContext, topic: TopicMetadata, indexes: list[int]
-) -> DescribeTopicPartitionsResponseTopic:
-    metadata = ctx.services.metadata
-    listener = ctx.session.listener_name
-    partitions = []
-    for index in indexes:
-        plain = _partition(metadata, listener, 2, index, topic.partitions[index])
-        partitions.append(
-            DescribeTopicPartitionsResponsePartition(  # no error without a leader, unlike Metadata
-                partition_index=index,
-                leader_id=plain.leader_id,
-                leader_epoch=plain.leader_epoch,
-                replica_nodes=plain.replica_nodes,
-                isr_nodes=plain.isr_nodes,
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-                offline_replicas=plain.offline_replicas,
-            )
-        )
-    return DescribeTopicPartitionsResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=partitions,
-        topic_authorized_operations=TOPIC_OPERATIONS,
-    )

@@ -17,7 +17,7 @@ from kwire.protocol.errors import ErrorCode, KafkaError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from random import Random
 
     from kwire.coordinator.group_shard import GroupShard
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from kwire.replication.config.broker_config import BrokerConfig
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.metadata import MetadataCache
+    from kwire.replication.core.work import WorkQueue
     from kwire.replication.replica.manager import ReplicaManager
     from kwire.replication.replica.partition import Partition
 
@@ -85,11 +86,12 @@ class GroupCoordinator:
         random: Random,
         metadata: MetadataCache,
         replica_manager: ReplicaManager,
+        work: WorkQueue,
     ) -> None:
         self.config = GroupConfig.from_broker(config)
         self._metadata = metadata
         self.runtime = CoordinatorRuntime(
-            self.config, clock, timers, random, replica_manager, replica_manager.log_event
+            self.config, clock, timers, random, replica_manager, work, replica_manager.log_event
         )
         replica_manager.role_listeners.append(self.role_changed)
         replica_manager.deletion_listeners.append(self.on_partitions_deleted)
@@ -259,15 +261,15 @@ class GroupCoordinator:
 
     def list_groups(
         self, states_filter: Iterable[str], types_filter: Iterable[str]
-    ) -> list[ListedGroup]:
-        """List the groups that this broker coordinates; filters ignore case."""
+    ) -> Iterator[list[ListedGroup]]:
+        """List the groups that this broker coordinates, by partition; filters ignore case.
+
+        KafkaError(COORDINATOR_LOAD_IN_PROGRESS)."""
         states = {name.strip().lower() for name in states_filter}
         types = {name.strip().lower() for name in types_filter}
-        return [
-            group
-            for index in sorted(self.runtime.contexts)
-            for group in self.runtime.read(index, lambda shard: shard.list_groups(states, types))
-        ]
+        for index in sorted(self.runtime.contexts):
+            if index in self.runtime.contexts:
+                yield self.runtime.read(index, lambda shard: shard.list_groups(states, types))
 
     def describe_group(self, group_id: str, api_version: int) -> DescribedGroup:
         """Describe a group; with an error code if this broker is not its coordinator."""

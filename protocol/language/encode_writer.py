@@ -163,20 +163,7 @@ class EncodeWriter(Writer):
         self.size(count, compact, "i", "uvarint")
         element = kind.element
         if isinstance(element, Kind) and element.format:
-            format = element.format
-            self.names["pack"] = struct.pack
-            small = (
-                self.constant("small", small_array(format, "pack"))
-                if element.name != "uuid"
-                else ""
-            )
-            if small:
-                self.line(f"if len({items}) <= {SMALL}:")
-                self.line(f"    parts.append({small}[len({items})](*{items}))")
-                self.line("else:")
-                self.line(f"    parts.append(pack(f'>{{len({items})}}{format}', *{items}))")
-            else:
-                self.line(f"parts.append(pack('>' + '16s' * len({items}), *{items}))")
+            self.numbers(element, items)
             return
         this = self.fresh("o")
         self.line(f"for {this} in {items}:")
@@ -192,6 +179,21 @@ class EncodeWriter(Writer):
             "    parts.clear()",
         )
         self.indent -= 1
+
+    def numbers(self, element: Kind, items: str) -> None:
+        """Write an array of numbers or uuids."""
+        format = element.format
+        self.names["pack"] = struct.pack
+        small = (
+            self.constant("small", small_array(format, "pack")) if element.name != "uuid" else ""
+        )
+        if small:
+            self.line(f"if len({items}) <= {SMALL}:")
+            self.line(f"    parts.append({small}[len({items})](*{items}))")
+            self.line("else:")
+            self.line(f"    parts.append(pack(f'>{{len({items})}}{format}', *{items}))")
+        else:
+            self.line(f"parts.append(pack('>' + '16s' * len({items}), *{items}))")
 
     def tags(self, this: str, fields: list[Field]) -> None:
         """Write the section of tagged fields that ends a structure."""

@@ -14,7 +14,8 @@ from kwire.coordinator.config import GroupConfig
 from kwire.coordinator.group_records import offset_commit_record, offset_commit_tombstone
 from kwire.coordinator.offsets import OffsetAndMetadata
 from kwire.coordinator.result import Result, nothing
-from kwire.coordinator.runtime import BATCH_BYTES_MAX, CoordinatorRuntime, response_error
+from kwire.coordinator.runtime import CoordinatorRuntime
+from kwire.coordinator.shard_context import BATCH_BYTES_MAX, response_error
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import (
     CONTROL_ABORT,
@@ -26,6 +27,7 @@ from kwire.protocol.records import (
     stamp,
 )
 from kwire.replication.core.clock import Clock, Timers
+from kwire.replication.core.work import FIRST_UNITS, WorkQueue
 
 KEY = ("__consumer_offsets", 2)
 
@@ -99,6 +101,7 @@ class Kit:
             self.timers,
             Random(1),
             self.replicas,  # type: ignore[arg-type]
+            WorkQueue(self.clock),
         )
         self.answers: list[Any] = []
 
@@ -342,6 +345,7 @@ def test_many_records_that_need_not_stay_together_are_cut_into_batches(kit: Kit)
     again.replicas = kit.replicas
     again.runtime.replica_manager = kit.replicas  # type: ignore[assignment]
     again.lead()
+    work_off(again)
     assert again.fetch(1_199) == 1_199
 
 
@@ -361,3 +365,98 @@ def test_a_timer_writes_like_a_request(kit: Kit) -> None:
     kit.timers.fire(deadline)
     assert kit.fetch() == -1 and kit.replicas.appends == appends + 1
     assert len(kit.timers) == 1, "the next expiry is scheduled"
+
+
+# --- loading in parts
+
+
+def _ignored(_: Any) -> None:
+    """The outcome of a write."""
+
+
+def full(commits: int) -> Kit:
+    """A kit whose log has this many commits, and that does not lead yet."""
+    kit = Kit()
+    kit.lead()
+    records = [
+        offset_commit_record("g", "t", partition, OffsetAndMetadata(partition))
+        for partition in range(commits)
+    ]
+    for start in range(0, commits, 10):
+        some = records[start : start + 10]
+        kit.runtime.write(KEY[1], lambda _, some=some: Result(some, None), _ignored, _ignored)
+    kit.runtime.role_changed(kit.replicas.partition, False)
+    kit.answers.clear()
+    return kit
+
+
+def work_off(kit: Kit) -> int:
+    """Do all the work that waits; returns the number of turns."""
+    turns = 0
+    while kit.runtime.work.jobs:
+        kit.clock.now_ms += 1
+        kit.runtime.work.turn()
+        turns += 1
+    return turns
+
+
+def test_a_large_log_is_loaded_in_parts_and_refuses_requests_meanwhile() -> None:
+    kit = full(1500)
+    kit.clock.now_ms += 1
+    kit.lead()
+    with pytest.raises(KafkaError) as refused:
+        kit.fetch()
+    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    kit.commit(7)
+    assert kit.answers == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    assert work_off(kit) >= 1500 * 20 // 8000
+    assert [kit.fetch(partition) for partition in (0, 750, 1499)] == [0, 750, 1499]
+
+
+def test_a_small_log_is_loaded_in_the_step_that_makes_this_broker_the_leader() -> None:
+    kit = full(FIRST_UNITS // 20 - 30)
+    kit.clock.now_ms += 1
+    kit.lead()
+    assert kit.fetch(3) == 3
+
+
+def test_a_broker_that_loses_the_partition_meanwhile_stops_loading() -> None:
+    kit = full(500)
+    kit.clock.now_ms += 1
+    kit.lead()
+    assert kit.runtime.work.jobs
+    kit.runtime.role_changed(kit.replicas.partition, False)
+    work_off(kit)
+    with pytest.raises(KafkaError) as refused:
+        kit.fetch()
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    kit.clock.now_ms += 1
+    kit.lead()
+    work_off(kit)
+    assert kit.fetch(499) == 499
+
+
+def test_topics_that_are_deleted_meanwhile_lose_their_offsets_afterwards() -> None:
+    kit = full(500)
+    kit.clock.now_ms += 1
+    kit.lead()
+    kit.runtime.write_all(lambda shard: shard.on_partitions_deleted([("t", 3)]))
+    work_off(kit)
+    assert (kit.fetch(3), kit.fetch(4)) == (-1, 4)
+
+
+def test_a_log_that_cannot_be_read_leaves_no_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+    kit = full(500)
+    kit.clock.now_ms += 1
+    kit.lead()
+
+    def broken(*arguments: Any) -> Any:
+        raise OSError("broken")
+
+    monkeypatch.setattr(kit.replicas.log, "read", broken)
+    monkeypatch.setattr("kwire.coordinator.group_records.decode_record", broken)
+    with pytest.raises(OSError, match="broken"):
+        work_off(kit)
+    with pytest.raises(KafkaError) as refused:
+        kit.fetch()
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR

@@ -9,6 +9,8 @@ import struct
 import time
 from collections.abc import Callable
 
+from stall_rig import Broker, Case, frame_of, raw_frame
+
 from kwire.protocol.message_set import build_message_set
 from kwire.protocol.records import Record, build_batch
 from kwire.protocol.schemas import topics as admin
@@ -18,7 +20,6 @@ from kwire.protocol.schemas.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.server.stall_rig import Broker, Case, frame_of, raw_frame
 
 Run = Callable[[], None]
 

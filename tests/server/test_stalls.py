@@ -14,12 +14,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from tests.server.stall_cases import CASES
-from tests.server.stall_rig import ROOT, Case, Stall, measure
+from stall_cases import CASES
+from stall_rig import ROOT, Case, Stall, measure
 
 SLACK = float(os.environ.get("KWIRE_SPEED_SLACK", "1"))
 PAGE = ROOT / "docs" / "stalls.md"

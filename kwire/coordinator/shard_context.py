@@ -1,0 +1,318 @@
+"""One shard on the log: load, append, respond once committed, timers, unload.
+
+Answers to CoordinatorRuntime.CoordinatorContext and CoordinatorLoaderImpl of Kafka; runtime.py has
+the shards of a broker, and the invariants. Loading and unloading are done in parts
+(replication/core/work.py): a hundred records at once, more while others have their turn.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kwire.coordinator.group_shard import GroupShard
+from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+    from typing import Any
+
+    from kwire.coordinator.group_records import CoordinatorRecord
+    from kwire.coordinator.result import Result
+    from kwire.coordinator.runtime import CoordinatorRuntime
+    from kwire.protocol.records import BatchHeader
+    from kwire.replication.core.outbox import Buffer
+    from kwire.replication.core.work import Job, Steps
+    from kwire.replication.log.log import LogAppendInfo
+    from kwire.replication.replica.partition import Partition
+
+LOAD_BUFFER_BYTES = 1024 * 1024
+BATCH_BYTES_MAX = 512 * 1024
+"""Size at which non-atomic records are split into batches; well below usual max.message.bytes."""
+
+_RECORDS_A_STEP = 25
+_UNITS_A_RECORD = 20
+_UNITS_A_BATCH = 10
+_TIMERS_A_STEP = 200
+_RECORD_OVERHEAD_BYTES = 32  # lengths, deltas and attributes of a record, generously
+
+
+def response_error(error: ErrorCode) -> ErrorCode:
+    """The error for the client when an append failed with `error`."""
+    if error in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+        return ErrorCode.NOT_COORDINATOR
+    if error in (
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_FETCH_SIZE,
+    ):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return error
+
+
+class _Append:
+    """An appended batch that is not committed yet, and its waiting callbacks."""
+
+    __slots__ = ("outcome", "waiters")
+
+    def __init__(self) -> None:
+        self.outcome: ErrorCode | None = None
+        self.waiters: list[Callable[[ErrorCode], None]] = []
+
+    def finish(self, error: ErrorCode) -> None:
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            waiter(error)
+
+
+class ShardState(Enum):
+    """The life cycle of a shard."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    UNLOADED = "unloaded"
+
+
+VALID_PREVIOUS_STATES: dict[ShardState, tuple[ShardState, ...]] = {
+    ShardState.LOADING: (),
+    ShardState.ACTIVE: (ShardState.LOADING,),
+    ShardState.UNLOADED: (ShardState.LOADING, ShardState.ACTIVE),
+}
+
+
+class ShardContext:
+    """A shard with its partition, timers and appends; implements CoordinatorTimer."""
+
+    __slots__ = (
+        "_appends",
+        "_runtime",
+        "_timer_keys",
+        "deferred",
+        "loading",
+        "partition",
+        "shard",
+        "state",
+        "unreadable_records",
+    )
+
+    def __init__(self, runtime: CoordinatorRuntime, partition: Partition) -> None:
+        self._runtime = runtime
+        self.partition = partition
+        self._appends: list[_Append] = []
+        self._timer_keys: dict[tuple[str, ...], None] = {}
+        self.unreadable_records = 0
+        self.state = ShardState.LOADING
+        self.loading: Job | None = None
+        self.deferred: list[Callable[[GroupShard], Result[None]]] = []
+        """Operations of `write_all` that wait for the end of loading."""
+        self.shard = GroupShard(
+            runtime.config, runtime.clock, self, runtime.random, runtime.log_event
+        )
+
+    # --- timers
+
+    def schedule(
+        self, key: tuple[str, ...], delay_ms: int, operation: Callable[[], Result[None]]
+    ) -> None:
+        self._timer_keys[key] = None
+        runtime = self._runtime
+
+        def fire() -> None:
+            self._timer_keys.pop(key, None)
+            if self.state is not ShardState.ACTIVE:
+                return  # unloaded, and its turn to be cancelled has not come
+            runtime.run(lambda: self.append(operation(), _ignore))
+
+        runtime.timers.schedule(self._timer_id(key), runtime.clock.now_ms + max(delay_ms, 0), fire)
+
+    def cancel(self, key: tuple[str, ...]) -> None:
+        if key in self._timer_keys:
+            del self._timer_keys[key]
+            self._runtime.timers.cancel(self._timer_id(key))
+
+    def _timer_id(self, key: tuple[str, ...]) -> tuple[object, ...]:
+        return ("group-coordinator", self.partition.index, key)
+
+    # --- appends
+
+    def append(self, result: Result[Any], done: Callable[[ErrorCode], None]) -> None:
+        """Append and replay the result's records; `done` gets NONE once committed, or the error."""
+
+        def finished(error: ErrorCode) -> None:
+            error = response_error(error)
+            if result.on_append is not None:
+                result.on_append(error)
+            done(error)
+
+        if result.records:
+            self._append_records(result, finished)
+        elif self._appends:
+            # No records, but the state read may not be committed yet: wait for the last append. Its
+            # failure is mapped here, too (GroupCoordinatorService.handleOperationException).
+            self._appends[-1].waiters.append(lambda error: done(response_error(error)))
+        else:
+            done(ErrorCode.NONE)
+
+    def _append_records(self, result: Result[Any], finished: Callable[[ErrorCode], None]) -> None:
+        batches: list[list[CoordinatorRecord]] = [[]]
+        encoded: list[list[tuple[bytes, bytes | None]]] = [[]]
+        size = 0
+        for record in result.records:
+            try:
+                key, value = record.encode()
+            except KafkaError as error:
+                finished(error.code)  # a string too long for its record, say
+                return
+            size += len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES
+            if not result.atomic and size > BATCH_BYTES_MAX and batches[-1]:
+                batches.append([])
+                encoded.append([])
+                size = 0
+            batches[-1].append(record)
+            encoded[-1].append((key, value))
+        for index, batch in enumerate(batches):
+            last = index == len(batches) - 1
+            self._append_batch(batch, encoded[index], result.replay, finished if last else _ignore)
+
+    def _append_batch(
+        self,
+        records: Sequence[CoordinatorRecord],
+        encoded: Sequence[tuple[bytes, bytes | None]],
+        replay: bool,
+        finished: Callable[[ErrorCode], None],
+    ) -> None:
+        from kwire.protocol.records import Record, build_batch
+        from kwire.replication.log.log import AppendOrigin
+
+        runtime, partition = self._runtime, self.partition
+        now_ms = runtime.clock.wall_ms
+        batch = build_batch(
+            [Record(-1, now_ms, key, value) for key, value in encoded],
+            compression=runtime.config.offsets_topic_compression,
+        )
+        append = _Append()
+        append.waiters.append(finished)
+        key = (partition.topic, partition.index)
+
+        def complete(results: dict[tuple[str, int], LogAppendInfo]) -> None:
+            append.outcome = ErrorCode(results[key].error)
+            if append in self._appends:
+                self._appends.remove(append)
+                self.shard.advance(partition.log.high_watermark)
+                runtime.run(lambda: append.finish(append.outcome or ErrorCode.NONE))
+
+        base_offset = partition.log.log_end_offset
+        runtime.replica_manager.append_records(
+            timeout_ms=runtime.config.offsets_commit_timeout_ms,
+            required_acks=-1,
+            entries={key: batch},
+            origin=AppendOrigin.COORDINATOR,
+            on_complete=complete,
+        )
+        if partition.log.log_end_offset > base_offset:
+            self.shard.advance(partition.log.high_watermark)
+            if replay:
+                for index, record in enumerate(records):
+                    self.shard.replay(base_offset + index, -1, record)
+        # With one replica `complete` was called within append_records: only now add it as waiting.
+        if append.outcome is None:
+            self._appends.append(append)
+        else:
+            append.finish(append.outcome)
+
+    # --- load and unload
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether requests must wait."""
+        return self.state is ShardState.LOADING
+
+    def _move(self, state: ShardState) -> None:
+        assert self.state in VALID_PREVIOUS_STATES[state], f"{self.state.value} -> {state.value}"
+        self.state = state
+
+    def load(self) -> Steps:
+        """Replay the whole log, then start the shard's timers."""
+        log = self.partition.log
+        self.shard.advance(log.high_watermark)
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            records = log.read(offset, LOAD_BUFFER_BYTES, log.log_end_offset).records
+            next_offset = yield from self._load_chunk(records, offset)
+            if next_offset == offset:
+                break  # compaction may have removed the last batches
+            offset = next_offset
+        self._move(ShardState.ACTIVE)
+        self._runtime.run(self._start)
+
+    def _start(self) -> None:
+        self.shard.advance(self.partition.log.high_watermark)
+        deferred, self.deferred = self.deferred, []
+        for operation in deferred:
+            self.append(operation(self.shard), _ignore)
+        for result in self.shard.on_loaded():
+            self.append(result, _ignore)
+
+    def _load_chunk(self, records: Buffer, offset: int) -> Generator[int, None, int]:
+        from kwire.protocol.records import iter_batches
+
+        for header in iter_batches(records):
+            try:
+                yield from self._load_batch(records, header)
+            except (KafkaError, MalformedMessage):
+                self.unreadable_records += 1
+            offset = max(offset, header.next_offset)
+        return offset
+
+    def _load_batch(self, records: Buffer, header: BatchHeader) -> Steps:
+        from kwire.coordinator.group_records import decode_record
+        from kwire.protocol.records import (
+            CONTROL_ABORT,
+            CONTROL_COMMIT,
+            iter_records,
+            parse_control_record,
+        )
+
+        shard = self.shard
+        producer_id = header.producer_id if header.is_transactional else -1
+        count = 0
+        for count, record in enumerate(iter_records(records, header), 1):
+            if not count % _RECORDS_A_STEP:
+                yield _RECORDS_A_STEP * _UNITS_A_RECORD
+            if header.is_control:
+                marker = parse_control_record(record)
+                if marker.type in (CONTROL_COMMIT, CONTROL_ABORT):
+                    shard.replay_end_transaction(producer_id, marker.type == CONTROL_COMMIT)
+            elif record.key is not None:
+                decoded = decode_record(record.key, record.value)
+                if decoded is not None:
+                    shard.replay(record.offset, producer_id, decoded)
+        yield count % _RECORDS_A_STEP * _UNITS_A_RECORD + _UNITS_A_BATCH
+
+    def unload(self) -> Steps:
+        """Answer all waiting requests with NOT_COORDINATOR and cancel the timers."""
+        self._move(ShardState.UNLOADED)
+        if self.loading is not None:
+            self.loading.cancel()
+        self._runtime.run(self._answer_all)
+        for count, key in enumerate(list(self._timer_keys), 1):
+            self.cancel(key)
+            if not count % _TIMERS_A_STEP:
+                yield _TIMERS_A_STEP
+
+    def _answer_all(self) -> None:
+        self.shard.on_unloaded()
+        appends, self._appends = self._appends, []
+        for append in appends:
+            append.finish(ErrorCode.NOT_COORDINATOR)
+
+
+def _ignore(error: ErrorCode) -> None:
+    """Ignore the outcome of an append."""
