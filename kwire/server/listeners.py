@@ -22,6 +22,7 @@ from kwire.server.errors import NodeError
 
 SPOKEN_PROTOCOLS = ("PLAINTEXT",)
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
+_BACKLOG_MIN = 4096
 
 
 class Listener:
@@ -172,7 +173,7 @@ def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
 
     Buffers have the configured sizes; by default the kernel's (growing), not Kafka's 100 KiB.
     """
-    backlog = config.socket_listen_backlog_size
+    backlog = backlog_of(config)
     address = format_address(listener.host, listener.port)
     try:
         if not listener.host and socket.has_dualstack_ipv6():
@@ -212,6 +213,14 @@ def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
         raise NodeError(
             f"cannot listen on {address} (listener {listener.name}): {reason}"
         ) from None
+
+
+def backlog_of(config: BrokerConfig) -> int:
+    """How many connections may wait to be accepted, as far as the system allows (net.core.somaxconn).
+
+    Kafka has a thread that does nothing but accept; here its default of 50 would be full whenever the
+    loop is busy for a moment, and a client whose SYN is dropped tries again after a second."""
+    return max(config.socket_listen_backlog_size, _BACKLOG_MIN)
 
 
 def connection_limits(config: BrokerConfig) -> dict[str, int]:

@@ -101,7 +101,7 @@ _BROKER = {
     "replica.socket.timeout.ms": "How long a follower waits for an answer.",
     "request.timeout.ms": "How long a broker waits for another one's answer.",
     "security.inter.broker.protocol": "Security protocol between brokers when no listener is named.",
-    "socket.listen.backlog.size": "Connections that may wait to be accepted.",
+    "socket.listen.backlog.size": "Connections that may wait to be accepted; at least 4096, whatever the value.",
     "socket.receive.buffer.bytes": "Receive buffer of a connection's socket; -1 the system's.",
     "socket.request.max.bytes": "Largest request; a larger one ends the connection.",
     "socket.send.buffer.bytes": "Send buffer of a connection's socket; -1 the system's.",

@@ -1,9 +1,14 @@
 """Listener keys: what they mean, and one line for what they cannot mean."""
 
+import select
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
 import pytest
 
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
-from kwire.server.listeners import Listener, inter_broker_listener, parse_listeners
+from kwire.server.listeners import Listener, bind, inter_broker_listener, parse_listeners
 
 
 def listeners(**values: str) -> list[Listener]:
@@ -88,3 +93,22 @@ def test_what_cannot_be_is_refused_with_key_and_value(values: dict[str, str], wo
     (value,) = values.values()
     assert refused.value.key == next(iter(values))
     assert refused.value.value == value
+
+
+# ---- the queue of connections
+
+
+def test_many_clients_may_connect_while_the_loop_is_busy() -> None:
+    """Linux drops the SYN of a client that finds the queue full; the next one comes a second later."""
+    config = BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0"})
+    (listener,) = parse_listeners(config)
+    connected = select.poll()
+    clients = min(int(Path("/proc/sys/net/core/somaxconn").read_text()), 800)
+    with bind(listener, config) as bound, ExitStack() as stack:
+        for _ in range(clients):
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(bound.getsockname())
+            connected.register(client, select.POLLOUT)
+        assert len(connected.poll(0)) == clients
+    assert config.socket_listen_backlog_size == 50, "what DescribeConfigs shows"
