@@ -2,12 +2,14 @@
 
 A client that speaks TLS or HTTP to a Kafka listener gets a line that says so: to Kafka its first bytes
 are the length of a huge request, and nobody recognizes 369295617. Such clients try again each second;
-each address has one line a minute.
+each address has one line a minute. Other connections that the node closes have one line a second for
+each kind of reason, with the number of those in between: a client may open thousands.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 
 from kwire.server.events import NodeEvent
 from kwire.server.listeners import format_address
@@ -23,6 +25,8 @@ _log = logging.getLogger(__name__)
 NODE_STOPS = "the node stops"
 QUIET_MS = 60_000
 """How long a client that speaks another protocol is not mentioned again."""
+ABORTED_QUIET_MS = 1000
+"""How long connections that are closed for the same kind of reason are only counted."""
 _MAX_REMEMBERED = 1000
 
 TLS, HTTP = "TLS", "HTTP"
@@ -48,22 +52,29 @@ def foreign_protocol(head: bytes) -> str | None:
 
 
 class Repetitions:
-    """Decides whether something that keeps happening is logged again: once in QUIET_MS for each key."""
+    """Decides whether something that keeps happening is logged again: once in a while for each key."""
 
-    def __init__(self) -> None:
+    def __init__(self, quiet_ms: int = QUIET_MS) -> None:
+        self._quiet_ms = quiet_ms
         self._last: dict[tuple[str, str], tuple[int, int]] = {}
         """When it was logged last (ms), and how often it was not since."""
 
     def count(self, key: tuple[str, str], now_ms: int) -> int | None:
         """How often it has happened unlogged, when it is to be logged now; else None."""
-        logged_ms, more = self._last.get(key, (now_ms - QUIET_MS, 0))
-        if now_ms - logged_ms < QUIET_MS:
+        logged_ms, more = self._last.get(key, (now_ms - self._quiet_ms, 0))
+        if now_ms - logged_ms < self._quiet_ms:
             self._last[key] = logged_ms, more + 1
             return None
         if len(self._last) >= _MAX_REMEMBERED:
             self._last.clear()
         self._last[key] = now_ms, 0
         return more
+
+    def take_counts(self, now_ms: int) -> list[tuple[tuple[str, str], int]]:
+        """The keys that may be logged again, with how often each has happened unlogged; forget them."""
+        due = [key for key, (ms, _) in self._last.items() if now_ms - ms >= self._quiet_ms]
+        counts = ((key, self._last.pop(key)[1]) for key in due)
+        return [(key, more) for key, more in counts if more]
 
 
 class ConnectionLog:
@@ -76,6 +87,7 @@ class ConnectionLog:
         self.control_url: str | None = None
         """The address of the control API, for those who look for it here."""
         self._foreign = Repetitions()
+        self._aborted = Repetitions(ABORTED_QUIET_MS)
 
     def opened(self, connection: Connection) -> None:
         """Log that a client has connected."""
@@ -93,8 +105,32 @@ class ConnectionLog:
             if protocol is not None:
                 self._log_foreign(protocol, connection)
                 return
+        repeated = None
+        if kind is NodeEvent.CONNECTION_ABORTED:
+            key = connection.listener.name, (reason or "").partition(":")[0]
+            repeated = self._aborted.count(key, _now_ms())
+            if repeated is None:
+                kind = NodeEvent.CONNECTION_CLOSED
         if _log.isEnabledFor(kind.level):
-            self._write(kind, connection, detail=reason or str(error or "by the client"))
+            detail = reason or str(error or "by the client")
+            if kind is NodeEvent.CONNECTION_ABORTED:
+                self._write(kind, connection, detail=detail, repeated=repeated or None)
+            else:
+                self._write(kind, connection, detail=detail)
+
+    def write_counts(self) -> None:
+        """Log how many connections were closed that have no line of their own."""
+        for (listener, reason), count in self._aborted.take_counts(_now_ms()):
+            event(
+                _log,
+                NodeEvent.CONNECTIONS_ABORTED,
+                None,
+                self._name,
+                node_id=self._node_id,
+                listener=listener,
+                repeated=count,
+                detail=reason,
+            )
 
     def _log_foreign(self, protocol: str, connection: Connection) -> None:
         """Log the protocol of a client that has the wrong one, once a minute for each address."""
@@ -134,3 +170,7 @@ class ConnectionLog:
             client=f"{session.client_software_name} {session.client_software_version}",
             **fields,
         )
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -78,9 +78,19 @@ class NodeEvent:
     """A client or another node has connected."""
     CONNECTION_CLOSED = EventType(DEBUG, "connection closed: {peer}: {detail}", *_CONNECTION)
     """A client has gone, was idle for too long, or the node stops."""
-    CONNECTION_ABORTED = EventType(WARNING, "connection closed: {peer}: {detail}", *_CONNECTION)
+    CONNECTION_ABORTED = EventType(
+        WARNING,
+        "connection closed: {peer}: {detail}[; {repeated} more since the last such line]",
+        *_CONNECTION,
+    )
     """The node has closed a connection. `malformed request`: not Kafka's protocol, or not all of it; else a limit such
-    as `max.connections` is reached."""
+    as `max.connections` or `ulimit -n` is reached. Logged once a second for each kind of reason. `repeated`: how many
+    more there were since the last such line; at level DEBUG each has its own."""
+    CONNECTIONS_ABORTED = EventType(
+        WARNING, "{repeated} more connections closed: {detail}", "node_id", "listener"
+    )
+    """Connections that the node has closed since the last CONNECTION_ABORTED of this kind, when no other followed
+    within a minute."""
     FOREIGN_PROTOCOL = EventType(
         WARNING,
         "connection closed: {peer} speaks {protocol}[, as {repeated} connections before]: {detail}",
