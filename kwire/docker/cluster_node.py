@@ -25,6 +25,7 @@ from kwire.launch.shape import check_node
 from kwire.launch.spec import BROKER, CONTROLLER
 from kwire.replication.core.types import CONTROLLER_IDS_FROM
 from kwire.server import logs
+from kwire.server.descriptors import raise_limit
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.events import NodeEvent
 from kwire.server.log_dirs import split_dirs
@@ -99,6 +100,7 @@ def controller_spec(settings: ContainerSettings) -> NodeSpec:
 def run_cluster_node(settings: ContainerSettings, announce: Callable[[], None]) -> int:
     """Run until a signal; return the exit status. A failure has printed its line by then."""
     gc.disable()  # until the start is over: start-up objects live on, a collection frees nothing
+    raise_limit()
     loop = new_event_loop()
     try:
         loop.run_until_complete(_main(settings, announce))

@@ -21,6 +21,7 @@ from kwire.launch.configuration import node_spec, warn_about_keys
 from kwire.launch.node_runner import NodeRunner
 from kwire.launch.process import LAST_STOP, stop_on_signals, write_ready_line
 from kwire.server import logs
+from kwire.server.descriptors import raise_limit
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.node import new_event_loop, settle_garbage_collector
 
@@ -121,6 +122,7 @@ def run_node(options: dict[str, Any], *, supervised: bool) -> int:
     terminal = logs.terminal()
     if supervised and terminal is not None:
         terminal.is_ending = _is_stdin_closed
+    raise_limit()
     loop = new_event_loop()
     try:
         return loop.run_until_complete(_run(node_spec(**options), supervised))

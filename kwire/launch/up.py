@@ -22,6 +22,7 @@ from kwire.launch.process import (
     write_ready_line,
 )
 from kwire.server import logs
+from kwire.server.descriptors import raise_limit
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.events import NodeEvent
 from kwire.server.listeners import format_address
@@ -129,6 +130,7 @@ def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> 
             from kwire.launch.up_cluster import run_cluster
 
             main = run_cluster(spec, surroundings)
+        raise_limit()
         loop = new_event_loop()
         try:
             loop.run_until_complete(main)

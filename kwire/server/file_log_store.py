@@ -26,143 +26,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from errno import ENOENT, ENOTEMPTY
+from errno import ENOTEMPTY
 from itertools import chain
 
 from kwire.replication.core.log_store import check_path
-from kwire.replication.core.outbox import Buffer
 from kwire.replication.log.checkpoints import CLEAN_SHUTDOWN
+from kwire.server.descriptors import default_max_open_files, is_shortage, limit_of_files
 from kwire.server.directory_lock import lock_directory
-from kwire.server.flushes import DelayedFlushes, UnflushedFiles, flush
+from kwire.server.flushes import (
+    Background,
+    DelayedFlushes,
+    UnflushedFiles,
+    delete_files,
+    delete_tree,
+    flush,
+    flush_file,
+)
+from kwire.server.log_file import FileLogFile, write_all
 from kwire.server.new_names import NewNames, make_directories
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
-
-_IOV_MAX = 1024
-"""The maximal number of parts in one writev on Linux."""
-
-
-class FileLogFile:
-    """A file of a FileLogStore. Its descriptor may be closed and reopened; the object stays."""
-
-    __slots__ = (
-        "_cuts",
-        "_fd",
-        "_flush_running",
-        "_store",
-        "flushed_size",
-        "is_made",
-        "path",
-        "size",
-        "used",
-    )
-
-    def __init__(self, store: FileLogStore, path: str, fd: int, size: int) -> None:
-        self._store = store
-        self.path = path
-        self.size = size
-        self.flushed_size = 0  # the content at process start may never have been flushed
-        self.used = True
-        self.is_made = True
-        self._fd = fd
-        self._cuts = 0
-        self._flush_running: Future[None] | None = None
-
-    def append(self, parts: Iterable[Buffer]) -> None:
-        fd = self._fd
-        if fd < 0:
-            fd = self._reopen()
-        self.used = True
-        buffers = parts if isinstance(parts, list) else list(parts)
-        expected = 0
-        for buffer in buffers:
-            expected += len(buffer)
-        size = self.size
-        try:
-            written = os.pwritev(fd, buffers, size) if len(buffers) <= _IOV_MAX else 0
-            if written != expected:
-                _write_all(fd, b"".join(buffers)[written:], size + written)
-        except OSError:
-            os.ftruncate(fd, size)
-            raise
-        self.size = size + expected
-
-    def read(self, position: int, length: int) -> bytes:
-        fd = self._fd
-        if fd < 0:
-            fd = self._reopen()
-        self.used = True
-        data = os.pread(fd, length, position)
-        if len(data) == length or position + len(data) >= self.size:
-            return data
-        while len(data) < length and (
-            more := os.pread(fd, length - len(data), position + len(data))
-        ):
-            data += more  # one read returns at most 2 GiB, less after a signal
-        return data
-
-    def truncate(self, size: int) -> None:
-        if size < self.size:
-            self._cuts += 1
-            os.ftruncate(self._descriptor(), size)
-            self.size = size
-            self.flushed_size = min(self.flushed_size, size)
-
-    def flush(self) -> None:
-        if self.flushed_size < self.size:
-            if self._store.delayed is not None:
-                self._store.delayed.add(self.path)
-            elif self._store.fsync:
-                os.fsync(self._descriptor())
-                self._store.flush_names(self.path)
-            self.flushed_size = self.size
-
-    def start_flush(self) -> None:
-        """Start an fsync on a thread, with its own descriptor, so that the loop never waits for the
-        disk (Kafka's "flush-log" task)."""
-        if not self._store.fsync:
-            self.flushed_size = self.size
-        elif self.flushed_size < self.size and (
-            self._flush_running is None or self._flush_running.done()
-        ):
-            if self._flush_running is not None:
-                self._flush_running.result()  # raises the error of the previous flush
-            self._flush_running = self._store.background().submit(
-                self._flush_in_background, os.dup(self._descriptor()), self.size, self._cuts
-            )
-
-    def _flush_in_background(self, fd: int, size: int, cuts: int) -> None:
-        try:
-            os.fsync(fd)
-            self._store.flush_names(self.path)
-            if cuts == self._cuts:  # a truncation invalidates the flushed size
-                self.flushed_size = max(self.flushed_size, size)
-        finally:
-            os.close(fd)
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            self._store.forget(self)
-            self.release()
-
-    def release(self) -> None:
-        """Close the descriptor; the next use reopens it."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def _descriptor(self) -> int:
-        self.used = True
-        return self._fd if self._fd >= 0 else self._reopen()
-
-    def _reopen(self) -> int:
-        if not self.is_made:
-            self._store.make_files(self.path.rpartition("/")[0])
-        self._fd = os.open(self._store.full_path(self.path), os.O_RDWR | os.O_CLOEXEC)
-        self._store.remember(self)
-        return self._fd
+    from collections.abc import Callable
 
 
 class FileLogStore:
@@ -181,12 +66,18 @@ class FileLogStore:
         self.root = os.path.abspath(root)
         self.fsync = fsync
         self._max_open_files = max_open_files or default_max_open_files()
+        self._highest = limit_of_files()
         self._open: dict[FileLogFile, None] = {}
         self._files: dict[str, dict[str, FileLogFile]] = {}  # directory → name → file
         self._newborn: dict[str, dict[str, bytes]] = {}  # directory → name → whole file
         self._lazy_dirs = lazy_dirs
         self._unmade: dict[str, set[str]] = {}  # topic → newborn directories not created yet
-        self._background: ThreadPoolExecutor | None = None
+        self._background: Background | None = None
+        self.wake: Callable[[], None] | None = None
+        """Called on a thread: `deliver` has something to do. None: the node does not serve yet."""
+        self.on_failure: Callable[[OSError], None] | None = None
+        self.failed: OSError | None = None
+        """The first error of a flush. What a later flush of the same data says is not to be believed."""
         self.delayed: DelayedFlushes | None = None
         make_directories(self.root, flush=fsync)
         is_new = fsync and not os.listdir(self.root)
@@ -199,9 +90,10 @@ class FileLogStore:
             self._names = NewNames(self.root, after_clean_stop=clean)
 
     def close(self) -> None:
-        """Finish pending flushes, close every file and release the lock."""
+        """Close every file and release the lock; drop the flushes and deletions that wait (after a
+        clean stop none does)."""
         if self._background is not None:
-            self._background.shutdown()
+            self._background.close()
             self._background = None
         try:
             if self.fsync:
@@ -231,8 +123,7 @@ class FileLogStore:
             self._write(f"{directory}/{name}", data, flush=False)
         for file in self._files.get(directory, {}).values():
             if not file.is_made:
-                flags = os.O_RDWR | os.O_CLOEXEC | os.O_CREAT
-                os.close(os.open(self.full_path(file.path), flags, 0o644))
+                os.close(self.open_descriptor(file.path, os.O_RDWR | os.O_CREAT))
                 file.is_made = True
                 self._add_name(file.path)
         del self._newborn[directory]
@@ -309,20 +200,20 @@ class FileLogStore:
             file.is_made = False
         elif file is None:
             self.make_files(directory)
-            flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-            fd = os.open(self._checked(path), flags, 0o644)
+            check_path(path)
+            fd = self.open_descriptor(path, os.O_RDWR | (os.O_CREAT if create else 0))
             file = FileLogFile(self, path, fd, os.fstat(fd).st_size)
             if not file.size:
                 self._add_name(path)  # possibly new
             in_directory[name] = file
-            self.remember(file)
+            self.remember(file, fd)
         return file
 
     def claim_file(self, path: str) -> bool:
         self.make_files(path.rpartition("/")[0])
-        flags = os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL
+        check_path(path)
         try:
-            os.close(os.open(self._checked(path), flags, 0o644))
+            os.close(self.open_descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return False
         self._add_name(path)
@@ -349,7 +240,8 @@ class FileLogStore:
 
     def read_file(self, path: str) -> bytes:
         self.make_files(path.rpartition("/")[0])
-        fd = os.open(self._checked(path), os.O_RDONLY | os.O_CLOEXEC)
+        check_path(path)
+        fd = self.open_descriptor(path, os.O_RDONLY)
         try:
             chunks = []
             while chunk := os.read(fd, 1 << 20):
@@ -372,11 +264,11 @@ class FileLogStore:
     def _write(self, path: str, data: bytes, *, flush: bool) -> None:
         full = self._checked(path)
         temporary = f"{full}.tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = self.open_descriptor(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
-            _write_all(fd, data, 0)
+            write_all(fd, data, 0)
             if flush and self.fsync:
-                os.fsync(fd)
+                self.sync(fd, path)
         except OSError:
             os.close(fd)
             os.unlink(temporary)
@@ -399,12 +291,34 @@ class FileLogStore:
         if not self._unflushed.holds(path):
             return
         if self.delayed is None:
-            with suppress(FileNotFoundError):
-                flush(full)
-                self.flush_names(path)
+            self._flush_path(path)
         elif os.path.exists(full):
             self.delayed.add(path)
         self._unflushed.discard(path)
+
+    def _flush_path(self, path: str) -> None:
+        self.check()
+        try:
+            flush(self.full_path(path))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.failed = error
+            raise
+        self.flush_names(path)
+
+    def start_flush_file(self, path: str, on_flushed: Callable[[], None]) -> None:
+        self.make_files(path.rpartition("/")[0])
+        if not self.fsync or not self._unflushed.holds(path):
+            on_flushed()
+            return
+        written = self._unflushed.mark(path)
+
+        def done(is_flushed: bool) -> None:
+            self._unflushed.discard(path, written)
+            on_flushed()
+
+        self.flush_in_background(lambda: path, done, urgent=True)
 
     def rename(self, old: str, new: str) -> None:
         source, target = self._checked(old), self._checked(new)
@@ -435,34 +349,116 @@ class FileLogStore:
             self._files[new] = moved
 
     def delete(self, path: str) -> None:
+        self._forget_file(path)
+        with suppress(FileNotFoundError):
+            os.unlink(self._checked(path))
+
+    def _forget_file(self, path: str) -> None:
         self._drop(path)
         directory, _, name = path.rpartition("/")
         self._newborn.get(directory, {}).pop(name, None)
-        with suppress(FileNotFoundError):
-            os.unlink(self._checked(path))
         self._unflushed.discard(path)
         if self._names is not None:
             self._names.forget(path)
 
     def delete_dir(self, path: str) -> None:
+        self._forget_dir(path)
+        delete_tree(self._checked(path))
+
+    def _forget_dir(self, path: str) -> None:
         for directory in [d for d in self._newborn if d == path or d.startswith(f"{path}/")]:
             del self._newborn[directory]
             self._forget_unmade(directory)
         for directory in [d for d in self._files if d == path or d.startswith(f"{path}/")]:
             for file in self._files.pop(directory).values():
                 file.close()
-        _delete_tree(self._checked(path))
         self._unflushed.discard(path)
         if self._names is not None:
             self._names.forget(path)
 
+    def start_delete(self, paths: list[str]) -> None:
+        full = [self._checked(path) for path in paths]
+        for path in paths:
+            self._forget_file(path)
+        self.background.submit(lambda: delete_files(full), _ignore, self._fail)
+
+    def start_delete_dir(self, path: str) -> None:
+        full = self._checked(path)
+        self._forget_dir(path)
+        self.background.submit(lambda: delete_tree(full), _ignore, self._fail)
+
+    # --- threads
+
+    @property
+    def background(self) -> Background:
+        """The threads for what the loop does not wait for."""
+        if self._background is None:
+            self._background = Background(self._wake)
+        return self._background
+
+    def _wake(self) -> None:
+        if self.wake is not None:
+            self.wake()
+
+    def flush_in_background(
+        self, path: Callable[[], str], done: Callable[[bool], None], *, urgent: bool = False
+    ) -> None:
+        """Flush a file and its name on a thread. `path()`: where it is now; `done(is it there)`."""
+        self.background.submit(
+            lambda: flush_file(self.root, path, self.flush_names), done, self._fail, urgent=urgent
+        )
+
+    def deliver(self) -> None:
+        """Let what threads have ended take effect, in a step of the node."""
+        if self._background is not None:
+            self._background.deliver()
+
+    def wait(self) -> None:
+        """Wait for what runs on threads. OSError if any flush since the start has failed."""
+        if self._background is not None:
+            self._background.wait()
+        self.check()
+
+    def check(self) -> None:
+        """OSError if a flush has failed before: the system reports it once, then forgets it."""
+        if self.failed is not None:
+            raise OSError(self.failed.errno, self.failed.strerror, self.failed.filename)
+
+    def sync(self, fd: int, path: str) -> None:
+        """Fsync a file. OSError with its path, also if any flush before has failed."""
+        self.check()
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            self.failed = OSError(error.errno, error.strerror, self.full_path(path))
+            raise self.failed from None
+
+    def _fail(self, error: OSError) -> None:
+        self.failed = self.failed or error
+        if self.on_failure is not None:
+            self.on_failure(error)
+
     # Called by FileLogFile.
 
-    def remember(self, file: FileLogFile) -> None:
-        """Track an open descriptor; close the least recently used one if there are too many."""
+    def open_descriptor(self, path: str, flags: int) -> int:
+        """Open a file below the root; if no descriptor is left, close those of other files."""
+        full = f"{self.root}/{path}"
+        try:
+            return os.open(full, flags | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if not (self._open and is_shortage(error)):
+                raise
+        for file in self._open:
+            file.release()
+        self._open.clear()
+        return os.open(full, flags | os.O_CLOEXEC, 0o644)
+
+    def remember(self, file: FileLogFile, fd: int) -> None:
+        """Track an open descriptor; close the least recently used ones if there are too many."""
         opened = self._open
         opened[file] = None
-        while len(opened) > self._max_open_files:
+        most = self._max_open_files if fd < self._highest else max(len(opened) // 2, 1)
+        while len(opened) > most:
             oldest = next(iter(opened))
             del opened[oldest]
             if oldest.used and oldest is not file:
@@ -475,13 +471,6 @@ class FileLogStore:
 
     def forget(self, file: FileLogFile) -> None:
         self._open.pop(file, None)
-
-    def background(self) -> ThreadPoolExecutor:
-        if self._background is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._background = ThreadPoolExecutor(1, "kwire-flush")
-        return self._background
 
     def _checked(self, path: str) -> str:
         check_path(path)
@@ -499,31 +488,5 @@ def _topic(directory: str) -> str:
     return directory.rpartition("-")[0]
 
 
-def _write_all(fd: int, data: bytes, position: int) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(fd, view, position)
-        position += written
-        view = view[written:]
-
-
-def default_max_open_files() -> int:
-    """Half of the process's limit of descriptors; the other half is for connections."""
-    import resource
-
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 4096 if soft == resource.RLIM_INFINITY else max(32, min(soft // 2, 4096))
-
-
-def _delete_tree(path: str) -> None:
-    try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    _delete_tree(entry.path)
-                else:
-                    os.unlink(entry.path)
-        os.rmdir(path)
-    except OSError as error:
-        if error.errno != ENOENT:
-            raise
+def _ignore(_: object) -> None:
+    pass

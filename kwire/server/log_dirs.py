@@ -51,7 +51,8 @@ class LogDirs:
     def __init__(self, dirs: str, *, fsync: bool = True) -> None:
         """Open the directories. OSError when another process holds one, or none can be opened."""
         from kwire.replication.log_dirs.directory import LogDirStore
-        from kwire.server.file_log_store import FileLogStore, default_max_open_files
+        from kwire.server.descriptors import default_max_open_files
+        from kwire.server.file_log_store import FileLogStore
 
         self.paths = split_dirs(dirs)
         self._stores: list[FileLogStore] = []

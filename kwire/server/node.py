@@ -27,11 +27,13 @@ from kwire.replication.core.clock import Clock
 from kwire.replication.core.outbox import Close, HangUp, Log, Outbox, Reply, Send
 from kwire.server.connection import Connection
 from kwire.server.connection_log import NODE_STOPS, ConnectionLog
+from kwire.server.descriptors import limit_of_connections
 from kwire.server.errors import NodeError
 from kwire.server.event_history import NodeEvents
 from kwire.server.events import NodeEvent
 from kwire.server.listeners import (
     Listener,
+    backlog_of,
     bind,
     connection_limits,
     format_address,
@@ -106,6 +108,7 @@ class Node:
         self._last_connection_id = 0
         self._connections_by_host: dict[str, int] = {}
         self._per_host_overrides = connection_limits(config)
+        self._descriptors = limit_of_connections()
         self._dirty: list[Connection] = []
         self._work: deque[Connection] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -132,7 +135,7 @@ class Node:
             server = await self.loop.create_server(
                 lambda listener=listener: self._new_connection(listener),  # type: ignore[misc]
                 sock=bound,
-                backlog=self.config.socket_listen_backlog_size,
+                backlog=backlog_of(self.config),
             )
             self._servers.append(server)
             event(
@@ -276,7 +279,7 @@ class Node:
 
     def connection_made(self, connection: Connection) -> None:
         host = connection.peer_host
-        refusal = self._refusal(host)
+        refusal = self._refusal(connection)
         self.connections[connection.id] = connection
         self._connections_by_host[host] = self._connections_by_host.get(host, 0) + 1
         connection.session = self.broker.connection_opened(
@@ -290,9 +293,12 @@ class Node:
         else:
             self.connection_log.opened(connection)
 
-    def _refusal(self, host: str) -> str | None:
+    def _refusal(self, connection: Connection) -> str | None:
+        host = connection.peer_host
         if not self.accepts_connections:
             return NODE_STOPS
+        if connection.transport.get_extra_info("socket").fileno() >= self._descriptors:
+            return "no descriptors are left for connections (ulimit -n)"
         if len(self.connections) >= self.config.max_connections:
             return f"max.connections={self.config.max_connections} reached"
         limit = self._per_host_overrides.get(host, self.config.max_connections_per_ip)
@@ -518,6 +524,7 @@ class Node:
                 connection.reader.release()
             if 0 <= idle_ms <= silent_ms and connection.session.in_flight is None:
                 connection.close(f"idle for connections.max.idle.ms={idle_ms}", abort=True)
+        self.connection_log.write_counts()
         self._arm_idle_check()
 
 

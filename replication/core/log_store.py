@@ -55,6 +55,8 @@ class LogStore(Protocol):
 
     ignores_case: bool
     """Names that differ in upper and lower case only are the same file (macOS's default)."""
+    on_failure: Callable[[OSError], None] | None
+    """Called, in a step of its own, when something that was only started has failed."""
 
     def list_dir(self, path: str = "") -> list[str]:
         """Names in a directory, sorted; empty when it does not exist."""
@@ -90,6 +92,10 @@ class LogStore(Protocol):
         """Returns when a file written without a flush, and its name, survive a power cut; no error when it is gone."""
         ...
 
+    def start_flush_file(self, path: str, on_flushed: Callable[[], None]) -> None:
+        """Begins what `flush_file` does. Calls back when it is done, in a later step or before this returns."""
+        ...
+
     def flush_together(self) -> AbstractContextManager[None]:
         """A context for a clean stop: flushes in it may be delayed until its end, which raises their
         OSError. What is written with a flush in it is not delayed."""
@@ -105,6 +111,14 @@ class LogStore(Protocol):
 
     def delete_dir(self, path: str) -> None:
         """A directory with all in it; no error when it is gone already."""
+        ...
+
+    def start_delete(self, paths: list[str]) -> None:
+        """Begins to delete files. Nothing may be created under their names before a restart, nor be in use."""
+        ...
+
+    def start_delete_dir(self, path: str) -> None:
+        """Begins to delete a directory with all in it, as `start_delete`."""
         ...
 
 
@@ -192,6 +206,8 @@ class _MemoryFile:
 class MemoryLogStore:
     """A LogStore in memory that can lose what was not flushed (`crash`). Renames, creations and deletions are durable.
 
+    A flush of a whole file that was started takes until a file of the root is written, a checkpoint.
+
     `wall_ms` gives the time of a write (`modified_ms`). `fail_next` makes the next call of an operation raise OSError,
     `break_dir` every use of a directory. `faults_taken` counts the former, `failed` has the broken directories that
     somebody has tried to use.
@@ -200,6 +216,8 @@ class MemoryLogStore:
     def __init__(self, wall_ms: Callable[[], int] = lambda: 0) -> None:
         self.wall_ms = wall_ms
         self.ignores_case = False
+        self.on_failure: Callable[[OSError], None] | None = None
+        self._started: list[tuple[_MemoryFile, Callable[[], None]]] = []
         self._files: dict[str, _MemoryFile] = {}
         self._dirs: set[str] = {""}
         self._faults: dict[str, OSError] = {}
@@ -212,6 +230,7 @@ class MemoryLogStore:
 
         `keep(n)` says how many of a file's n unflushed bytes made it to the disk all the same (none by default).
         """
+        self._started.clear()
         for path in sorted(self._files):
             old = self._files[path]
             old.closed = True
@@ -323,6 +342,8 @@ class MemoryLogStore:
         self._check_parent(path)
         self._check_disk(path)
         self.take_fault("write_file")
+        if "/" not in path:
+            self.end_flushes()
         file = _MemoryFile(self)
         file.data = bytearray(data)
         file.whole = True
@@ -339,6 +360,21 @@ class MemoryLogStore:
         file = self._files.get(path)
         if file is not None:
             file.flush()
+
+    def start_flush_file(self, path: str, on_flushed: Callable[[], None]) -> None:
+        file = self._files.get(path)
+        if file is None or (file.flushed_size == len(file.data) and file.before is None):
+            on_flushed()
+        else:
+            self._started.append((file, on_flushed))
+
+    def end_flushes(self) -> None:
+        """Flush what `start_flush_file` was called for."""
+        started, self._started = self._started, []
+        for file, on_flushed in started:
+            if not file.closed:  # otherwise it was replaced or deleted, or all has crashed
+                file.flush()
+            on_flushed()
 
     def flush_together(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -377,6 +413,13 @@ class MemoryLogStore:
         for p in [p for p in self._files if p.startswith(f"{path}/")]:
             self._files.pop(p).closed = True
         self._dirs -= {p for p in self._dirs if p == path or p.startswith(f"{path}/")}
+
+    def start_delete(self, paths: list[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
+    def start_delete_dir(self, path: str) -> None:
+        self.delete_dir(path)
 
     def _file(self, path: str) -> _MemoryFile:
         file = self._files.get(path)

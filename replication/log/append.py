@@ -291,8 +291,8 @@ class AppendableLog(LocalLog):
 
     def _enter_epoch(self, epoch: int, base_offset: int) -> None:
         """Put an epoch into the cache and its file before its first batch (KIP-101). OSError."""
-        if self._topic_id_unflushed:
-            self.flush_topic_id()
+        if not self.is_topic_id_flushed:
+            self.start_topic_id_flush()
         if epoch >= 0:  # -1: a batch from before leader epochs existed
             self.leader_epochs.assign(epoch, base_offset)
         self._appended_epoch = epoch

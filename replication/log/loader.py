@@ -35,6 +35,7 @@ from kwire.replication.log.checkpoints import (
     read_topic_id,
 )
 from kwire.replication.log.leader_epochs import LeaderEpochCache
+from kwire.replication.log.leftovers import remove_leftovers
 from kwire.replication.log.log import Log
 from kwire.replication.log.producer_state import ProducerStateManager
 from kwire.replication.log.segment import LogSegment, base_offset_of
@@ -179,6 +180,7 @@ class _Loader:
         self.segments: list[LogSegment] = []
         self.truncated: set[LogSegment] = set()  # when their indexes were rebuilt
         self.epochs = LeaderEpochCache(context.store, directory)
+        self.is_of_unknown_topic = False  # its partition.metadata was damaged
 
     def log_event(self, event: EventType, **fields: object) -> None:
         """An event of this log, with the fields that name it."""
@@ -194,6 +196,8 @@ class _Loader:
             self.epochs.load()
         topic_id = self.topic_id() if PARTITION_METADATA in present else ZERO_UUID
         self.open_segments(names, present)
+        if self.is_of_unknown_topic:
+            self.remove_unflushed()
         if not self.clean:
             self.recover_unflushed()
         log_end_offset = self.end_offset()
@@ -240,8 +244,31 @@ class _Loader:
         except CorruptCheckpoint as error:
             # Written without a flush at creation: a power cut may leave it empty.
             self.log_event(Event.TOPIC_ID_IGNORED, detail=str(error.strerror))
+            self.is_of_unknown_topic = True
             self.store.delete(f"{self.directory}/{PARTITION_METADATA}")
             return ZERO_UUID
+
+    def remove_unflushed(self) -> None:
+        """Empty a log whose topic id a power cut has taken before any flush of the log.
+
+        Its records may be those of another topic of that name, and no flush was promised for them
+        (LocalLog.start_topic_id_flush)."""
+        if self.clean or self.recovery_point or not any(each.size for each in self.segments):
+            return
+        self.log_event(
+            Event.RECOVERY_REMOVED_UNFLUSHED,
+            size_bytes=sum(segment.size for segment in self.segments),
+            segments=len(self.segments),
+        )
+        self.remove_all()
+
+    def remove_all(self) -> None:
+        """Delete all segments, epochs and producers."""
+        for segment in self.segments:
+            segment.delete_files()
+        self.segments.clear()
+        self.epochs.clear()
+        self.context.producers(self.directory).truncate_fully_and_start_at(self.log_start_offset)
 
     def open_segments(self, names: list[str], present: set[str]) -> None:
         """Open all segments in order, rebuild bad indexes (LogLoader.loadSegmentFiles)."""
@@ -399,65 +426,13 @@ class _Loader:
                 log_end_offset=log_end_offset,
                 log_start_offset=self.log_start_offset,
             )
-            for segment in segments:
-                segment.delete_files()
-            segments.clear()
-            self.epochs.clear()
-            self.context.producers(self.directory).truncate_fully_and_start_at(
-                self.log_start_offset
-            )
+            self.remove_all()
         segments.append(
             LogSegment.create(
                 self.store, self.directory, self.log_start_offset, self.context.clock.wall_ms
             )
         )
         return self.log_start_offset
-
-
-def remove_leftovers(store: LogStore, directory: str) -> tuple[list[str], list[str]]:
-    """Delete `.deleted` and `.cleaned` files, complete `.swap` files; return all names and those.
-
-    A `.swap` at or above the first `.cleaned` offset belongs to an unfinished replacement and is
-    deleted."""
-    names = store.list_dir(directory)
-    if not any(name.endswith((".deleted", ".cleaned", ".swap", ".tmp")) for name in names):
-        return names, []
-    cleaned = [base_offset_of(name) for name in names if name.endswith(".cleaned")]
-    first_cleaned = min((base for base in cleaned if base is not None), default=None)
-    swaps: list[str] = []
-    for name in names:
-        base = base_offset_of(name)
-        if name.endswith(".swap") and base is not None:
-            if first_cleaned is None or base < first_cleaned:
-                swaps.append(name)
-                continue
-        elif not name.endswith((".deleted", ".cleaned", ".tmp")):
-            continue
-        store.delete(f"{directory}/{name}")
-    replaced = _finish_swaps(store, directory, swaps)
-    return store.list_dir(directory), replaced
-
-
-def _finish_swaps(store: LogStore, directory: str, swaps: list[str]) -> list[str]:
-    """Delete the segments that finished replacements cover; rename those and return their names."""
-    ranges = []
-    for name in swaps:
-        if name.endswith(".log.swap"):
-            base = int(name[:20])
-            segment = LogSegment.open(store, directory, base, 0, ".swap")
-            segment.reset_indexes()
-            last = segment.last_batch()
-            ranges.append((base, last.next_offset if last is not None else base + 1))
-    for name in store.list_dir(directory):
-        base_offset = base_offset_of(name)
-        if base_offset is None or name.endswith(".swap"):
-            continue
-        if any(start <= base_offset < end for start, end in ranges):
-            store.delete(f"{directory}/{name}")
-    replaced = [name.removesuffix(".swap") for name in swaps]
-    for name in replaced:
-        store.rename(f"{directory}/{name}.swap", f"{directory}/{name}")
-    return replaced
 
 
 def scan_batches(segment: LogSegment) -> Iterator[tuple[BatchHeader, memoryview, str]]:

@@ -26,6 +26,7 @@ from kwire.protocol.records import (
 from kwire.replication.core.events import Event
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.log_store import PartitionFault
+from kwire.replication.log.checkpoints import PARTITION_METADATA
 from kwire.replication.log.segment import LogSegment
 from kwire.replication.log.types import FetchedData
 
@@ -71,7 +72,7 @@ class LocalLog:
         self.active = segments[-1]
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
-        self._topic_id_unflushed = not any(segment.size for segment in segments)
+        self.is_topic_id_flushed = recovery_point > 0  # it is before any flush of the data
         self._log_event = log_event
         self.closed = False
         self._config = config
@@ -226,8 +227,7 @@ class LocalLog:
 
         def delete_files() -> None:
             try:
-                for segment in doomed:
-                    segment.delete_files()
+                self.store.start_delete([path for segment in doomed for path in segment.paths])
             except OSError as error:
                 failure = self.storage_error("delete segments of", error)
                 self.log_event(Event.SEGMENT_DELETION_FAILED, detail=str(failure))
@@ -280,18 +280,29 @@ class LocalLog:
 
     # --- flushing
 
-    def flush_topic_id(self) -> None:
-        """Flush `partition.metadata` before the first data. OSError.
+    def start_topic_id_flush(self) -> None:
+        """Start to flush `partition.metadata` before the first data. OSError.
 
-        After a power cut the data is then never taken for that of another topic of the same name
-        (UnifiedLog.maybeFlushMetadataFile).
-        """
-        self.store.flush_file(f"{self.directory}/partition.metadata")
-        self._topic_id_unflushed = False
+        Kafka waits for it, so that after a power cut the data is never taken for that of another
+        topic of the same name (UnifiedLog.maybeFlushMetadataFile). Here loading removes data that
+        was never flushed beside a file that was not (loader.py), and a flush of the data does wait:
+        so the disk keeps as much as Kafka promises, and nobody else waits for it."""
+        path = f"{self.directory}/{PARTITION_METADATA}"
+        self.store.start_flush_file(path, self._topic_id_flushed)
+
+    def _topic_id_flushed(self) -> None:
+        self.is_topic_id_flushed = True
+
+    def flush_topic_id(self) -> None:
+        """Flush `partition.metadata`. OSError."""
+        self.store.flush_file(f"{self.directory}/{PARTITION_METADATA}")
+        self.is_topic_id_flushed = True
 
     def flush_files(self) -> None:
         """Flush everything up to the log end offset; it becomes the recovery point."""
         if self._unflushed_messages or self.recovery_point < self.log_end_offset:
+            if not self.is_topic_id_flushed:
+                self.flush_topic_id()
             for number in range(self.segment_number(self.recovery_point), len(self.segments)):
                 self.segments[number].flush()
         self.recovery_point = self.log_end_offset
@@ -306,6 +317,10 @@ class LocalLog:
 
     def advance_recovery_point(self) -> int:
         """Advance the recovery point over segments whose flush, started at the roll, has ended."""
+        if not self.is_topic_id_flushed:
+            if self.log_end_offset > self.recovery_point:
+                self.start_topic_id_flush()
+            return self.recovery_point
         number = self.segment_number(self.recovery_point)
         while number + 1 < len(self.segments):
             segment = self.segments[number]

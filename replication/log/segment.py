@@ -385,11 +385,12 @@ class LogSegment:
             self.store.rename(path, target)
         return target
 
+    @property
+    def paths(self) -> list[str]:
+        """The paths of all files that the segment may have."""
+        indexes = self.offset_index, self.time_index, self.txn_index
+        return [self.path, *(index.path for index in indexes)]
+
     def delete_files(self) -> None:
-        for path in (
-            self.path,
-            self.offset_index.path,
-            self.time_index.path,
-            self.txn_index.path,
-        ):
+        for path in self.paths:
             self.store.delete(path)

@@ -87,6 +87,7 @@ class LogDirectory:
         self._on_failure = on_failure
         self._context: LogContext | None = None
         if opened.store is not None:
+            opened.store.on_failure = self._task_failed
             self._context = LogContext(
                 opened.store,
                 clock,
@@ -110,6 +111,10 @@ class LogDirectory:
     def report_failure(self, why: str) -> None:
         """Report an error of the store; the LogManager takes the directory offline."""
         self._on_failure(self, why)
+
+    def _task_failed(self, error: OSError) -> None:
+        """Handle the failure of a flush or deletion that was only started."""
+        self.handle_error(error, "a flush or deletion in the background")
 
     def handle_error(self, error: OSError, doing: str) -> str:
         """Report a store error, unless a test injected it for one partition; return its text."""
@@ -267,7 +272,7 @@ class LogDirectory:
         def delete_dir() -> None:
             if self.is_online:
                 try:
-                    self.store.delete_dir(name)
+                    self.store.start_delete_dir(name)
                 except OSError as error:
                     self.handle_error(error, f"cannot delete {name}")
 

@@ -70,11 +70,19 @@ def write(runner: NodeRunner, index: int) -> None:
     log.append_as_leader(bytearray(batch), leader_epoch=0)
 
 
+def store_of(runner: NodeRunner) -> FileLogStore:
+    core: Any = runner.core
+    store = core.services.log_manager.store
+    assert isinstance(store, FileLogStore)
+    return store
+
+
 @pytest.mark.asyncio
 async def test_all_that_is_there_is_flushed_before_the_marker(data: Path, flushed: Flushed) -> None:
     runner = await started(data, topics=1)
     for index in range(10):
         write(runner, index)
+    store_of(runner).wait()
     flushed.clear()
     await runner.stop()
     before = flushed[: flushed.index(".kafka_cleanshutdown.tmp")]

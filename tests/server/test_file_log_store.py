@@ -300,8 +300,10 @@ def test_a_background_flush_tells_when_it_is_done(tmp_path: Path) -> None:
     file = store.open("a", create=True)
     file.append([b"abc"])
     file.start_flush()
-    store.close()  # waits for it
+    assert file.flushed_size == 0, "that would be before the end of the step"
+    store.wait()
     assert file.flushed_size == 3
+    store.close()
 
 
 def test_without_fsync_a_flush_is_free_and_counts(

@@ -232,7 +232,7 @@ def test_a_flush_in_the_background_flushes_names_too(
     file = store.open("t-0/a", create=True)
     file.append([b"x"])
     file.start_flush()
-    store.close()  # waits for it
+    store.wait()
     assert flushed.taken() == ["t-0/a", "t-0", "."]
 
 

@@ -19,8 +19,8 @@ from kwire.replication.controller.journal import StoreJournal
 from kwire.replication.controller.partitions import PartitionControl
 from kwire.replication.core.metadata import MetadataCache
 from kwire.replication.fetcher import fetcher as replica_fetcher
+from kwire.replication.log import loader
 from kwire.replication.log.leader_epochs import LeaderEpochCache
-from kwire.replication.log.local_log import LocalLog
 from kwire.replication.log.producer_state import ProducerStateManager
 from kwire.replication.log_dirs.cleaner import OffsetMap
 from kwire.replication.member.cluster_member import ClusterMember
@@ -247,8 +247,8 @@ def the_journal_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_topic_id_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
-    """Data may get to the disk without the file that says whose it is."""
-    patch.setattr(LocalLog, "flush_topic_id", lambda self: None)
+    """Data may get to the disk without the file that says whose it is, and is kept."""
+    patch.setattr(loader._Loader, "remove_unflushed", lambda self: None)
 
 
 def a_deposed_controller_goes_on(patch: pytest.MonkeyPatch) -> None:

@@ -190,6 +190,7 @@ def test_a_power_cut_loses_only_unflushed_records() -> None:
 def test_rolled_segments_are_flushed_in_the_background() -> None:
     one = OneLog(**SMALL)
     some_records(one)
+    one.store.end_flushes()
     assert one.log.recovery_point == 0
     assert one.log.advance_recovery_point() == one.log.active.base_offset > 0
     end = one.log.active.base_offset
@@ -311,12 +312,50 @@ def test_a_replaced_segment_is_read_immediately_and_after_a_restart() -> None:
 def test_an_empty_topic_id_file_is_ignored() -> None:
     one = OneLog()
     one.append(b"x")
+    one.log.flush()
+    one.manager.checkpoint_recovery_points()
     one.store.write_file("t-0/partition.metadata", b"")
     one.load_again()
     assert one.log.topic_id == bytes(16)
     assert one.values() == [(0, b"x")]
     (ignored,) = one.logged.of(Event.TOPIC_ID_IGNORED)
     assert "partition.metadata" in str(ignored["detail"])
+
+
+def test_data_that_was_never_flushed_goes_with_its_topic_id() -> None:
+    """Nobody can say whose it is: perhaps that of a deleted topic of the same name."""
+    one = OneLog(**SMALL)
+    some_records(one)
+    before = len(one.log.segments)
+    one.store.crash(keep=lambda unflushed: unflushed if unflushed > 50 else 0)
+    assert one.store.read_file("t-0/partition.metadata") == b"", "no flush of it has ended"
+    one.load_again()
+    assert one.log.topic_id == bytes(16)
+    assert (one.log.log_start_offset, one.log.log_end_offset, one.values()) == (0, 0, [])
+    (removed,) = one.logged.of(Event.RECOVERY_REMOVED_UNFLUSHED)
+    assert removed["segments"] == before > 1
+    assert one.append(b"again").first_offset == 0
+    one.load_again()
+    assert one.values() == [(0, b"again")]
+
+
+def test_a_flush_of_data_flushes_the_topic_id_first() -> None:
+    one = OneLog()
+    one.append(b"x")
+    one.log.flush()
+    one.store.crash()
+    one.load_again()
+    assert one.log.topic_id != bytes(16)
+    assert one.values() == [(0, b"x")]
+
+
+def test_the_recovery_point_waits_for_the_topic_id() -> None:
+    """It means that the data is on the disk together with the name of its topic."""
+    one = OneLog(**SMALL)
+    some_records(one)
+    assert one.log.advance_recovery_point() == 0
+    one.store.end_flushes()
+    assert one.log.advance_recovery_point() == one.log.active.base_offset > 0
 
 
 def test_a_directory_without_segments_is_an_empty_log() -> None:
