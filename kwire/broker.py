@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kwire.replication.log_dirs.directory import LogDirectory, LogDirStore
     from kwire.replication.log_dirs.manager import LogManager
     from kwire.replication.member.cluster_member import ClusterMember, ClusterSettings
-    from kwire.replication.member.controller_link import AllocatedProducerIds
+    from kwire.replication.member.producer_ids import AllocatedProducerIds
     from kwire.replication.replica.manager import ReplicaManager
 
 _START_UNITS = 200_000  # of long work: usual groups are loaded when the broker is ready
@@ -180,7 +180,7 @@ class Broker(Core):
         from kwire.replication.replica.local_listener import LocalListener
 
         config = self.config
-        self._journal = StoreJournal(replica_manager.log_manager.store)
+        self._journal = StoreJournal(replica_manager.log_manager.store, deferred=True)
         listener = LocalListener(config.node_id, replica_manager, metadata, config)
         return Controller(
             config.node_id,

@@ -43,7 +43,7 @@ from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 from kwire.protocol.schemas.transactions import InitProducerIdRequest
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
 from kwire.replication.core.outbox import Close, Outbox, Reply
 

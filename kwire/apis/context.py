@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kwire.replication.core.work import Steps, WorkQueue
     from kwire.replication.log_dirs.manager import LogManager
     from kwire.replication.member.cluster_member import ClusterMember
-    from kwire.replication.member.controller_link import AllocatedProducerIds
+    from kwire.replication.member.producer_ids import AllocatedProducerIds
     from kwire.replication.replica.fetch_session import FetchSessionCache
     from kwire.replication.replica.manager import ReplicaManager
 

@@ -36,12 +36,13 @@ def ask_controller(
     services = ctx.services
     member = services.member
     if member is None:
-        assert services.controller is not None
+        controller = services.controller
+        assert controller is not None
         try:
-            response = services.controller.handle(request, ctx.api_version)
+            response = controller.handle(request, ctx.api_version)
         except KafkaError as error:  # the journal's disk has failed
             response = refusal(request, ctx.api_version, error.code, error.message)
-        ctx.reply(response if finish is None else finish(response))
+        controller.when_durable(lambda: ctx.reply(response if finish is None else finish(response)))
         return
 
     def answered(answer: Message | ErrorCode) -> None:

@@ -125,7 +125,7 @@ def _group_coordinator(ctx: RequestContext, group_id: str) -> tuple[int, Endpoin
     metadata = services.metadata
     if services.controller is not None and not metadata.contains(OFFSETS_TOPIC):
         try:
-            services.controller.topics.create_auto(OFFSETS_TOPIC)
+            services.controller.create_auto(OFFSETS_TOPIC)
         except KafkaError as error:
             # Too few brokers for its replication factor, say; clients retry on this error.
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from None

@@ -297,7 +297,8 @@ def _await_followers(
 
 def handle_init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> None:
     """Allocate a new producer id with epoch 0; as in Kafka also if the producer has one."""
-    ctx.reply(_producer_id(ctx, request))
+    response = _producer_id(ctx, request)
+    ctx.services.producer_ids.when_durable(lambda: ctx.reply(response))
 
 
 def _producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:

@@ -247,7 +247,7 @@ class NodeRunner:
         if self._joining is not None:
             listener = inter_broker_listener(self.config, node.listeners).name
             cluster = self._joining.cluster_settings(listener)
-        self._dirs = dirs = LogDirs(spec.data_dir, fsync=not spec.temporary)
+        self._dirs = dirs = LogDirs(spec.data_dir, fsync=not spec.temporary).deliver_to(node)
         core = Broker(
             self.config,
             dirs.opened,

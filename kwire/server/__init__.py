@@ -5,6 +5,7 @@
 
 __all__ = [
     "connection_log",
+    "descriptors",
     "directory_lock",
     "errors",
     "event_history",

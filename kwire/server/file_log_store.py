@@ -41,6 +41,7 @@ from kwire.server.flushes import (
     delete_tree,
     flush,
     flush_file,
+    write_durably,
 )
 from kwire.server.log_file import FileLogFile, write_all
 from kwire.server.new_names import NewNames, make_directories
@@ -282,6 +283,20 @@ class FileLogStore:
             self._unflushed.discard(path)
         elif self.fsync:
             self._unflushed.add(path)
+
+    def start_write_file(self, path: str, data: bytes, on_written: Callable[[], None]) -> None:
+        if not self.fsync:
+            self.write_file(path, data)
+            on_written()
+            return
+        self.make_files(path.rpartition("/")[0])
+        full = self._checked(path)
+
+        def done(_: None) -> None:
+            self._drop(path)
+            on_written()
+
+        self.background.submit(lambda: write_durably(full, data), done, self._fail, urgent=True)
 
     def flush_file(self, path: str) -> None:
         if not self.fsync:

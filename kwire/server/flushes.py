@@ -3,7 +3,7 @@
 The loop never waits for them while it serves (`Background`): Kafka has the tasks "flush-log",
 "delete-file" and "kafka-delete-logs" of its scheduler. A thread makes system calls and nothing else;
 what follows from them is done by `deliver`, in a step of the node. Tasks that answers wait for have
-threads of their own: there may be many others before them. A task names its file by a function, as
+a thread of their own: there may be many others before them. A task names its file by a function, as
 the file may be renamed before its turn, and opens it by itself: each descriptor held in the queue
 would be one that the broker lacks.
 
@@ -36,7 +36,7 @@ _FOR_A_THREAD = 8  # flushes; fewer are not worth another
 _POOL_THREADS = 2
 _SHORTAGE_PAUSE_SECONDS = 0.05
 
-_Result = TypeVar("_Result")
+_Done = TypeVar("_Done")
 
 
 class Background:
@@ -52,8 +52,8 @@ class Background:
 
     def submit(
         self,
-        task: Callable[[], _Result],
-        done: Callable[[_Result], None],
+        task: Callable[[], _Done],
+        done: Callable[[_Done], None],
         failed: Callable[[OSError], None],
         *,
         urgent: bool = False,
@@ -81,10 +81,11 @@ class Background:
         if pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
-            pool = self._pools[urgent] = ThreadPoolExecutor(_POOL_THREADS, "kwire-disk")
+            threads = 1 if urgent else _POOL_THREADS  # one: writes of a file keep their order
+            pool = self._pools[urgent] = ThreadPoolExecutor(threads, "kwire-disk")
         return pool
 
-    def _run(self, task: Callable[[], _Result]) -> _Result:
+    def _run(self, task: Callable[[], _Done]) -> _Done:
         while True:
             try:
                 return task()
@@ -129,6 +130,19 @@ def flush_file(root: str, path: Callable[[], str], flush_names: Callable[[str], 
         if path() == current:
             flush_names(current)
             return True
+
+
+def write_durably(path: str, data: bytes) -> None:
+    """Replace a whole file in a directory whose own name is durable, with all flushes. OSError."""
+    temporary = f"{path}.new.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(fd, data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(temporary, path)
+    flush(os.path.dirname(path))
 
 
 def delete_files(paths: list[str]) -> None:

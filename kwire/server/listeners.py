@@ -18,7 +18,12 @@ from errno import EADDRINUSE
 
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.replication.core.types import SECURITY_PROTOCOLS
+from kwire.server.descriptors import limit_of_connections
 from kwire.server.errors import NodeError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kwire.server.connection import Connection
 
 SPOKEN_PROTOCOLS = ("PLAINTEXT",)
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
@@ -223,10 +228,44 @@ def backlog_of(config: BrokerConfig) -> int:
     return max(config.socket_listen_backlog_size, _BACKLOG_MIN)
 
 
-def connection_limits(config: BrokerConfig) -> dict[str, int]:
+class ConnectionLimits:
+    """Counts a node's connections, and refuses those above a limit (kafka.network.ConnectionQuotas)."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._overrides = _limits_by_host(config.max_connections_per_ip_overrides)
+        self._descriptors = limit_of_connections()
+        self._count = 0
+        self._by_host: dict[str, int] = {}
+
+    def refusal(self, connection: Connection) -> str | None:
+        """Why a new connection is one too many; None if it is not."""
+        config, host = self._config, connection.peer_host
+        if connection.transport.get_extra_info("socket").fileno() >= self._descriptors:
+            return "no descriptors are left for connections (ulimit -n)"
+        if self._count >= config.max_connections:
+            return f"max.connections={config.max_connections} reached"
+        limit = self._overrides.get(host, config.max_connections_per_ip)
+        if self._by_host.get(host, 0) >= limit:
+            return f"max.connections.per.ip={limit} reached"
+        return None
+
+    def opened(self, host: str) -> None:
+        """Count a connection, refused or not."""
+        self._count += 1
+        self._by_host[host] = self._by_host.get(host, 0) + 1
+
+    def closed(self, host: str) -> None:
+        self._count -= 1
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+
+
+def _limits_by_host(text: str) -> dict[str, int]:
     """Parse max.connections.per.ip.overrides, "host:100,127.0.0.1:200": the limit of each host."""
     overrides = {}
-    for item in filter(None, config.max_connections_per_ip_overrides.split(",")):
+    for item in filter(None, text.split(",")):
         host, _, limit = item.strip().rpartition(":")
         if host and limit.isdigit():
             overrides[host] = int(limit)

@@ -8,6 +8,7 @@ holds one of them, or if none works.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from errno import EAGAIN, EEXIST
 
 from kwire.server.errors import NodeError, SettingsError
@@ -16,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.log_dirs.directory import LogDirStore
     from kwire.server.file_log_store import FileLogStore
+    from kwire.server.node import Node
 
 
 def split_dirs(text: str) -> list[str]:
@@ -83,6 +85,25 @@ class LogDirs:
         except OSError:
             self.close()
             raise
+
+    def deliver_to(self, node: Node) -> LogDirs:
+        """Let what threads have ended take effect in steps of a node of the running loop."""
+        from asyncio import get_running_loop
+
+        loop = get_running_loop()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(node.background_done)
+
+        node.deliver = self._deliver
+        for store in self._stores:
+            store.wake = wake
+        return self
+
+    def _deliver(self) -> None:
+        for store in self._stores:
+            store.deliver()
 
     def close(self) -> None:
         """Close all files and release the locks."""

@@ -9,6 +9,8 @@ from kwire.replication.core.outbox import Buffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kwire.server.file_log_store import FileLogStore
 
 _IOV_MAX = 1024
@@ -23,6 +25,7 @@ class FileLogFile:
         "_fd",
         "_is_flushing",
         "_store",
+        "_waiting",
         "flushed_size",
         "is_made",
         "path",
@@ -40,6 +43,7 @@ class FileLogFile:
         self._fd = fd
         self._cuts = 0
         self._is_flushing = False
+        self._waiting: list[tuple[int, Callable[[], None]]] | None = None  # with the size they need
 
     def append(self, parts: Iterable[Buffer]) -> None:
         fd = self._fd
@@ -90,21 +94,43 @@ class FileLogFile:
                 self._store.flush_names(self.path)
             self.flushed_size = self.size
 
-    def start_flush(self) -> None:
+    def start_flush(self, on_flushed: Callable[[], None] | None = None) -> None:
         """Start an fsync on a thread, so that the loop never waits for the disk (Kafka's "flush-log"
         task)."""
         if not self._store.fsync:
             self.flushed_size = self.size
-        elif self.flushed_size < self.size and not self._is_flushing:
-            self._is_flushing = True
-            size, cuts = self.size, self._cuts
+        if self.flushed_size >= self.size:
+            if on_flushed is not None:
+                on_flushed()
+            return
+        if on_flushed is not None:
+            self._waiting = [*(self._waiting or ()), (self.size, on_flushed)]
+        if not self._is_flushing:
+            self._flush_in_background()
 
-            def done(is_flushed: bool) -> None:
-                self._is_flushing = False
-                if is_flushed and cuts == self._cuts:  # a truncation invalidates the flushed size
-                    self.flushed_size = max(self.flushed_size, size)
+    def _flush_in_background(self) -> None:
+        self._is_flushing = True
+        size, cuts = self.size, self._cuts
 
-            self._store.flush_in_background(lambda: self.path, done)
+        def done(is_there: bool) -> None:
+            self._is_flushing = False
+            if is_there and cuts == self._cuts:  # a truncation invalidates the flushed size
+                self.flushed_size = max(self.flushed_size, size)
+            if self._waiting is not None and is_there:
+                self._call_back(self._waiting)
+
+        urgent = self._waiting is not None
+        self._store.flush_in_background(lambda: self.path, done, urgent=urgent)
+
+    def _call_back(self, waiting: list[tuple[int, Callable[[], None]]]) -> None:
+        """Call those whose data is flushed; flush again for the others, which came later."""
+        left = [each for each in waiting if each[0] > self.flushed_size]
+        self._waiting = left or None
+        if left:
+            self._flush_in_background()
+        for size, on_flushed in waiting:
+            if size <= self.flushed_size:
+                on_flushed()
 
     def close(self) -> None:
         if self._fd >= 0:

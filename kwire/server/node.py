@@ -27,15 +27,14 @@ from kwire.replication.core.clock import Clock
 from kwire.replication.core.outbox import Close, HangUp, Log, Outbox, Reply, Send
 from kwire.server.connection import Connection
 from kwire.server.connection_log import NODE_STOPS, ConnectionLog
-from kwire.server.descriptors import limit_of_connections
 from kwire.server.errors import NodeError
 from kwire.server.event_history import NodeEvents
 from kwire.server.events import NodeEvent
 from kwire.server.listeners import (
+    ConnectionLimits,
     Listener,
     backlog_of,
     bind,
-    connection_limits,
     format_address,
     parse_listeners,
 )
@@ -106,14 +105,14 @@ class Node:
         self._servers: list[asyncio.AbstractServer] = []
         self.connection_log = ConnectionLog(config.node_id, self.name)
         self._last_connection_id = 0
-        self._connections_by_host: dict[str, int] = {}
-        self._per_host_overrides = connection_limits(config)
-        self._descriptors = limit_of_connections()
+        self._limits = ConnectionLimits(config)
         self._dirty: list[Connection] = []
         self._work: deque[Connection] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
         self._idle_timer: asyncio.TimerHandle | None = None
+        self.deliver: Callable[[], None] | None = None
+        """Lets what threads of the log directories have ended take effect."""
         self._all_closed: asyncio.Event | None = None
 
     # --- start and stop
@@ -150,6 +149,7 @@ class Node:
             )
         self._move(SERVING)
         self._arm_idle_check()
+        self.background_done()
         self.tick()
 
     def _move(self, state: State) -> None:
@@ -262,6 +262,7 @@ class Node:
         if self.peers is not None:
             self.peers.resume()
         self._arm_idle_check()
+        self.background_done()
         self.tick()
         for connection in held:
             connection.release()
@@ -281,7 +282,7 @@ class Node:
         host = connection.peer_host
         refusal = self._refusal(connection)
         self.connections[connection.id] = connection
-        self._connections_by_host[host] = self._connections_by_host.get(host, 0) + 1
+        self._limits.opened(host)
         connection.session = self.broker.connection_opened(
             connection.id, connection.listener.name, host
         )
@@ -294,26 +295,12 @@ class Node:
             self.connection_log.opened(connection)
 
     def _refusal(self, connection: Connection) -> str | None:
-        host = connection.peer_host
-        if not self.accepts_connections:
-            return NODE_STOPS
-        if connection.transport.get_extra_info("socket").fileno() >= self._descriptors:
-            return "no descriptors are left for connections (ulimit -n)"
-        if len(self.connections) >= self.config.max_connections:
-            return f"max.connections={self.config.max_connections} reached"
-        limit = self._per_host_overrides.get(host, self.config.max_connections_per_ip)
-        if self._connections_by_host.get(host, 0) >= limit:
-            return f"max.connections.per.ip={limit} reached"
-        return None
+        return self._limits.refusal(connection) if self.accepts_connections else NODE_STOPS
 
     def connection_lost(self, connection: Connection, error: Exception | None) -> None:
         if self.connections.pop(connection.id, None) is None:
             return
-        left = self._connections_by_host[connection.peer_host] - 1
-        if left:
-            self._connections_by_host[connection.peer_host] = left
-        else:
-            del self._connections_by_host[connection.peer_host]
+        self._limits.closed(connection.peer_host)
         self.connection_log.closed(connection, error)
         self._set_clock()
         self._guard(connection, self.broker.connection_closed, connection.id)
@@ -345,6 +332,14 @@ class Node:
         self._settle()
         if connection.reading_paused or connection.session.in_flight or connection.writing_paused:
             connection.throttle_reading()
+
+    def background_done(self) -> None:
+        """Let what threads of the log directories have ended take effect, as one step. What ends
+        while the node does not run waits."""
+        if self.deliver is not None and self.state in (SERVING, STOPPING):
+            self._set_clock()
+            self._guard(None, self.deliver)
+            self._settle()
 
     def tick(self) -> None:
         """Run the core's due timers, and arm the next one."""

@@ -12,7 +12,7 @@ replica may have removed a value in favour of a later one that is truncated now,
 from __future__ import annotations
 
 from kwire.protocol.records import iter_batches, iter_records
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

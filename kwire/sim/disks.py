@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log_dirs.directory import LogDirStore
 
 TYPE_CHECKING = False

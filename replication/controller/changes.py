@@ -174,6 +174,10 @@ class ChangeLog:
             self._on_refused(error)
             raise
 
+    def when_flushed(self, callback: Callable[[], None]) -> None:
+        """Call back once the records so far are durable."""
+        self._journal.when_flushed(callback)
+
     def record_event(self, event: PartitionEvent) -> None:
         """Count, keep and log a partition change."""
         if event.is_election:

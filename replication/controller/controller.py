@@ -223,6 +223,12 @@ class Controller:
             self.changelog.flush()
         return result
 
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Call back once all changes so far survive a power cut; a response to them waits for it.
+
+        That is before this returns, unless the journal flushes in the background."""
+        self.changelog.when_flushed(callback)
+
     def step_or_resign(self, action: Callable[[], None]) -> None:
         """Run a step that no request caused; resign if the journal cannot take its records."""
         if not self.active:

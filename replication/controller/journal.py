@@ -2,7 +2,9 @@
 
 A batch (Kafka's format v2) is one commit of the controller, its records' keys UTF-8 and values
 JSON. The controller flushes a step's records before its effects leave; a power cut before the flush
-loses only records without effects. At start a torn or corrupt tail is truncated and reported; the
+loses only records without effects. A broker with its own controller (`deferred`) only begins to
+flush them, as everything else of the broker would wait: responses wait for the end of the flush
+(`when_flushed`), the broker acts before that. At start a torn or corrupt tail is truncated and reported; the
 batches before it are valid.
 
 The file's size is its version: a controller that finds it longer than after its own last append has
@@ -11,7 +13,7 @@ been deposed, and writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import Record as BatchRecord
@@ -33,6 +35,7 @@ class StoreJournal:
     `truncated_bytes`: size of the damaged tail at `replay`."""
 
     __slots__ = (
+        "_deferred",
         "_end",
         "_file",
         "_name",
@@ -42,8 +45,9 @@ class StoreJournal:
         "truncated_bytes",
     )
 
-    def __init__(self, store: LogStore) -> None:
-        """Create the journal; `replay` or `append` opens the file."""
+    def __init__(self, store: LogStore, *, deferred: bool = False) -> None:
+        """Create the journal; `replay` or `append` opens the file. `deferred`: flush in the background."""
+        self._deferred = deferred
         self._store = store
         self._name = JOURNAL_FILE
         self._unflushed = False
@@ -72,11 +76,20 @@ class StoreJournal:
         if not self._unflushed:
             return
         try:
-            self._open().flush()
+            if self._deferred:
+                self._open().start_flush()
+            else:
+                self._open().flush()
         except OSError as error:
             message = f"the controller's journal cannot be flushed: {error}"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
         self._unflushed = False
+
+    def when_flushed(self, callback: Callable[[], None]) -> None:
+        if self._deferred and self._file is not None:
+            self._file.start_flush(callback)
+        else:
+            callback()
 
     def replay(self) -> Iterator[Record]:
         file = self._open()

@@ -32,11 +32,13 @@ class ProducerIdBlocks:
     """Allocates blocks of ids for a standalone broker; a small file of the log store has the next
     id."""
 
-    __slots__ = ("_next_id", "_store")
+    __slots__ = ("_next_id", "_store", "_waiting", "_writes")
 
     def __init__(self, store: LogStore) -> None:
         """The file is read for the first block: most runs need no producer id at start."""
         self._store = store
+        self._writes = 0  # that have not ended
+        self._waiting: list[Callable[[], None]] = []
         self._next_id: int | None = None
 
     def __call__(self) -> tuple[int, int]:
@@ -47,11 +49,28 @@ class ProducerIdBlocks:
         if first > INT64_MAX - PRODUCER_ID_BLOCK:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids are used up")
         try:
-            self._store.write_file(FILE_NAME, b"0\n%d\n" % (first + PRODUCER_ID_BLOCK))
+            self._writes += 1
+            content = b"0\n%d\n" % (first + PRODUCER_ID_BLOCK)
+            self._store.start_write_file(FILE_NAME, content, self._written)
         except OSError as error:
+            self._writes -= 1
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._next_id = first + PRODUCER_ID_BLOCK
         return first, PRODUCER_ID_BLOCK
+
+    def _written(self) -> None:
+        self._writes -= 1
+        if not self._writes:
+            waiting, self._waiting = self._waiting, []
+            for callback in waiting:
+                callback()
+
+    def when_written(self, callback: Callable[[], None]) -> None:
+        """Call back once no block that was allocated can be allocated again after a power cut."""
+        if self._writes:
+            self._waiting.append(callback)
+        else:
+            callback()
 
     def _read(self) -> int:
         try:
@@ -70,19 +89,21 @@ class ProducerIdBlocks:
 
 
 class ProducerIds:
-    """The producer ids of one broker, allocated by `next_block` as needed."""
+    """The producer ids of a standalone broker, allocated by `next_block` as needed."""
 
     __slots__ = ("_end", "_next", "_next_block")
 
-    def __init__(self, next_block: Callable[[], tuple[int, int]]) -> None:
-        """`next_block`: returns (first id, count): a ProducerIdBlocks, or a request to the
-        controller."""
+    def __init__(self, next_block: ProducerIdBlocks) -> None:
         self._next_block = next_block
         self._next = 0
         self._end = 0
 
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Call back once no id generated so far can be generated again after a power cut."""
+        self._next_block.when_written(callback)
+
     def generate(self) -> int:
-        """Return an unused producer id."""
+        """Return an unused producer id. Give it away in `when_durable`."""
         if self._next >= self._end:
             first, count = self._next_block()
             self._next, self._end = first, first + count

@@ -33,6 +33,7 @@ from kwire.replication.core.types import NO_LEADER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Protocol
 
     class Journal(Protocol):
@@ -50,6 +51,11 @@ if TYPE_CHECKING:
 
             KafkaError(KAFKA_STORAGE_ERROR) on an I/O error: records since the last flush may be
             lost."""
+            ...
+
+        def when_flushed(self, callback: Callable[[], None]) -> None:
+            """Call back once all appended records are durable: before this returns, unless
+            flushes of this journal only begin in `flush`."""
             ...
 
         def replay(self) -> Iterator[Record]:

@@ -9,6 +9,7 @@ __all__ = [
     "events",
     "log_config",
     "log_store",
+    "memory_log_store",
     "metadata",
     "outbox",
     "peers",

@@ -355,14 +355,6 @@ class Event:
         "partition",
     )
     """At start: what is left of a log after a power cut ends before its first record that is not deleted."""
-    RECOVERY_REMOVED_UNFLUSHED = EventType(
-        WARNING,
-        "{log}: deleted all {segments} segments, {size_bytes} bytes that were never flushed: the file that says whose"
-        " they are is damaged",
-        "topic",
-        "partition",
-    )
-    """At start: a power cut came so soon after the first record that `partition.metadata` was not on the disk yet."""
     INDEXES_REBUILT = EventType(
         INFO, "{log}: rebuilt the indexes of {file}: one was {reason}", "topic", "partition"
     )

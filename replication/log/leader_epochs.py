@@ -5,11 +5,13 @@ KIP-320), without tiered storage. Entries are (epoch, start offset), both strict
 file `leader-epoch-checkpoint` holds a line "0" (version), a line with the number of entries, then a
 line "epoch start" for each.
 
-An entry is on the disk before the first record of its epoch, so the file never lacks one that
-matters. The entry of an epoch without records (the leader has not written yet) may stay in memory
-until the first record: loading a log removes such entries anyway, and a broker that starts with
-thousands of partitions then writes nothing. A truncation writes the file without a flush: if an
-entry reappears after a crash, loading removes it again.
+An entry is in the file before the first record of its epoch. Kafka waits for its flush; here it
+only begins, as everything else of the broker would wait: a record whose epoch may not be on the disk
+is above the recovery point (`is_flushed`), and recovery takes the epochs from the records. The entry
+of an epoch without records (the leader has not written yet) may stay in memory until the first
+record: loading a log removes such entries anyway, and a broker that starts with thousands of
+partitions then writes nothing. After a truncation no flush begins: if an entry reappears after a
+crash, loading removes it again.
 """
 
 from __future__ import annotations
@@ -31,11 +33,13 @@ EpochEntry = tuple[int, int]
 class LeaderEpochCache:
     """The leader epochs of one log. Methods that change it raise OSError if the write fails."""
 
-    __slots__ = ("_path", "_store", "_unwritten", "entries", "latest_epoch")
+    __slots__ = ("_path", "_store", "_unwritten", "entries", "is_flushed", "latest_epoch")
 
     def __init__(self, store: LogStore, directory: str) -> None:
         self._store = store
         self._path = f"{directory}/{FILE_NAME}"
+        self.is_flushed = True
+        """Whether the file is on the disk with all entries that recovery cannot find in records."""
         self._unwritten = False  # the last entry, without records yet, is not in the file
         self.entries: list[EpochEntry] = []
         self.latest_epoch = UNDEFINED_EPOCH
@@ -63,14 +67,29 @@ class LeaderEpochCache:
             self._update_latest()
             self._unwritten = True
         if has_records and self._unwritten:
-            # No flush for an empty log: it has nothing to lose, and creating topics stays fast.
-            self._write(flush=self.entries[-1][1] > 0)
+            self._write()
             self._unwritten = False
+            # No flush for an empty log: it has nothing to lose, and creating topics stays fast.
+            if self.entries[-1][1] > 0:
+                self.start_flush()
         return not is_known
 
     def write(self) -> None:
         """Write the file without a flush; detects a failed disk. OSError."""
-        self._write(flush=False)
+        self._write()
+
+    def start_flush(self) -> None:
+        """Start to flush the file. OSError."""
+        self.is_flushed = False
+        self._store.start_flush_file(self._path, self._flushed)
+
+    def _flushed(self) -> None:
+        self.is_flushed = True
+
+    def flush(self) -> None:
+        """Flush the file. OSError."""
+        self._store.flush_file(self._path)
+        self.is_flushed = True
 
     def _insert(self, epoch: int, start_offset: int) -> None:
         entries = self.entries
@@ -109,7 +128,7 @@ class LeaderEpochCache:
             return
         del entries[bisect_left(entries, end_offset, key=_start) :]
         self._update_latest()
-        self._write(flush=False)
+        self._write()
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Move the epoch in force at `start_offset` there, remove older ones."""
@@ -118,20 +137,20 @@ class LeaderEpochCache:
         if index == 0 or (index == 1 and entries[0][1] == start_offset):
             return
         entries[:index] = [(entries[index - 1][0], start_offset)]
-        self._write(flush=False)
+        self._write()
 
     def clear(self) -> None:
         """Remove all epochs, for a log that restarts empty."""
         if self.entries:
             self.entries.clear()
             self._update_latest()
-            self._write(flush=False)
+            self._write()
 
     def _update_latest(self) -> None:
         self.latest_epoch = self.entries[-1][0] if self.entries else UNDEFINED_EPOCH
 
-    def _write(self, *, flush: bool) -> None:
-        self._store.write_file(self._path, format_checkpoint(self.entries), flush=flush)
+    def _write(self) -> None:
+        self._store.write_file(self._path, format_checkpoint(self.entries), flush=False)
 
 
 def _epoch(entry: EpochEntry) -> int:

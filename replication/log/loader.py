@@ -35,7 +35,6 @@ from kwire.replication.log.checkpoints import (
     read_topic_id,
 )
 from kwire.replication.log.leader_epochs import LeaderEpochCache
-from kwire.replication.log.leftovers import remove_leftovers
 from kwire.replication.log.log import Log
 from kwire.replication.log.producer_state import ProducerStateManager
 from kwire.replication.log.segment import LogSegment, base_offset_of
@@ -188,9 +187,7 @@ class _Loader:
         self.context.log_event(event, log=log, topic=topic, partition=partition, **fields)
 
     def load(self) -> Log:
-        names, replaced = remove_leftovers(self.store, self.directory)
-        for file in replaced:
-            self.log_event(Event.SEGMENT_REPLACED, file=file)
+        names = self.list_files()
         present = set(names)
         if "leader-epoch-checkpoint" in present:
             self.epochs.load()
@@ -203,6 +200,7 @@ class _Loader:
         log_end_offset = self.end_offset()
         if not self.clean:
             self.restore_epochs()
+            self.epochs.is_flushed = not self.epochs.entries  # the process may have been killed
         start_offset = max(self.log_start_offset, self.segments[0].base_offset)
         # In this order: it removes all old epochs of an empty log that a power cut brought back.
         self.epochs.truncate_from_start(start_offset)
@@ -238,6 +236,15 @@ class _Loader:
             on_failure=self.context.on_failure,
         )
 
+    def list_files(self) -> list[str]:
+        """The names of the partition's files, without what an interrupted change has left."""
+        from kwire.replication.log.leftovers import remove_leftovers
+
+        names, replaced = remove_leftovers(self.store, self.directory)
+        for file in replaced:
+            self.log_event(Event.SEGMENT_REPLACED, file=file)
+        return names
+
     def topic_id(self) -> bytes:
         try:
             return read_topic_id(self.store, self.directory) or ZERO_UUID
@@ -256,9 +263,12 @@ class _Loader:
         if self.clean or self.recovery_point or not any(each.size for each in self.segments):
             return
         self.log_event(
-            Event.RECOVERY_REMOVED_UNFLUSHED,
+            Event.RECOVERY_TRUNCATED,
             size_bytes=sum(segment.size for segment in self.segments),
-            segments=len(self.segments),
+            segment=self.segments[0].base_offset,
+            position=0,
+            log_end_offset=self.log_start_offset,
+            detail="never flushed, and partition.metadata, which says whose records they are, is damaged",
         )
         self.remove_all()
 

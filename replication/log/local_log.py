@@ -298,11 +298,21 @@ class LocalLog:
         self.store.flush_file(f"{self.directory}/{PARTITION_METADATA}")
         self.is_topic_id_flushed = True
 
+    def small_files_are_flushed(self) -> bool:
+        """Whether what loading the log needs beside flushed records is flushed; else start that. OSError."""
+        if not self.is_topic_id_flushed:
+            self.start_topic_id_flush()
+        return self.is_topic_id_flushed
+
+    def flush_small_files(self) -> None:
+        """Flush what loading the log needs beside flushed records. OSError."""
+        if not self.is_topic_id_flushed:
+            self.flush_topic_id()
+
     def flush_files(self) -> None:
         """Flush everything up to the log end offset; it becomes the recovery point."""
         if self._unflushed_messages or self.recovery_point < self.log_end_offset:
-            if not self.is_topic_id_flushed:
-                self.flush_topic_id()
+            self.flush_small_files()
             for number in range(self.segment_number(self.recovery_point), len(self.segments)):
                 self.segments[number].flush()
         self.recovery_point = self.log_end_offset
@@ -317,9 +327,7 @@ class LocalLog:
 
     def advance_recovery_point(self) -> int:
         """Advance the recovery point over segments whose flush, started at the roll, has ended."""
-        if not self.is_topic_id_flushed:
-            if self.log_end_offset > self.recovery_point:
-                self.start_topic_id_flush()
+        if self.log_end_offset > self.recovery_point and not self.small_files_are_flushed():
             return self.recovery_point
         number = self.segment_number(self.recovery_point)
         while number + 1 < len(self.segments):

@@ -268,6 +268,16 @@ class Log(AppendableLog):
         except OSError as error:
             raise self.storage_error("close", error) from error
 
+    def small_files_are_flushed(self) -> bool:
+        if not self.leader_epochs.is_flushed:
+            self.leader_epochs.start_flush()
+        return super().small_files_are_flushed() and self.leader_epochs.is_flushed
+
+    def flush_small_files(self) -> None:
+        super().flush_small_files()
+        if not self.leader_epochs.is_flushed:
+            self.leader_epochs.flush()
+
     def maybe_flush(self) -> None:
         """Flush if the last flush is flush.ms ago and something was appended since."""
         due = self.clock.now_ms - self._last_flush_ms >= self._config.flush_ms

@@ -114,7 +114,7 @@ class LogDirectory:
 
     def _task_failed(self, error: OSError) -> None:
         """Handle the failure of a flush or deletion that was only started."""
-        self.handle_error(error, "a flush or deletion in the background")
+        self.handle_error(error, "cannot flush or delete")
 
     def handle_error(self, error: OSError, doing: str) -> str:
         """Report a store error, unless a test injected it for one partition; return its text."""

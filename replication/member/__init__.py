@@ -3,4 +3,4 @@
 `__all__` names the modules that other rooms may import.
 """
 
-__all__ = ["cluster_member", "controller_link"]
+__all__ = ["cluster_member", "controller_link", "producer_ids"]

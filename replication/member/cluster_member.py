@@ -15,10 +15,10 @@ from kwire.replication.fetcher.manager import ReplicaFetcherManager
 from kwire.replication.member.controller_link import (
     CHANNEL,
     FORWARD_CHANNEL,
-    AllocatedProducerIds,
     ControllerLink,
 )
 from kwire.replication.member.leader_doubts import LeaderDoubts
+from kwire.replication.member.producer_ids import AllocatedProducerIds
 from kwire.replication.member.topic_creation import TopicCreation
 from kwire.replication.replica.alter_partition import AlterPartitionManager
 

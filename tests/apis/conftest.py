@@ -30,7 +30,7 @@ from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest,
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.controller.producer_ids import ProducerIdBlocks, ProducerIds
 from kwire.replication.core.clock import Clock, Timers
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import TOPIC_RESOURCE, MetadataCache
 from kwire.replication.core.work import WorkQueue
 from kwire.replication.log_dirs.manager import LogManager

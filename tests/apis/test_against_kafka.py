@@ -15,7 +15,7 @@ from kwire.broker import Broker
 from kwire.protocol import api
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
 from kwire.replication.core.outbox import Close, Outbox, Reply
 

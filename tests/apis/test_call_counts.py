@@ -24,7 +24,7 @@ from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest,
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
 from kwire.replication.core.outbox import Log, Outbox, Reply
 

@@ -40,7 +40,7 @@ from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 from kwire.replication.config.broker_config import ANY_CONTROLLER_KEY, BrokerConfig
 from kwire.replication.controller.channels import controller_principal
 from kwire.replication.core.clock import Clock
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import BROKER_RESOURCE, TOPIC_RESOURCE, Endpoint
 from kwire.replication.core.outbox import Close, Outbox, Reply
 from kwire.replication.member.cluster_member import ClusterSettings

@@ -24,7 +24,7 @@ from kwire.protocol.schemas.control_plane import EnvelopeRequest
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.controller.table import BY_KEY, TABLE, AskedBy, ControllerApi, refusal
 from kwire.replication.core.clock import Clock
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
 from kwire.replication.core.outbox import Close, Outbox, Reply
 from tests.apis.test_controller_plane import Rig

@@ -15,7 +15,7 @@ from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 from kwire.replication.controller.claim import generation_file
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.events import Event
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from tests.apis.test_controller_plane import Rig
 
 LEASE_TIMEOUT_MS = 2000  # controller.quorum.fetch.timeout.ms

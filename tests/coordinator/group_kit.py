@@ -10,7 +10,7 @@ from kwire.protocol import api
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
 from kwire.replication.core.outbox import Log, Outbox, Reply
 

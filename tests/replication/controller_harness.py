@@ -71,6 +71,9 @@ class ListJournal:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no disk")
         self.flushed = len(self.records)
 
+    def when_flushed(self, callback: Callable[[], None]) -> None:
+        callback()
+
     def rewrite(self, records: list[Any]) -> None:
         self.records[:] = records
         self._seen = len(records)

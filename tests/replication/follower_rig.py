@@ -33,7 +33,8 @@ from kwire.protocol.schemas.control_plane import (
 )
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock, Timers
-from kwire.replication.core.log_store import LogStore, MemoryLogStore
+from kwire.replication.core.log_store import LogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import MetadataCache
 from kwire.replication.core.outbox import Close, HangUp, Outbox, Reply, Send
 from kwire.replication.core.peers import Peers

@@ -21,7 +21,8 @@ from kwire.protocol.records import (
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.log_config import LogConfig
-from kwire.replication.core.log_store import LogStore, MemoryLogStore
+from kwire.replication.core.log_store import LogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.log import AppendOrigin, Log, LogAppendInfo
 from kwire.replication.log_dirs.cleaner import LogCleaner
 from kwire.replication.log_dirs.manager import LogManager

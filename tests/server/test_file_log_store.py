@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.replication.core.log_store import LogStore, MemoryLogStore
+from kwire.replication.core.log_store import LogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.server.file_log_store import FileLogStore
 
 

@@ -147,7 +147,7 @@ def test_the_refusal_names_both_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     from kwire.replication.config.broker_config import BrokerConfig
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.log_config import LogConfig
-    from kwire.replication.core.log_store import MemoryLogStore
+    from kwire.replication.core.memory_log_store import MemoryLogStore
     from kwire.replication.log_dirs.manager import LogManager
 
     store = MemoryLogStore()

@@ -48,7 +48,7 @@ def test_the_rest_of_the_server_loads_no_codec_and_no_definition_language(module
     assert not loaded & (LATE - {"kwire.protocol.language.compiler"})
 
 
-MODULES_AT_START = 108
+MODULES_AT_START = 110
 """How many modules of kwire `kwire up` may have imported when it is ready; each is 0.1 to 1 ms. Whoever needs fewer
 lowers the number; a higher one needs a reason."""
 
@@ -86,7 +86,7 @@ from kwire.broker import Broker
 from kwire.protocol.api import encode_request, key_of, parse_response
 from kwire.replication.core.clock import Clock
 from kwire.replication.config.broker_config import BrokerConfig
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
 from kwire.replication.core.outbox import Outbox, Reply
 outbox, clock = Outbox(), Clock(1, 1)

@@ -16,7 +16,7 @@ from kwire.protocol.schemas.topics import CreatableTopic, CreatableTopicConfig, 
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.config.release import Release
 from kwire.replication.core.clock import Clock
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
 from kwire.replication.core.outbox import Outbox
 

@@ -46,7 +46,7 @@ def test_a_journal_that_cannot_be_written_is_answered(admin: Any) -> None:
 
     admin.create("t")
     admin.services.controller.changelog._journal = SimpleNamespace(
-        append=refuse, flush=lambda: None
+        append=refuse, flush=lambda: None, when_flushed=lambda callback: callback()
     )
     partition = ReassignablePartition(partition_index=0, replicas=[1])
     topic = ReassignableTopic(name="t", partitions=[partition])

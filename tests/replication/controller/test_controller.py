@@ -25,7 +25,7 @@ from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.controller.controller import Controller
 from kwire.replication.controller.journal import JOURNAL_FILE, StoreJournal
 from kwire.replication.controller.state import ControllerState, JournalError, PartitionState
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
 
 

@@ -49,7 +49,7 @@ from kwire.replication.controller.state import (
 )
 from kwire.replication.controller.table import refusal
 from kwire.replication.core.events import WARNING, Event, EventType
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 
 
 def registration(broker: int, incarnation: int, **fields: Any) -> BrokerRegistrationRequest:

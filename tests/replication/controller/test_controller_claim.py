@@ -19,7 +19,7 @@ from kwire.replication.controller.claim import (
 )
 from kwire.replication.controller.journal import JOURNAL_FILE, StoreJournal
 from kwire.replication.controller.state import DeposedError
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.server.file_log_store import FileLogStore
 
 

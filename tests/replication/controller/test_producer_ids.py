@@ -9,7 +9,7 @@ from kwire.replication.controller.producer_ids import (
     ProducerIdBlocks,
     ProducerIds,
 )
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.types import PRODUCER_ID_BLOCK
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log import checkpoints
 from kwire.replication.log.checkpoints import CorruptCheckpoint
 

@@ -7,7 +7,7 @@ from struct import pack
 
 import pytest
 
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.indexes import AbortedTxn, OffsetIndex, TimeIndex, TransactionIndex
 
 

@@ -11,7 +11,7 @@ from log_harness import NOW_MS, TOPIC_ID, OneLog, batch, check_invariants, marke
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.record_validation import InvalidRecordsError
 from kwire.protocol.records import iter_records, parse_header
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.log import AppendOrigin, UnexpectedAppendOffset
 
 
@@ -249,30 +249,31 @@ def test_flush_messages_flushes() -> None:
     assert one.log.log_end_offset == 3
 
 
-def test_the_topic_id_is_on_the_disk_before_the_first_data() -> None:
+@pytest.mark.parametrize("follows", [False, True])
+def test_data_is_kept_only_with_its_topic_id(follows: bool) -> None:
+    """The first append starts the flush of the topic id. A power cut before its end takes both."""
+    for is_flushed in (False, True):
+        one = OneLog()
+        if follows:
+            one.log.append_as_follower(stamped(batch(b"x" * 100), 0, 3))
+        else:
+            one.append(b"x" * 100)
+        if is_flushed:
+            one.store.end_flushes()
+        # The batch has made it to the disk, unflushed small files have not.
+        one.crash(lambda size: size if size > 100 else 0)
+        expected = (1, TOPIC_ID) if is_flushed else (0, bytes(16))
+        assert (one.log.log_end_offset, one.log.topic_id) == expected
+
+
+def test_a_topic_id_that_cannot_be_flushed_takes_the_directory_offline() -> None:
     one = OneLog()
-    one.append(b"x" * 100)
-    one.crash(
-        lambda size: size if size > 100 else 0
-    )  # the batch made it, unflushed small files did not
-    assert one.log.log_end_offset == 1
-    assert one.log.topic_id == TOPIC_ID
-
-
-def test_a_follower_too_flushes_the_topic_id_before_the_first_data() -> None:
-    one = OneLog()
-    one.log.append_as_follower(stamped(batch(b"x" * 100), 0, 3))
-    one.crash(lambda size: size if size > 100 else 0)
-    assert (one.log.log_end_offset, one.log.topic_id) == (1, TOPIC_ID)
-
-
-def test_a_topic_id_that_cannot_be_flushed_refuses_the_append() -> None:
-    one = OneLog()
-    assert isinstance(one.store, MemoryLogStore)
+    one.append(b"a")
     one.store.fail_next("flush", OSError(5, "Input/output error"))
-    assert refused(one, batch(b"a")) == ErrorCode.KAFKA_STORAGE_ERROR
-    one.append(b"b")
-    assert one.values() == [(0, b"b")]
+    one.store.end_flushes()
+    (directory,) = one.manager.directories
+    assert directory.failure == "cannot flush or delete: [Errno 5] Input/output error"
+    assert not one.log.is_topic_id_flushed
 
 
 # ---- followers

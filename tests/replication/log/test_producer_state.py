@@ -20,7 +20,7 @@ from kwire.protocol.records import (
     parse_header,
 )
 from kwire.replication.core.clock import Clock
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.producer_state import (
     BatchMetadata,
     CompletedTxn,

@@ -9,7 +9,7 @@ from log_harness import NOW_MS, OneLog, batch, check_invariants, marker, stamped
 
 from kwire.protocol.records import iter_batches
 from kwire.replication.core.events import Event
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, format_offsets
 from kwire.replication.log.log import AppendOrigin
 
@@ -326,14 +326,15 @@ def test_data_that_was_never_flushed_goes_with_its_topic_id() -> None:
     """Nobody can say whose it is: perhaps that of a deleted topic of the same name."""
     one = OneLog(**SMALL)
     some_records(one)
-    before = len(one.log.segments)
+    before = one.log.size_bytes
     one.store.crash(keep=lambda unflushed: unflushed if unflushed > 50 else 0)
     assert one.store.read_file("t-0/partition.metadata") == b"", "no flush of it has ended"
     one.load_again()
     assert one.log.topic_id == bytes(16)
     assert (one.log.log_start_offset, one.log.log_end_offset, one.values()) == (0, 0, [])
-    (removed,) = one.logged.of(Event.RECOVERY_REMOVED_UNFLUSHED)
-    assert removed["segments"] == before > 1
+    (removed,) = one.logged.of(Event.RECOVERY_TRUNCATED)
+    assert removed["size_bytes"] == before
+    assert "partition.metadata" in str(removed["detail"])
     assert one.append(b"again").first_offset == 0
     one.load_again()
     assert one.values() == [(0, b"again")]

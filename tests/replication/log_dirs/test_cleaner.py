@@ -25,7 +25,7 @@ from kwire.protocol.records import (
 from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.events import Event
 from kwire.replication.core.log_config import LogConfig
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.loader import LogContext, create_log, load_log
 from kwire.replication.log.log import Log
 from kwire.replication.log.types import AppendOrigin
@@ -60,6 +60,7 @@ class Logs:
         return log
 
     def reload(self, log: Log) -> Log:
+        self.store.end_flushes()  # of the topic id: compaction begins long after that
         self.store.crash()
         loaded = load_log(self._context, log.directory, log.topic, 0, log.config, clean=False)
         loaded.update_high_watermark(loaded.log_end_offset)

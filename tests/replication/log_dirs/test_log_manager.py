@@ -11,7 +11,8 @@ from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.events import Event
 from kwire.replication.core.log_config import LogConfig
-from kwire.replication.core.log_store import MemoryLogStore, PartitionFault
+from kwire.replication.core.log_store import PartitionFault
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.checkpoints import read_meta_properties, read_offsets
 from kwire.replication.log_dirs.manager import LogManager, parse_directory
 

@@ -20,7 +20,7 @@ from kwire.protocol.schemas.control_plane import (
 )
 from kwire.replication.core.events import Event
 from kwire.replication.core.log_config import LogConfig
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.checkpoints import read_meta_properties, read_offsets
 from kwire.replication.log_dirs.cleaner import LogCleaner
 from kwire.replication.log_dirs.manager import InconsistentLogDirs

@@ -27,7 +27,8 @@ from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.metadata import Endpoint
 from kwire.replication.core.outbox import Outbox, Send
 from kwire.replication.core.peers import Peers
-from kwire.replication.member.controller_link import AllocatedProducerIds, ControllerLink
+from kwire.replication.member.controller_link import ControllerLink
+from kwire.replication.member.producer_ids import AllocatedProducerIds
 from kwire.replication.member.topic_creation import TopicCreation
 
 CONTROLLER = 1000

@@ -10,7 +10,7 @@ from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import Record, build_batch
 from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.log_config import LogConfig
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.loader import LogContext, create_log
 from kwire.replication.log.log import AppendOrigin
 from kwire.replication.replica.fetch_data import FetchParams, FetchPartition
