@@ -246,7 +246,9 @@ class Broker(Core):
         first_units, self.work.first_units = self.work.first_units, _START_UNITS
         services.controller.start()
         if self._journal.truncated_bytes:
-            self.outbox.log(Event.JOURNAL_TRUNCATED, size_bytes=self._journal.truncated_bytes)
+            journal = self._journal
+            size_bytes, file = journal.truncated_bytes, journal.bad_file
+            self.outbox.log(Event.JOURNAL_TRUNCATED, size_bytes=size_bytes, file=file)
         self.broker_epoch = services.controller.register_broker(
             self.config.node_id, self.config.broker_rack, endpoints
         )
@@ -270,7 +272,7 @@ class Broker(Core):
 
         manager = self.services.log_manager
         first, *others = manager.directories
-        if first.store.exists(JOURNAL_FILE):
+        if first.store.exists(JOURNAL_FILE) and first.store.size(JOURNAL_FILE):
             return
         for other in others:
             if other.is_online and other.store.exists(JOURNAL_FILE):
@@ -280,9 +282,11 @@ class Broker(Core):
         for directory in manager.online():
             manager.check_complete(directory.path, read_meta_properties(directory.store))
             if any(parse_directory(name) for name in directory.store.list_dir()):
+                why = "not there: it belongs to one broker of a cluster, or is not the first of its log directories"
+                if first.store.exists(JOURNAL_FILE):
+                    why = "empty: restore it from a copy, or begin with another directory"
                 raise InconsistentLogDirs(
-                    f"{directory.path} has partitions, but the controller's journal that knows them is not there: it"
-                    " belongs to one broker of a cluster, or is not the first of its log directories"
+                    f"{directory.path} has partitions, but the controller's journal that knows them is {why}"
                 )
 
     def _check_no_journal(self) -> None:

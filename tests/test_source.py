@@ -298,7 +298,7 @@ USED_BY_OTHERS = {
     "construct": "_decode",
     "JSON, as a field of a status": "caught_up_ms_ago",
     "tests that write transactions; so will the transaction coordinator": "end_transaction_marker",
-    "tests that count what cannot be seen otherwise": "delivered unreadable_records",
+    "tests that count what cannot be seen otherwise": "delivered",
 }
 
 

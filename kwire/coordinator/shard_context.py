@@ -11,6 +11,7 @@ from enum import Enum
 
 from kwire.coordinator.group_shard import GroupShard
 from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kwire.replication.core.events import Event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class ShardContext:
 
     __slots__ = (
         "_appends",
+        "_is_damaged",
         "_runtime",
         "_timer_keys",
         "deferred",
@@ -99,7 +101,6 @@ class ShardContext:
         "partition",
         "shard",
         "state",
-        "unreadable_records",
     )
 
     def __init__(self, runtime: CoordinatorRuntime, partition: Partition) -> None:
@@ -107,7 +108,7 @@ class ShardContext:
         self.partition = partition
         self._appends: list[_Append] = []
         self._timer_keys: dict[tuple[str, ...], None] = {}
-        self.unreadable_records = 0
+        self._is_damaged = False  # a batch could not be loaded
         self.state = ShardState.LOADING
         self.loading: Job | None = None
         self.deferred: list[Callable[[GroupShard], Result[None]]] = []
@@ -266,20 +267,31 @@ class ShardContext:
         for header in iter_batches(records):
             try:
                 yield from self._load_batch(records, header)
-            except (KafkaError, MalformedMessage):
-                self.unreadable_records += 1
+            except (KafkaError, MalformedMessage) as error:
+                self._log_unreadable(header.base_offset, str(error))
             offset = max(offset, header.next_offset)
         return offset
+
+    def _log_unreadable(self, offset: int, detail: str) -> None:
+        """Log the first batch that cannot be loaded."""
+        if not self._is_damaged:
+            self._is_damaged = True
+            topic, index = self.partition.topic, self.partition.index
+            fields = {"topic": topic, "partition": index, "offset": offset, "detail": detail}
+            self._runtime.log_event(Event.GROUPS_UNREADABLE, **fields)
 
     def _load_batch(self, records: Buffer, header: BatchHeader) -> Steps:
         from kwire.coordinator.group_records import decode_record
         from kwire.protocol.records import (
             CONTROL_ABORT,
             CONTROL_COMMIT,
+            check_crc,
             iter_records,
             parse_control_record,
         )
 
+        if not check_crc(records, header):
+            raise MalformedMessage("the checksum is wrong")
         shard = self.shard
         producer_id = header.producer_id if header.is_transactional else -1
         count = 0

@@ -248,6 +248,8 @@ class FileLogStore:
             while chunk := os.read(fd, 1 << 20):
                 chunks.append(chunk)
             return b"".join(chunks)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.full_path(path)) from None
         finally:
             os.close(fd)
 

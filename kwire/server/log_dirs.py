@@ -122,8 +122,12 @@ def disk_space(path: str) -> tuple[int, int]:
 
 def load_error(dirs: str, error: OSError | Exception) -> NodeError:
     """Translate an error of opening or loading the directories to a one-line NodeError."""
-    reason = getattr(error, "strerror", None) or str(error)
-    if getattr(error, "errno", None) == EEXIST:
+    from kwire.replication.core.log_store import error_text
+
+    reason = error_text(error)
+    if isinstance(error, OSError) and error.filename in dirs.split(","):
+        reason = error.strerror or reason  # the line names it anyway
+    if isinstance(error, OSError) and error.errno == EEXIST:
         reason = "is not a directory" if "," in dirs else f"{dirs} is not a directory"
     if reason.startswith(tuple(dirs.split(","))):
         return NodeError(f"data directory {reason}")

@@ -32,7 +32,7 @@ _READ_BYTES = 4 << 20
 class StoreJournal:
     """A journal in a file of a log store.
 
-    `truncated_bytes`: size of the damaged tail at `replay`."""
+    `truncated_bytes`: size of the damaged tail at `replay`, which is kept in `bad_file`."""
 
     __slots__ = (
         "_deferred",
@@ -136,8 +136,14 @@ class StoreJournal:
                 return data[:end]
             length *= 2  # a batch larger than that
 
+    @property
+    def bad_file(self) -> str:
+        """The file for what is cut off: a damaged record hides all that follow it."""
+        return f"{self._name}.bad"
+
     def _truncate(self, file: LogFile, size: int) -> None:
         self.truncated_bytes = file.size - size
+        self._store.write_file(self.bad_file, file.read(size, self.truncated_bytes))
         file.truncate(size)
 
     def rewrite(self, records: list[Record]) -> None:

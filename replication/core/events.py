@@ -139,13 +139,13 @@ class Event:
     CONTROLLER_TAKE_OVER_FAILED = EventType(
         ERROR, "controller {controller_id} cannot take over: {detail}"
     )
-    """A standby controller could not become the active one; it tries again.
-    To do: look at the disk that the controllers share."""
+    """A standby could not become the active one; it tries again. To do: look at the disk that the controllers share."""
     JOURNAL_TRUNCATED = EventType(
-        WARNING, "cut {size_bytes} torn bytes off the controller's journal"
+        WARNING,
+        "cut {size_bytes} torn or damaged bytes off the controller's journal, kept in {file}",
     )
-    """The last record of the controller's journal was not whole at start: a power cut, or a full disk. It had no
-    effect yet."""
+    """At start: the last record was not whole (a power cut, a full disk) and had no effect yet; or the file is damaged,
+    and all topics and changes in what follows are gone. `file` has what was cut off."""
 
     # --- Brokers, as the controller sees them
 
@@ -166,9 +166,8 @@ class Event:
     BROKER_RUN_ENDED = EventType(
         INFO, _BROKER + " ended with the previous run: {detail}", "reason", "controller_epoch"
     )
-    """The whole cluster starts again: the controller's journal still has the broker of the run before. It has
-    `registered_again`, or is `unreachable` until it does. BROKER_FENCED once a broker of before has sent a request:
-    then only the controller is new."""
+    """The whole cluster starts again: the journal still has the broker of the run before. It is `registered_again`, or
+    `unreachable` until then. BROKER_FENCED once a broker of before has sent a request: only the controller is new."""
     BROKER_SHUTTING_DOWN = EventType(
         INFO, "broker {broker_id} is shutting down", "broker_epoch", "controller_epoch"
     )
@@ -270,8 +269,7 @@ class Event:
     ALTER_PARTITION_REFUSED = EventType(
         WARNING, "AlterPartition answered {error}: sent again until it is not"
     )
-    """The controller has refused a whole request for changes of ISRs. NOT_CONTROLLER and STALE_BROKER_EPOCH pass by
-    themselves."""
+    """The controller has refused a whole request for ISR changes. Passes: NOT_CONTROLLER, STALE_BROKER_EPOCH."""
     STALE_CONTROLLER_REFUSED = EventType(
         WARNING,
         "refused an order of the controller of epoch {stale_controller_epoch}:"
@@ -287,8 +285,7 @@ class Event:
     )
     """A replica has become a follower, or follows in a new leader epoch."""
     FOLLOWER_FENCED = EventType(INFO, _NOT_FOLLOWED, "leader_epoch", "error")
-    """The leader is in a later epoch than the follower: passes by itself when the controller tells the follower, a
-    moment later."""
+    """The leader is in a later epoch than the follower: passes when the controller tells the follower."""
     FOLLOWER_FETCHER_FAILED = EventType(WARNING, _NOT_FOLLOWED, "leader_epoch", "error")
     """A follower has given up; the replica stays behind and out of the ISR until there is a new leader.
     To do: read `detail`; start the broker again."""
@@ -297,8 +294,7 @@ class Event:
         "{topic}-{partition} cannot be fetched from broker {leader}, tried again: {detail}[ {error}]",
         "leader_epoch",
     )
-    """The leader has answered a follower with an error, or with what cannot be used; tried again after
-    `replica.fetch.backoff.ms`."""
+    """The leader has answered with an error, or what cannot be used; again after `replica.fetch.backoff.ms`."""
     LEADER_UNREACHABLE = EventType(
         WARNING,
         "broker {leader} cannot be fetched from, tried again: {detail}[ {error}] ({partitions} partitions)",
@@ -308,8 +304,7 @@ class Event:
     LEADER_REACHABLE = EventType(INFO, "broker {leader} is fetched from again")
     """The broker of an earlier LEADER_UNREACHABLE answers again."""
     LOG_TRUNCATED = EventType(INFO, _CUT + ": {detail}", "leader", "leader_epoch", "high_watermark")
-    """A follower gives up records that its leader does not have. They were never acknowledged with acks=all, unless
-    there was an UNCLEAN_LEADER_ELECTED before."""
+    """A follower drops records that its leader lacks: no acks=all ones, unless after UNCLEAN_LEADER_ELECTED."""
     LOG_TRUNCATED_BELOW_HIGH_WATERMARK = EventType(
         WARNING,
         _CUT + ", below its high watermark {high_watermark}: {detail}",
@@ -428,6 +423,12 @@ class Event:
     """Costs the next start some work, no more."""
     CLEANER_FAILED = EventType(ERROR, "cannot find out what to clean next: {detail}")
     """The cleaner tries again after `log.cleaner.backoff.ms`."""
+
+    GROUPS_UNREADABLE = EventType(
+        WARNING,
+        "{topic}-{partition}: the batch at offset {offset} cannot be read, what it says of groups is lost: {detail}",
+    )
+    """Committed offsets or members are in damaged records. Logged for the first such batch of a partition."""
 
     # --- Clients
 

@@ -136,6 +136,14 @@ class PartitionFault(OSError):
     """An error that a test asked for in one log: it takes that partition offline, and not its whole directory."""
 
 
+def error_text(error: Exception) -> str:
+    """An error of a store in words, with its file if that is known."""
+    if not isinstance(error, OSError):
+        return str(error)
+    text, file = error.strerror or str(error), error.filename
+    return text if file is None or str(file) in text else f"{text}: {file}"
+
+
 def check_path(path: str) -> None:
     """OSError unless `path` stays inside the store: relative, no empty, "." or ".." component, no NUL."""
     parts = path.split("/")

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
+from kwire.replication.log.checkpoints import CorruptCheckpoint
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.core.log_store import LogStore
@@ -49,7 +51,12 @@ class LeaderEpochCache:
         """Read the file if it exists. OSError if it is malformed."""
         self.entries.clear()
         if self._store.exists(self._path):
-            for entry in parse_checkpoint(self._store.read_file(self._path)):
+            data = self._store.read_file(self._path)
+            try:
+                entries = parse_checkpoint(data)
+            except OSError as error:
+                raise CorruptCheckpoint(self._path, str(error)) from None
+            for entry in entries:
                 self._insert(*entry)
         self._update_latest()
 

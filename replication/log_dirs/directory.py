@@ -10,11 +10,12 @@ directory's store.
 
 from __future__ import annotations
 
+from errno import EIO
 from typing import NamedTuple
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.core.events import Event
-from kwire.replication.core.log_store import PartitionFault
+from kwire.replication.core.log_store import PartitionFault, error_text
 from kwire.replication.core.types import TopicPartition
 from kwire.replication.log.checkpoints import (
     HIGH_WATERMARKS,
@@ -43,6 +44,16 @@ DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 FUTURE_SUFFIX = "-future"
 FILE_NAME_BYTES_MAX = 255
+
+
+class UnreadableLog(OSError):
+    """A log cannot be loaded. Its text names the file, or at least the partition."""
+
+    def __init__(self, log: str, error: OSError | KafkaError) -> None:
+        text = error_text(error)
+        if log not in text:
+            text = f"{log}: {text}"
+        super().__init__(EIO, text)
 
 
 class LogDirStore(NamedTuple):
@@ -153,16 +164,18 @@ class LogDirectory:
                 key, is_future = parse_future_directory(name), True
             if key is None or store.exists(f"{name}/{META_PROPERTIES}"):
                 continue  # with meta.properties: another broker's log directory ("broker-1")
-            log = load_log(
-                context,
-                name,
-                key[0],
-                key[1],
-                topic_config(key[0]),
-                clean=self.broker_epoch is not None,
-                recovery_point=recovery_points.get(key, 0),
-                log_start_offset=log_starts.get(key, 0),
-            )
+            try:
+                log = load_log(
+                    context,
+                    name,
+                    *key,
+                    topic_config(key[0]),
+                    clean=self.broker_epoch is not None,
+                    recovery_point=recovery_points.get(key, 0),
+                    log_start_offset=log_starts.get(key, 0),
+                )
+            except (OSError, KafkaError) as error:
+                raise UnreadableLog(name, error) from error
             if is_future:
                 self.future_logs[key] = log
             else:

@@ -24,6 +24,7 @@ from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.protocol.varint import INT64_MAX
 from kwire.replication.core.events import Event, ignore
 from kwire.replication.core.log_config import LogConfig
+from kwire.replication.core.log_store import error_text
 from kwire.replication.core.types import TopicPartition
 from kwire.replication.log.checkpoints import (
     decode_uuid,
@@ -147,7 +148,7 @@ class LogManager:
             version = properties.get("version", "1")
             if version not in ("0", "1"):
                 raise InconsistentLogDirs(
-                    f"meta.properties has version {version}; 0 and 1 are known"
+                    f"{where}: meta.properties has version {version}; 0 and 1 are known"
                 )
             cluster_id = properties.get("cluster.id")
             node_id = properties.get("node.id" if version == "1" else "broker.id")
@@ -505,7 +506,7 @@ class _OfflineOnError:
             return False
         if len(manager.online()) == 1:
             return False
-        directory.failure = error.strerror or str(error)
+        directory.failure = error_text(error)
         manager._log_offline(directory)
         directory.abandon()
         return True

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from event_recorder import Recorder
 
 from kwire.coordinator.config import GroupConfig
 from kwire.coordinator.group_records import offset_commit_record, offset_commit_tombstone
@@ -27,6 +28,7 @@ from kwire.protocol.records import (
     stamp,
 )
 from kwire.replication.core.clock import Clock, Timers
+from kwire.replication.core.events import Event
 from kwire.replication.core.work import FIRST_UNITS, WorkQueue
 
 KEY = ("__consumer_offsets", 2)
@@ -95,6 +97,7 @@ class Kit:
         self.clock = Clock(now_ms=1_000, wall_ms=1_700_000_000_000)
         self.timers = Timers()
         self.replicas = FakeReplicaManager()
+        self.logged = Recorder()
         self.runtime = CoordinatorRuntime(
             GroupConfig(),
             self.clock,
@@ -102,6 +105,7 @@ class Kit:
             Random(1),
             self.replicas,  # type: ignore[arg-type]
             WorkQueue(self.clock),
+            self.logged,
         )
         self.answers: list[Any] = []
 
@@ -313,7 +317,7 @@ def test_transactions_in_the_log_are_loaded(marker: int, offset: int) -> None:
     assert kit.fetch() == offset
 
 
-def test_broken_records_are_passed_over_and_counted() -> None:
+def test_broken_records_are_passed_over_and_reported() -> None:
     kit = Kit()
     kit.written(offset_record(1))
     for key in (b"\x00", b"\x00\x01\x00\x09", None):
@@ -321,7 +325,19 @@ def test_broken_records_are_passed_over_and_counted() -> None:
     kit.written(offset_record(2))
     kit.lead()
     assert kit.fetch() == 2
-    assert kit.runtime.contexts[KEY[1]].unreadable_records == 2
+    (event,) = kit.logged.of(Event.GROUPS_UNREADABLE)
+    assert (event["topic"], event["partition"], event["offset"]) == (*KEY, 1)
+
+
+def test_a_flipped_bit_in_the_offsets_is_reported_and_not_believed() -> None:
+    kit = Kit()
+    kit.written(offset_record(1))
+    kit.written(offset_record(2))
+    kit.replicas.log.data[-3] ^= 1
+    kit.lead()
+    assert kit.fetch() == 1
+    (event,) = kit.logged.of(Event.GROUPS_UNREADABLE)
+    assert "checksum" in str(event["detail"])
 
 
 def test_many_records_that_need_not_stay_together_are_cut_into_batches(kit: Kit) -> None:

@@ -134,9 +134,12 @@ def test_the_epoch_of_an_offset_is_the_last_that_began_before_it(offset: int, ep
     assert cache_with((0, 10), (2, 13), (4, 17)).epoch_for_offset(offset) == epoch
 
 
-def test_an_assignment_survives_a_power_cut() -> None:
+def test_an_assignment_survives_a_power_cut_once_it_is_flushed() -> None:
     store = MemoryLogStore()
-    cache_with((0, 0), (3, 8), store=store)
+    cache = cache_with((0, 0), (3, 8), store=store)
+    assert not cache.is_flushed, "that would be before the end of the step"
+    store.end_flushes()
+    assert cache.is_flushed
     store.crash()
     cache = LeaderEpochCache(store, "orders-0")
     cache.load()
@@ -156,6 +159,7 @@ def test_an_epoch_without_records_is_written_before_its_first_record() -> None:
     with pytest.raises(OSError):
         cache.assign(3, 9)
     assert not cache.assign(3, 9)  # not news, but to the disk it is
+    store.end_flushes()
     store.crash()
     assert parse_checkpoint(store.read_file(PATH)) == [(1, 0), (2, 5), (3, 9)]
     store.fail_next("write_file", OSError(5, "Input/output error"))
@@ -168,6 +172,7 @@ def test_a_truncation_does_not_make_an_epoch_without_records_durable() -> None:
     cache.assign(3, 9, has_records=False)
     cache.truncate_from_start(2)
     cache.assign(3, 9)
+    cache.flush()
     store.crash()
     assert parse_checkpoint(store.read_file(PATH)) == [(1, 2), (2, 5), (3, 9)]
 

@@ -350,6 +350,22 @@ def test_a_flush_of_data_flushes_the_topic_id_first() -> None:
     assert one.values() == [(0, b"x")]
 
 
+def test_epochs_whose_file_was_not_flushed_come_from_the_records() -> None:
+    one = OneLog(**SMALL)
+    one.log.append_as_leader(bytearray(batch(b"x" * 90)), leader_epoch=1)
+    one.log.flush()
+    one.manager.checkpoint_recovery_points(flush=True)
+    for epoch in (2, 3):
+        for _ in range(3):  # the segment of an epoch's beginning is flushed after its roll
+            one.log.append_as_leader(bytearray(batch(b"x" * 90)), leader_epoch=epoch)
+    assert one.log.advance_recovery_point() == 1, "it waits for the file"
+    entries = list(one.log.leader_epochs.entries)
+    one.store.crash(keep=lambda unflushed: unflushed if unflushed > 100 else 0)
+    assert b"3 4" not in one.store.read_file("t-0/leader-epoch-checkpoint")
+    one.load_again()
+    assert one.log.leader_epochs.entries == entries == [(1, 0), (2, 1), (3, 4)]
+
+
 def test_the_recovery_point_waits_for_the_topic_id() -> None:
     """It means that the data is on the disk together with the name of its topic."""
     one = OneLog(**SMALL)
