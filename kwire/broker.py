@@ -246,9 +246,7 @@ class Broker(Core):
         first_units, self.work.first_units = self.work.first_units, _START_UNITS
         services.controller.start()
         if self._journal.truncated_bytes:
-            journal = self._journal
-            size_bytes, file = journal.truncated_bytes, journal.bad_file
-            self.outbox.log(Event.JOURNAL_TRUNCATED, size_bytes=size_bytes, file=file)
+            self.outbox.log(Event.JOURNAL_TRUNCATED, **self._journal.truncation)
         self.broker_epoch = services.controller.register_broker(
             self.config.node_id, self.config.broker_rack, endpoints
         )
@@ -282,7 +280,7 @@ class Broker(Core):
         for directory in manager.online():
             manager.check_complete(directory.path, read_meta_properties(directory.store))
             if any(parse_directory(name) for name in directory.store.list_dir()):
-                why = "not there: it belongs to one broker of a cluster, or is not the first of its log directories"
+                why = "not there: it belongs to a broker of a cluster, or is not the first of log.dirs"
                 if first.store.exists(JOURNAL_FILE):
                     why = "empty: restore it from a copy, or begin with another directory"
                 raise InconsistentLogDirs(

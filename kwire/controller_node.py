@@ -150,8 +150,7 @@ class ControllerNode(Core):
         journal.delete_older()
         self.services.active_id = self.config.node_id
         if journal.truncated_bytes:
-            size_bytes, file = journal.truncated_bytes, journal.bad_file
-            self.outbox.log(Event.JOURNAL_TRUNCATED, size_bytes=size_bytes, file=file)
+            self.outbox.log(Event.JOURNAL_TRUNCATED, **journal.truncation)
 
     def _renew(self, *, released: bool = False) -> None:
         from kwire.replication.controller.claim import Lease

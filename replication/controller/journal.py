@@ -32,7 +32,7 @@ _READ_BYTES = 4 << 20
 class StoreJournal:
     """A journal in a file of a log store.
 
-    `truncated_bytes`: size of the damaged tail at `replay`, which is kept in `bad_file`."""
+    `truncated_bytes`: size of the damaged tail at `replay`, which is kept in another file."""
 
     __slots__ = (
         "_deferred",
@@ -137,13 +137,13 @@ class StoreJournal:
             length *= 2  # a batch larger than that
 
     @property
-    def bad_file(self) -> str:
-        """The file for what is cut off: a damaged record hides all that follow it."""
-        return f"{self._name}.bad"
+    def truncation(self) -> dict[str, object]:
+        """The fields of JOURNAL_TRUNCATED. `file` has what was cut off: a damaged record hides all that follow it."""
+        return {"size_bytes": self.truncated_bytes, "file": f"{self._name}.bad"}
 
     def _truncate(self, file: LogFile, size: int) -> None:
         self.truncated_bytes = file.size - size
-        self._store.write_file(self.bad_file, file.read(size, self.truncated_bytes))
+        self._store.write_file(f"{self._name}.bad", file.read(size, self.truncated_bytes))
         file.truncate(size)
 
     def rewrite(self, records: list[Record]) -> None:

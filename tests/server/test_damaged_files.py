@@ -109,7 +109,9 @@ async def test_what_is_cut_off_a_damaged_journal_is_kept(
 async def test_an_empty_journal_beside_partitions_is_refused(tmp_path: Path) -> None:
     await some_data(tmp_path)
     (tmp_path / JOURNAL_FILE).write_bytes(b"")
-    with pytest.raises(NodeError, match="has partitions, but the controller's journal .* is empty"):
+    with pytest.raises(
+        NodeError, match=r"has partitions, but the controller's journal .* is empty"
+    ):
         await started(tmp_path)
     assert (tmp_path / "orders-0").is_dir(), "nothing is set aside"
     for each in tmp_path.glob("orders-*"):
