@@ -259,11 +259,8 @@ class Broker(Core):
         self.compaction.log_truncated(self.services.log_manager, log, offset)
 
     def _check_journal(self) -> None:
-        """Check that the journal is where it belongs; without it all partitions would become
-        strays.
-
-        Raises OSError when the journal is in another directory than the first, or missing although
-        there are partitions."""
+        """Raise OSError when the journal is not in the first directory, or missing or empty although
+        there are partitions: without it they would become strays."""
         from kwire.replication.controller.journal import JOURNAL_FILE
         from kwire.replication.log.checkpoints import read_meta_properties
         from kwire.replication.log_dirs.manager import InconsistentLogDirs, parse_directory
