@@ -376,7 +376,11 @@ def test_one_broker_stays_a_standalone_one() -> None:
             "the last one's would be 65536",
         ),
         (
-            {"KWIRE_BROKERS": "2", "KAFKA_LISTENERS": "PLAINTEXT://:9092,HOST://:9093"},
+            {
+                "KWIRE_BROKERS": "2",
+                "KAFKA_LISTENERS": "PLAINTEXT://:9092,HOST://:9093",
+                "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "PLAINTEXT:PLAINTEXT,HOST:PLAINTEXT",
+            },
             "9093 would be bound twice; leave 2 ports",
         ),
         (
@@ -398,6 +402,37 @@ def test_what_makes_no_cluster_is_refused(environ: dict[str, str], says: str) ->
     with pytest.raises(SettingsError) as refused:
         container_settings(environ)
     assert says in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("PLAINTEXT://localhost", "'PLAINTEXT://localhost' has no port; listeners are NAME"),
+        ("PLAINTEXT://localhost:", "has no port from 0 to 65535, but ''"),
+        ("PLAINTEXT://localhost:99999", "has no port from 0 to 65535, but '99999'"),
+        ("A://x:1, localhost:9092", "'localhost:9092' has no name; listeners are NAME"),
+        ("://localhost:9092", "has no name before ://"),
+        ("PLAINTEXT://::1:9092", "an IPv6 address, which stands in brackets"),
+        ("PLAINTEXT://[::1]", "'PLAINTEXT://[::1]' has no port"),
+        ("PLAINTEXT://a:1,PLAINTEXT://b:2", "PLAINTEXT comes twice"),
+        ("HOST://a:1", "add HOST:PLAINTEXT to KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"),
+    ],
+)
+def test_a_refused_listener_has_its_variable_its_value_and_what_is_missing(
+    written: str, says: str
+) -> None:
+    for variable in ("KAFKA_ADVERTISED_LISTENERS", "KAFKA_LISTENERS"):
+        with pytest.raises(SettingsError) as refused:
+            container_settings({variable: written})
+        said = str(refused.value)
+        assert said.startswith(f"{variable}={written}: ") and says in said and "\n" not in said
+
+
+def test_an_address_that_leads_nowhere_is_not_advertised() -> None:
+    assert container_settings({"KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9092"}).node.values
+    for host in ("0.0.0.0", "[::]"):
+        with pytest.raises(SettingsError, match="clients cannot connect to"):
+            container_settings({"KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://{host}:9092"})
 
 
 @pytest.mark.parametrize(("given", "level"), [("DEBUG", "debug"), ("warning", "warning")])

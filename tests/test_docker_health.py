@@ -136,6 +136,33 @@ def test_a_watch_ends_soon_after_the_last_broker(health_file: Path) -> None:
     assert time.monotonic() - begun < 15
 
 
+def test_an_unhealthy_container_is_healthy_as_soon_as_a_broker_is_back(health_file: Path) -> None:
+    seen = Path(f"{health_file}{SEEN}")
+    with kwire_up() as process:
+        assert check("--watch")[0] == 0 and seen.read_text() == ""
+        assert process.stdout is not None
+        port = process.stdout.readline().split()[1].rpartition(":")[2]
+        process.kill()
+        process.wait(20)
+    for failures in ("1", "2", "3"):  # the engine's --retries: it is unhealthy now
+        assert check("--watch")[0] == 1 and seen.read_text().strip() == failures
+    kept = health_file.read_text()
+    watch = subprocess.Popen(["bash", str(CHECK), "--watch"], stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen(
+        [sys.executable, "-m", "kwire", "up", "--port", port],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "KWIRE_HEALTH_FILE": f"{health_file}.other"},
+    ) as again:
+        assert again.stdout is not None and again.stdout.readline().startswith(b"ready ")
+        begun = time.monotonic()
+        if watch.wait(40):  # it had waited for its 5 s on a slow machine: the next one is at once
+            assert check("--watch") == (0, "")
+        assert time.monotonic() - begun < 15  # not 20 s of looking first
+        assert seen.read_text() == "" and health_file.read_text() == kept
+        again.kill()
+
+
 def test_a_broker_that_is_silent_is_not_healthy(health_file: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]

@@ -54,14 +54,21 @@ def set_listeners(values: dict[str, str]) -> bool:
     """Normalize both keys; derive missing `listeners` from the advertised ones, as apache/kafka
     does, or use the default. Return whether they were derived."""
     controllers = controller_names(values)
-    advertised = tidy_listeners(values.pop("advertised.listeners", ""))
-    _check_names("KAFKA_ADVERTISED_LISTENERS", advertised)
+    given = values.pop("advertised.listeners", "")
+    advertised = tidy_listeners(given)
+    _check("KAFKA_ADVERTISED_LISTENERS", given, advertised)
     # Controller listeners must not be advertised, but some set-ups do so.
     kept = [item for item in advertised.split(",") if item and _name(item) not in controllers]
     if kept:
         values["advertised.listeners"] = ",".join(kept)
-    listeners = tidy_listeners(values.get("listeners", ""))
-    _check_names("KAFKA_LISTENERS", listeners)
+    written = values.get("listeners", "")
+    listeners = tidy_listeners(written)
+    _check("KAFKA_LISTENERS", written, listeners)
+    for variable, text, items in (
+        ("KAFKA_ADVERTISED_LISTENERS", given, kept),
+        ("KAFKA_LISTENERS", written, listeners.split(",") if listeners else []),
+    ):
+        _check_together(variable, text, items, values, controllers)
     derived = not listeners and bool(kept)
     if not listeners:
         bound = [f"{item.partition('://')[0]}://0.0.0.0:{item.rpartition(':')[2]}" for item in kept]
@@ -125,7 +132,7 @@ def advertised_addresses(values: Mapping[str, str], brokers: int = 1) -> list[st
         if _name(item) not in (*controllers, EXPOSED_NAME):
             host, _, port = item.partition("://")[2].rpartition(":")
             last = f"-{int(port) + brokers - 1}" if brokers > 1 and port.isdigit() else ""
-            found.append(f"{host}:{port}{last}")
+            found.append(f"{host or 'localhost'}:{port}{last}")
     return list(dict.fromkeys(found))
 
 
@@ -139,13 +146,54 @@ def health_address(listeners: str, names: str) -> str:
     return f"{'127.0.0.1' if host in ('', '0.0.0.0', '::', '[::]') else host}:{port}"
 
 
-def _check_names(variable: str, listeners: str) -> None:
-    """SettingsError when a listener has no name: the most common slip."""
+def _check(variable: str, written: str, listeners: str) -> None:
+    """SettingsError when a listener lacks its name or its port, with what was written: common slips."""
     for item in listeners.split(",") if listeners else ():
-        if not item.partition("://")[1]:
+        name, separator, address = item.partition("://")
+        host, colon, port = address.rpartition(":")
+        if not separator:
+            missing = "has no name"
+        elif not name:
+            missing = "has no name before ://"
+        elif not colon or host.startswith("[") > host.endswith("]"):
+            missing = "has no port"
+        elif not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536):
+            missing = f"has no port from 0 to 65535, but {port!r}"
+        elif ":" in host and not host.startswith("["):
+            missing = "has an IPv6 address, which stands in brackets: [::1]:9092"
+        else:
+            continue
+        raise SettingsError(
+            f"{variable}={written.strip()}: {item!r} {missing}; listeners are NAME://HOST:PORT,"
+            " as in PLAINTEXT://localhost:9092"
+        )
+
+
+def _check_together(
+    variable: str,
+    written: str,
+    items: list[str],
+    values: Mapping[str, str],
+    controllers: list[str],
+) -> None:
+    """SettingsError when a name comes twice, has no protocol, or an address cannot be advertised."""
+    names = [_name(item) for item in items]
+    given = f"{variable}={written.strip()}"
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise SettingsError(f"{given}: {twice} comes twice; each listener needs a name of its own")
+    protocols = values.get(_MAP) or str(BROKER_KEYS[_MAP][1])
+    mapped = {pair.strip().upper().partition(":")[0] for pair in protocols.split(",")}
+    for item in items:
+        if _name(item) not in (*mapped, *controllers):
             raise SettingsError(
-                f"{variable}={listeners}: listeners are NAME://HOST:PORT,"
-                f" as in PLAINTEXT://localhost:9092, not {item!r}"
+                f"{given}: listener {_name(item)} has no protocol; name it PLAINTEXT, or add"
+                f" {_name(item)}:PLAINTEXT to KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"
+            )
+        if variable == "KAFKA_ADVERTISED_LISTENERS" and _host(item) in ("0.0.0.0", "[::]"):
+            raise SettingsError(
+                f"{given}: clients cannot connect to {_host(item)}; advertise a name or an address"
+                " by which they reach this container"
             )
 
 
