@@ -221,6 +221,9 @@ def test_requests_are_selected(asked: list[tuple[str, str, Any]]) -> None:
         ("statu", "Did you mean"),
         ("events --name leader_elect", "no event leader_elect; did you mean LEADER_ELECTED?"),
         ("events --name foo", "there is no event foo (try"),
+        ("--port 99999 status", "'--port': expected a number from 1 to 65535, not 99999 (try"),
+        ("elect orders x", "'PARTITION': expected a whole number, not 'x' (try"),
+        ("elect orders 9999999999", "expected a number from 0 to 2147483647, not 9999999999 (try"),
     ],
 )
 def test_a_mistake_is_one_line(words: str, said: str) -> None:

@@ -208,6 +208,25 @@ def test_a_bad_line_says_what_is_written(shell: Shell, data: bytes, said: bytes)
     assert (process.returncode, errors.endswith(said)) == (1, True), errors
 
 
+def test_an_offset_beyond_the_end_is_said(shell: Shell) -> None:
+    shell.out("topics", "create", "orders")
+    shell.out("produce", "orders", "a", "b")
+    said = "kwire consume: nothing at offset 50: orders-0 ends at 2\n"
+    assert shell.run("consume", "orders", "--from", "50") == (0, "", said)
+    assert shell.run("consume", "orders", "--from", "1") == (0, "b\n", "")
+    words = ("consume", "orders", "--from", "50", "--follow", "--count", "1", "--timeout", "0")
+    assert shell.run(*words) == (1, "", said.replace("2\n", "2; from the end on:\n"))
+
+
+def test_near_names_are_proposed(shell: Shell) -> None:
+    shell.out("topics", "create", "orders:2")
+    for words in (["consume", "ordrs"], ["partitions", "ordrs"], ["topics", "delete", "ordrs"]):
+        status, _, said = shell.run(*words)
+        assert status == 1 and "there is no topic ordrs; did you mean orders?" in said, said
+    status, _, said = shell.run("consume", "orders", "-p", "5")
+    assert status == 1 and "no partition orders-5; orders has 2 partitions, 0 to 1" in said, said
+
+
 def test_count_and_the_last_ones(shell: Shell) -> None:
     shell.out("topics", "create", "orders:2")
     shell.out("produce", "orders", "a", "b", "c", "-p", "0")

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,44 @@ def test_an_entry_is_there_from_register_to_remove(folder: Path) -> None:
     assert running.all_running() == []
     assert list(folder.iterdir()) == []
     os.close(registration._descriptor)
+
+
+def test_a_cluster_that_starts_is_found_by_down_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registration = registry.begin()
+    assert running.all_running() == [] and running.choose() is None
+    (found,) = running.all_starting()
+    assert (found.pid, found.ports) == (os.getpid(), set())
+    assert str(found) == f"kwire up that is starting (pid {os.getpid()})"
+    assert running.choose(os.getpid(), starting=True) is not None
+    assert "a kwire up that is starting" in kwire("status").stdout
+    registration.fill(ENTRY)
+    assert running.all_starting() == [] and len(running.all_running()) == 1
+    registration.remove()
+    assert list(folder.iterdir()) == []
+    os.close(registration._descriptor)
+
+
+def test_a_start_is_stopped_by_down(folder: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "kwire", "up", "--port", "0", "--brokers", "9"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        deadline = time.monotonic() + 30
+        while not (found := running.all_starting()) and time.monotonic() < deadline:
+            assert process.poll() is None
+        assert [each.pid for each in found] == [process.pid]
+        done = kwire("down")
+        ready, _ = process.communicate(timeout=30)
+    assert done.returncode == 0 and done.stdout in (
+        f"stopped kwire up that is starting (pid {process.pid})\n",
+        f"stopped kwire up at {ready.partition('bootstrap=')[2].partition(' ')[0]} (pid {process.pid})\n",
+    )
+    assert process.returncode == 0
+    assert [each for each in folder.iterdir() if each.suffix == ".starting"] == []
 
 
 def test_an_entry_that_nobody_holds_is_removed(folder: Path) -> None:

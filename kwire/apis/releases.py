@@ -103,12 +103,29 @@ def known_releases() -> list[str]:
     return list(_RANGES)
 
 
+def _near(release: str, known: list[str]) -> str:
+    """The known releases before and after one that is not known: "; the nearest are 3.4 and 3.7"."""
+    try:
+        wanted = _numbers(".".join(release.split(".")[:2]))
+    except ValueError:
+        return ""
+    before = [each for each in known if _numbers(each) < wanted][-1:]
+    after = [each for each in known if _numbers(each) > wanted][:1]
+    near = before + after
+    return f"; the nearest {'are' if len(near) > 1 else 'is'} {' and '.join(near)}"
+
+
+def _numbers(release: str) -> list[int]:
+    return [int(each) for each in release.split(".")]
+
+
 def release_ranges(release: str) -> dict[int, tuple[int, int]]:
     """API key → (min, max) of a release such as "3.9.1" or "3.9". ValueError for an unknown one."""
     by_name = {name.rpartition(".")[0]: text for name, text in _RANGES.items()} | _RANGES
     if release not in by_name:
-        known = ", ".join(name.rpartition(".")[0] for name in known_releases())
-        raise ValueError(f"unknown Kafka release {release!r}; known are {known}")
+        names = [name.rpartition(".")[0] for name in known_releases()]
+        known = f"known are {', '.join(names)}"
+        raise ValueError(f"unknown Kafka release {release!r}{_near(release, names)}; {known}")
     ranges = {}
     for entry in by_name[release].split():
         key, _, versions = entry.partition(":")

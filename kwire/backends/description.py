@@ -95,7 +95,7 @@ async def _in_short(cluster: Cluster, topic: str, count: int) -> str:
         for index, isr in [(state.partition, state.isr)]
         if state.leader == NO_LEADER or isr != set(state.replicas)
     ]
-    return f"{topic}: {count} partitions, {', '.join(wrong) or 'all in sync'}"
+    return f"{topic}: {count} partition{'s' * (count != 1)}, {', '.join(wrong) or 'all in sync'}"
 
 
 async def _requests(cluster: Cluster) -> list[str]:

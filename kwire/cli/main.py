@@ -90,6 +90,23 @@ def cli() -> None:
     """A Kafka-wire-compatible test broker with real logs and groups."""
 
 
+def plain(text: str) -> str:
+    """A complaint of click's about a number, in plain words: it speaks of valid integer ranges."""
+    import re
+
+    found = re.search(r"(\S+) is not in the range (?:(\S+?)<=?)?x(?:<=?(\S+?)|>=?(\S+?))?\.$", text)
+    if found is not None:
+        given, least, most, from_ = found.groups()
+        least = least or from_
+        allowed = f"from {least} to {most}" if least and most else f"of {least} or more"
+        return f"{text[: found.start()]}expected a number {allowed}, not {given}"
+    found = re.search(r"'([^']*)' is not a valid (integer|float)(?: range)?\.$", text)
+    if found is not None:
+        number = "whole number" if found[2] == "integer" else "number"
+        return f"{text[: found.start()]}expected a {number}, not {found[1]!r}"
+    return text
+
+
 def main() -> None:
     """Entry point: click's own complaints become one line, too."""
     try:
@@ -98,7 +115,7 @@ def main() -> None:
         fail(2, error.format_message())
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "kwire"
-        fail(2, f"{path}: {error.format_message()} (try '{path} --help')")
+        fail(2, f"{path}: {plain(error.format_message())} (try '{path} --help')")
     except click.ClickException as error:
         fail(1, f"kwire: {error.format_message()}")
     except (click.Abort, KeyboardInterrupt):

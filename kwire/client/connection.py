@@ -120,7 +120,7 @@ class Connection:
         yield from self._receive(4)
         size = int.from_bytes(self._received[:4], "big")
         if not 4 <= size <= MAX_RESPONSE_BYTES:
-            raise NoResponseError(f"an answer of {size} bytes")
+            raise NoResponseError(_other_server(bytes(self._received[:4]), size))
         yield from self._receive(4 + size)
         frame = bytes(self._received[4 : 4 + size])
         del self._received[: 4 + size]
@@ -139,6 +139,18 @@ class Connection:
             if not data:
                 raise NoResponseError("the broker closed the connection")
             self._received += data
+
+
+def _other_server(head: bytes, size: int) -> str:
+    """What the first bytes of an answer say that are no length of a response."""
+    if head == b"HTTP":
+        return "this is an HTTP server, no Kafka broker"
+    if head[:2] in (b"\x15\x03", b"\x16\x03"):  # an alert or a handshake record of TLS
+        return "this port speaks TLS; kwire's own clients are plaintext"
+    text = head.decode("ascii", "replace")
+    if text.isprintable() and head.isascii():
+        return f"this is no Kafka broker: its answer begins with {text!r}"
+    return f"an answer of {size} bytes"
 
 
 def parse_address(text: str) -> Address:

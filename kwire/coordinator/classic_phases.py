@@ -181,7 +181,7 @@ class ClassicPhases:
                     self.events.log_failure(group, member, "sync_timeout", detail)
                 group.remove(member_id)
                 self._timer.cancel(("heartbeat", group.group_id, member_id))
-            detail = f"{len(late)} members have not taken their assignments"
+            detail = f"{len(late)} member{'s have' if len(late) > 1 else ' has'} not taken the assignment"
             return self.prepare_rebalance(group, "member_failed", detail)
 
         self._timer.schedule(("sync", group.group_id), group.rebalance_timeout_ms, expired)

@@ -9,7 +9,7 @@ import re
 import signal
 import time
 
-from kwire.launch.registry import SUFFIX, directories, start_time, why_unusable
+from kwire.launch.registry import STARTING, SUFFIX, directories, start_time, why_unusable
 from kwire.server.errors import NodeError, SettingsError
 
 TYPE_CHECKING = False
@@ -71,18 +71,37 @@ class Running:
             os.close(descriptor)
 
 
+class Starting(Running):
+    """A `kwire up` that is not ready yet: only its process is known."""
+
+    def __init__(self, path: str, entry: dict[str, Any]) -> None:
+        unknown = {"bootstrap": "", "addresses": "", "control": None, "log": None, "ready_ms": 0}
+        super().__init__(path, {**unknown, **entry})
+
+    def __str__(self) -> str:
+        return f"kwire up that is starting (pid {self.pid})"
+
+
 def all_running() -> list[Running]:
     """The running clusters, oldest first. Entries of processes that have ended are removed."""
-    found = [running for path in _entry_paths() if (running := _read(path)) is not None]
+    found = [running for path in _entry_paths(SUFFIX) if (running := _read(path)) is not None]
     return sorted(found, key=lambda each: each.age_seconds, reverse=True)
 
 
-def choose(number: int | None = None, what: str = "--port PORT") -> Running | None:
-    """The running cluster that a command means; None when none runs.
+def all_starting() -> list[Running]:
+    """The clusters that are starting."""
+    paths = sorted(_entry_paths(STARTING))
+    return [found for path in paths if (found := _read(path, Starting)) is not None]
+
+
+def choose(
+    number: int | None = None, what: str = "--port PORT", *, starting: bool = False
+) -> Running | None:
+    """The running cluster that a command means; None when none runs. `starting`: or one that starts.
 
     `number`: a port of it, or its pid. `what`: how the caller lets users name one. NodeError when no
     cluster has that number; SettingsError when several could be meant."""
-    found = all_running()
+    found = all_running() + (all_starting() if starting else [])
     if number is not None:
         by_pid = [each for each in found if each.pid == number]
         chosen = [each for each in found if number in each.ports] or by_pid
@@ -116,10 +135,10 @@ def holder_text(failure: str) -> str | None:
 
 
 def _names(found: list[Running]) -> str:
-    return ", ".join(f"{each.bootstrap} (pid {each.pid})" for each in found)
+    return ", ".join(f"{each.bootstrap or 'starting'} (pid {each.pid})" for each in found)
 
 
-def _entry_paths() -> Iterator[str]:
+def _entry_paths(suffix: str) -> Iterator[str]:
     for directory in directories():
         if why_unusable(directory):
             continue
@@ -128,11 +147,11 @@ def _entry_paths() -> Iterator[str]:
         except OSError:
             continue
         for name in names:
-            if name.endswith(SUFFIX):
+            if name.endswith(suffix):
                 yield os.path.join(directory, name)
 
 
-def _read(path: str) -> Running | None:
+def _read(path: str, kind: type[Running] = Running) -> Running | None:
     """The cluster of an entry; None when its process has ended, or is another container's."""
     try:
         if not _is_locked(path):
@@ -140,7 +159,7 @@ def _read(path: str) -> Running | None:
             return None
         with open(path, encoding="utf-8") as file:
             entry = json.load(file)
-        running = Running(path, entry)
+        running = kind(path, entry)
         if entry["started"] is not None and start_time(running.pid) != entry["started"]:
             return None
     except (OSError, ValueError, KeyError, TypeError):

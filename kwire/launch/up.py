@@ -12,6 +12,7 @@ import gc
 import logging
 import signal
 import sys
+from contextlib import suppress
 
 from kwire.launch.configuration import warn_about_keys
 from kwire.launch.node_runner import NodeRunner
@@ -110,7 +111,7 @@ class Surroundings:
         self.print_failure = print_failure or _print_failure
         self.written = written
         self.registration: Registration | None = None
-        """This process's entry in the registry of running clusters, from `announce` on."""
+        """This process's entry in the registry of running clusters."""
 
 
 def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> int:
@@ -133,6 +134,7 @@ def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> 
         raise_limit()
         loop = new_event_loop()
         try:
+            _begin_registration(surroundings)
             loop.run_until_complete(main)
             _print_stopped()
         finally:
@@ -275,16 +277,26 @@ def announce(
         terminal.write_lines(welcome(spec, bootstrap, control))
 
 
+def _begin_registration(surroundings: Surroundings) -> None:
+    """Register this process as starting, so that `kwire down` finds it. A failure is logged later."""
+    from kwire.launch.registry import RegistryError, begin
+
+    with suppress(RegistryError):
+        surroundings.registration = begin()
+
+
 def _register(
     surroundings: Surroundings, spec: NodeSpec, bootstrap: str, addresses: str, control: str | None
 ) -> None:
     from time import time
 
     from kwire import __version__
-    from kwire.launch.registry import RegistryError, register
+    from kwire.launch.registry import RegistryError, begin
 
     try:
-        surroundings.registration = register(
+        registration = surroundings.registration or begin()
+        surroundings.registration = registration
+        registration.fill(
             {
                 "version": __version__,
                 "ready_ms": int(time() * 1000),

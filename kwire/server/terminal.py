@@ -138,10 +138,6 @@ class TerminalFormatter(logging.Formatter):
             text = f"{record.name}: {record.getMessage()}"
         elif text.startswith(_CONTROL):
             node, text = "control", text.removeprefix(_CONTROL)
-        elif "1 partitions" in text:
-            text = text.replace(" 1 partitions", " 1 partition").replace(
-                "(1 partitions", "(1 partition"
-            )
         elif node and text.startswith(node + " "):
             text = text.removeprefix(node + " ")
         level = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "

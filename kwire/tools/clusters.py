@@ -7,11 +7,13 @@ import sys
 import time
 from typing import Any
 
-from kwire.launch.running import all_running, choose, several
+from kwire.launch.running import all_running, all_starting, choose, several
 from kwire.server.errors import NodeError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kwire.launch.running import Running
 
 _POLL_SECONDS = 0.02
@@ -32,13 +34,18 @@ def status(*, as_json: bool) -> int:
     elif described:
         sys.stdout.write("\n".join(_text(each, nodes) for each, nodes in described))
     else:
-        sys.stdout.write("no kwire up is running\n")
+        starting = [f"a {each}\n" for each in all_starting()]
+        sys.stdout.write("".join(starting) or "no kwire up is running\n")
     return 0 if found else 1
 
 
 def down(number: int | None, *, all_of_them: bool, seconds: float) -> int:
     """Stop the running cluster, the one of this port or pid, or all; a line for each."""
-    chosen = all_running() if all_of_them else [choose(number, "kwire down PORT, or take --all")]
+    chosen: Sequence[Running | None] = (
+        all_running() + all_starting()
+        if all_of_them
+        else [choose(number, "kwire down PORT or PID, or take --all", starting=True)]
+    )
     for each in chosen:
         if each is not None:
             each.stop(seconds)

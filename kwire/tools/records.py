@@ -141,6 +141,7 @@ def consume(
     when `count` has not been reached by then."""
     reader = Reader(client, topic, partition)
     client.run(reader.seek(start))
+    _note_nothing_there(reader, start, follow=follow)
     deadline = None if seconds is None else time.monotonic() + seconds
     left = count
     for records in _read(client, reader, follow, deadline):
@@ -152,6 +153,18 @@ def consume(
             if left <= 0:
                 return 0
     return 1 if follow and left else 0
+
+
+def _note_nothing_there(reader: Reader, start: int | None, *, follow: bool) -> None:
+    """Say on stderr that an offset is beyond the end of all partitions: nothing would be printed."""
+    if start is None or start <= 0:
+        return
+    ends = reader.ends.items()
+    if all(start > end or (start == end and not follow) for _, end in ends):
+        where = ", ".join(f"{topic}-{index} ends at {end}" for (topic, index), end in ends)
+        then = "; from the end on:" if follow else ""
+        sys.stderr.write(f"kwire consume: nothing at offset {start}: {where}{then}\n")
+        sys.stderr.flush()
 
 
 def _read(

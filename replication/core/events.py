@@ -63,11 +63,12 @@ class EventType:
         parts = []
         for number, part in enumerate(self.sentence.replace("]", "[").split("[")):
             if number % 2 == 0 or _applies(part, fields):
-                parts.append(part.format_map(shown))
+                parts.append(_singular(part, fields).format_map(shown))
         return "".join(parts)
 
 
 _PREVIOUS = "previous_"
+_COUNTS = ("partitions", "brokers", "topics", "members", "repeated", "size_bytes")
 
 
 def _fields_in(part: str) -> Iterator[str]:
@@ -81,6 +82,17 @@ def _applies(part: str, fields: dict[str, object]) -> bool:
     if changed:
         return any(fields[name] != fields[name.removeprefix(_PREVIOUS)] for name in changed)
     return not any(fields[name] is None or fields[name] is False for name in names)
+
+
+def _singular(part: str, fields: dict[str, object]) -> str:
+    """A part whose nouns behind a count of one are no plurals."""
+    for name in _COUNTS:
+        if fields.get(name) == 1 and (found := f"{{{name}}} ") in part:
+            before, _, after = part.partition(found)
+            noun, separator, rest = after.partition("s")
+            if separator and noun.isalpha() and not rest[:1].isalpha():
+                part = f"{before}{found}{noun}{rest}"
+    return part
 
 
 def _shown(name: str, value: object) -> str:
