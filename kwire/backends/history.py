@@ -7,10 +7,12 @@ end or to be suspended, and from all others when somebody reads the history.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections import deque
 from contextlib import suppress
 
+from kwire.backends.loop_thread import waiting_thread
 from kwire.backends.options import kwire_errors
 from kwire.errors import KwireError
 from kwire.replication.core.outbox import Log
@@ -19,6 +21,7 @@ from kwire.server.logs import emit, is_wanted
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from types import FrameType
     from typing import Any
 
     from kwire.backends.base import NodeHandle
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("kwire.aio")
 
 KEPT = 10_000
+_PASSED_ON = {"kwire", "contextlib", "concurrent", "threading"}
+_LOOPS = {"asyncio", "click"}
 
 
 class EventHistory:
@@ -47,7 +52,8 @@ class EventHistory:
         from kwire.server.event_history import event_object
 
         if is_wanted(_log, kind.level):
-            emit(_log, kind, kind.text(fields), None, kind.more_fields, fields)
+            sentence = kind.text(fields)
+            emit(_log, kind, sentence, None, kind.more_fields, fields, where=_asked_at())
         at_ms = time.time_ns() // 1_000_000
         self._add(event_object(Log(kind, fields, at_ms), None, 0))
 
@@ -79,6 +85,26 @@ class EventHistory:
         found = [each for each in self._entries if each["number"] > after]
         found.sort(key=lambda each: each["time_ms"])  # stable: what was asked for comes first
         return found
+
+
+def _asked_at() -> tuple[str, int, str] | None:
+    """File, line and function that asked for something: the test's. None: nobody outside of kwire."""
+    found = _outside(sys._getframe(1))
+    thread = waiting_thread.get()
+    if found is None and thread:  # a test without a loop, which waits in its own thread
+        found = _outside(sys._current_frames().get(thread))
+    return found
+
+
+def _outside(frame: FrameType | None) -> tuple[str, int, str] | None:
+    while frame is not None:
+        room = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if room in _LOOPS:
+            return None  # whatever runs the loop has not asked
+        if room not in _PASSED_ON:
+            return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back
+    return None
 
 
 def to_event(found: dict[str, Any]) -> Event:

@@ -17,6 +17,7 @@ import inspect
 import os
 import threading
 from contextlib import suppress
+from contextvars import ContextVar
 
 from kwire.errors import ClusterStateError
 from kwire.server.node import new_event_loop
@@ -32,6 +33,8 @@ _lock = threading.Lock()
 _current: LoopThread | None = None
 _open: dict[int, Callable[[], None]] = {}
 _at_exit_registered = False
+waiting_thread: ContextVar[int] = ContextVar("waiting_thread", default=0)
+"""In a coroutine that `LoopThread.run` runs: the thread that waits for it."""
 
 
 class LoopThread:
@@ -57,6 +60,7 @@ class LoopThread:
             raise ClusterStateError(
                 "a cluster belongs to the process that started it, and is not for its own loop"
             )
+        waiting_thread.set(threading.get_ident())  # the task has a copy of this context
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()

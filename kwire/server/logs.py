@@ -63,8 +63,9 @@ def emit(
     more: tuple[str, ...],
     fields: dict[str, object],
     error: BaseException | None = None,
+    where: tuple[str, int, str] | None = None,
 ) -> None:
-    """Log a record whose location is that of the caller's caller.
+    """Log a record whose location is `where` (file, line, function), else that of the caller's caller.
 
     Its message is for the handlers of others (pytest's, an application's): the node, the sentence and
     the fields that `more` names. The formatters below read its attributes instead: event, node,
@@ -75,7 +76,12 @@ def emit(
     if shown := _fields_text(fields, names):
         message = f"{message} {shown}"
     extra = {"event": kind.name, "node": node, "sentence": sentence, "more": more, "fields": fields}
-    logger.log(kind.level, "%s", message, exc_info=error, extra=extra, stacklevel=3)
+    if where is None:
+        logger.log(kind.level, "%s", message, exc_info=error, extra=extra, stacklevel=3)
+        return
+    file, line, function = where
+    place = (logger.name, kind.level, file, line)
+    logger.handle(logger.makeRecord(*place, "%s", (message,), None, function, extra))
 
 
 def _time_text(created: float) -> str:

@@ -46,6 +46,7 @@ class TerminalHandler(logging.StreamHandler["TextIO"]):
         super().__init__(stream)
         self.setFormatter(TerminalFormatter(stream, columns))
         self._registered: set[object] = set()
+        self._has_happened = False  # anything but what a restart of the cluster leaves to be done
         self._bursts: dict[tuple[str | None, str], list[logging.LogRecord]] = {}
         self.is_ending: Callable[[], bool] = lambda: False
         """Whether the cluster stops, which this process may not have been told yet."""
@@ -59,6 +60,7 @@ class TerminalHandler(logging.StreamHandler["TextIO"]):
             is_of_stop = getattr(record, "event", None) in _OF_STOPS
             is_shown = not (is_of_stop and (self.is_quiet or self.is_ending()))
         if is_shown and not self._is_counted(record):
+            self._has_happened |= not self.is_quiet
             super().emit(record)
 
     def _is_counted(self, record: logging.LogRecord) -> bool:
@@ -93,7 +95,11 @@ class TerminalHandler(logging.StreamHandler["TextIO"]):
             is_first = broker_id not in self._registered
             self._registered.add(broker_id)
             return not is_first
-        return name in _ALWAYS or not (self.is_quiet or name in _LEFT_OUT)
+        if name in _ALWAYS:
+            return True
+        if self.is_quiet or name in _LEFT_OUT:
+            return False
+        return self._has_happened or not _is_of_restart(name, getattr(record, "fields", {}))
 
     def write_lines(self, lines: list[str]) -> None:
         """Write lines for people that are no log records."""
@@ -152,6 +158,14 @@ class TerminalFormatter(logging.Formatter):
             return os.get_terminal_size(self._stream.fileno()).columns or 100_000
         except (OSError, ValueError):
             return 100_000
+
+
+def _is_of_restart(name: str | None, fields: dict[str, object]) -> bool:
+    """Whether an event is what the restart of a whole cluster leaves to be done: replicas that start
+    later join the ISR, and preferred replicas lead again."""
+    return name == "ISR_EXPANDED" or (
+        name == "LEADER_ELECTED" and fields.get("reason") == "preferred"
+    )
 
 
 def _is_debugging() -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -112,11 +114,27 @@ def test_the_event_has_its_fields_and_its_node(
         three.broker(2).resume()
         three.network.delay({1, 2}, 3, 20)
         three.network.heal()
+    source = Path(__file__).read_text().splitlines()
     found = {r.event: r for r in caplog.records if getattr(r, "event", None)}  # type: ignore[attr-defined]
     pause, delay = found["PAUSE_REQUESTED"], found["DELAY_REQUESTED"]
     assert pause.fields == {"role": "broker", "node_id": 2}
     assert delay.fields == {"nodes": [1, 2], "others": [3], "delay_ms": 20}
-    assert pause.name == "kwire.aio" and pause.filename == "aio.py"
+    assert pause.name == "kwire.aio"
+    for record in (pause, delay, found["HEAL_REQUESTED"]):
+        assert record.filename == Path(__file__).name  # whoever reads the log wants the test's line
+        assert record.funcName == "test_the_event_has_its_fields_and_its_node"
+        assert source[record.lineno - 1].strip().startswith("three.")
+
+
+def test_a_fault_of_a_test_with_a_loop_has_its_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with kwire.aio.Cluster(2) as cluster, cluster.network.cut(1, 2):
+            pass
+
+    with caplog.at_level(logging.INFO, "kwire"):
+        asyncio.run(main())
+    cut = next(r for r in caplog.records if getattr(r, "event", "") == "CUT_REQUESTED")
+    assert (cut.filename, cut.funcName) == (Path(__file__).name, "main")
 
 
 def test_a_reset_is_a_line(caplog: pytest.LogCaptureFixture) -> None:

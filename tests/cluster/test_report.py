@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from plugin_run import run_pytest
+
+from kwire import aio
+from kwire.report import model
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -63,6 +68,25 @@ def test_a_failed_test_has_a_page(tmp_path: Path, mode: str) -> None:
     assert [s["kind"] for s in cluster["spans"] if s["lane"] == "test"] == ["test", "wait"]
     (partition,) = cluster["partitions"]
     assert partition["leader"] == 2 and partition["replicas"][1]["end"] == 1
+
+
+def test_a_paused_broker_is_in_the_page_and_not_waited_for() -> None:
+    """Its groups were asked for until the request timed out, after 10 s."""
+
+    async def main() -> None:
+        async with aio.Cluster(2, topics=["orders:1:2"]) as cluster:
+            await cluster.broker(2).pause()
+            begun = time.monotonic()
+            found = await model.describe(cluster)
+            assert time.monotonic() - begun < 8
+            assert found["groups"] is None
+            bars = [each["kind"] for each in found["spans"] if each["lane"] == "2"]
+            assert bars == ["up", "paused"]
+            assert [each["kind"] for each in found["events"] if "2" in each["lanes"]][-1] == "pause"
+            await cluster.broker(2).resume()
+            assert (await model.describe(cluster))["groups"] == []
+
+    asyncio.run(main())
 
 
 def test_a_cluster_that_the_failure_has_stopped_is_in_the_page(tmp_path: Path) -> None:

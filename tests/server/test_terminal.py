@@ -384,3 +384,21 @@ def test_the_first_registration_of_a_broker_belongs_to_the_start(
         fields = {"broker_id": 1, "broker_epoch": epoch, "rack": None, "controller_epoch": 1}
         logs.write(Log(Event.BROKER_REGISTERED, fields, 17), 1000, "controller 1000")
     assert lines_of(screen) == ["controller 1000  broker 1 has registered with epoch 2"]
+
+
+def test_what_a_restart_leaves_to_be_done_is_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas come into the ISR and leaders go back: nothing has happened since the start."""
+    screen = configured(monkeypatch)
+
+    def change(kind: EventType, reason: str) -> None:
+        fields = dict.fromkeys(kind.fields) | {"topic": "t", "partition": 0, "reason": reason}
+        logs.write(Log(kind, fields, 17), 1000, "controller 1000")
+
+    for _ in range(2):
+        change(Event.ISR_EXPANDED, "asked_by_the_leader")
+        change(Event.LEADER_ELECTED, "preferred")
+    assert lines_of(screen) == []
+    change(Event.ISR_SHRUNK, "failed")
+    change(Event.ISR_EXPANDED, "asked_by_the_leader")
+    change(Event.LEADER_ELECTED, "preferred")
+    assert len(lines_of(screen)) == 3
