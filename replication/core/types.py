@@ -20,3 +20,17 @@ CONTROLLER_ID: Final = 1000
 """Of the first controller of a cluster, where kwire chooses its id. The next ones follow."""
 CONTROLLER_IDS_FROM: Final = 100_000
 """Of the controller beside a broker in one node (`process.roles=broker,controller`): this and the broker's id."""
+
+
+_PLURALS = [
+    f"{before}1 {noun}s"
+    for before in (" ", "(")
+    for noun in ("partition", "broker", "topic", "member", "connection", "byte")
+]
+
+
+def with_singulars(text: str) -> str:
+    """A sentence without plurals behind a count of one: "1 partition"."""
+    for plural in _PLURALS:
+        text = text.replace(plural, plural[:-1])
+    return text
