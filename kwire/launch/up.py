@@ -119,11 +119,8 @@ def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> 
 
     `make_spec()` may raise SettingsError and NodeError."""
     gc.disable()  # until the start is over: start-up objects live on, a collection frees nothing
-    ready_file = surroundings.ready_file
     try:
-        if ready_file is not None:
-            remove(ready_file)  # an earlier run's would announce the wrong node
-        _remove_health_file(surroundings)
+        _remove_files(surroundings)  # an earlier run's would announce the wrong node
         spec = make_spec()
         if spec.is_standalone:
             main = _run_standalone(spec.node, surroundings)
@@ -139,11 +136,9 @@ def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> 
             _print_stopped()
         finally:
             loop.close()
-            if ready_file is not None:
-                remove(ready_file)
+            _remove_files(surroundings)
             if surroundings.registration is not None:
                 surroundings.registration.remove()
-            _remove_health_file(surroundings)
     except SettingsError as error:
         return surroundings.print_failure(2, str(error))
     except NodeError as error:
@@ -244,7 +239,10 @@ def make_temporary(path: str) -> TemporaryDirectory:
         raise NodeError(f"temporary directory {path}: {error.strerror}") from None
 
 
-def _remove_health_file(surroundings: Surroundings) -> None:
+def _remove_files(surroundings: Surroundings) -> None:
+    """Remove the ready file and the health file."""
+    if surroundings.ready_file is not None:
+        remove(surroundings.ready_file)
     if surroundings.health_file is not None:
         from kwire.launch.health import remove_health_file
 

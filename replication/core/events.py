@@ -2,8 +2,7 @@
 
 A component calls `log_event(Event.LEADER_ELECTED, topic=…, …)`, which is `Outbox.log`: it stamps the time
 and appends a `Log` effect. The driver formats it: the sentence as a line of text, the fields as keys of JSON
- (kwire/server/logs.py). Names and fields are stable: programs read them. The string below each
-event is for people: tools/events.py writes the tables of docs/observing.md from it.
+(kwire/server/logs.py). Names and fields are stable: programs read them. The string below each event is for people.
 
 The sentence has fields in braces. A part in brackets is omitted if its field is None or False, or if `previous_X`
 equals X. True is shown as the field's name. Fields that the sentence does not need are listed after it. An
@@ -61,11 +60,11 @@ class EventType:
     def text(self, fields: dict[str, object]) -> str:
         """The sentence with these values, in one line."""
         shown = {name: _shown(name, value) for name, value in fields.items()}
-        parts = []
+        text = ""
         for number, part in enumerate(self.sentence.replace("]", "[").split("[")):
             if number % 2 == 0 or _applies(part, fields):
-                parts.append(part.format_map(shown))
-        return with_singulars("".join(parts))
+                text += part.format_map(shown)
+        return with_singulars(text)
 
 
 _PREVIOUS = "previous_"
