@@ -80,6 +80,7 @@ LOG_APPEND_TIME_FLAG = 0x08
 TRANSACTIONAL_FLAG = 0x10
 CONTROL_FLAG = 0x20
 DELETE_HORIZON_FLAG = 0x40
+_USED_ATTRIBUTES = 0x7F
 
 CONTROL_ABORT = 0
 CONTROL_COMMIT = 1
@@ -561,7 +562,7 @@ def restamp(
         attributes |= LOG_APPEND_TIME_FLAG
     if attributes == header.attributes and max_timestamp == header.max_timestamp:
         return
-    _INT16.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes)
+    _INT16.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes & _USED_ATTRIBUTES)
     _INT64.pack_into(buffer, position + 35, max_timestamp)
     _write_crc(buffer, position, header.size)
 

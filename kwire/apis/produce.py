@@ -33,7 +33,7 @@ from kwire.protocol.schemas.produce import (
     TopicProduceResponse,
 )
 from kwire.replication.core.metadata import INTERNAL_TOPICS
-from kwire.replication.log.log import LogAppendInfo
+from kwire.replication.log.log import CheckedBatch, LogAppendInfo
 from kwire.replication.replica.manager import RefusedAppend
 
 TYPE_CHECKING = False
@@ -51,17 +51,51 @@ _NONE = ErrorCode.NONE
 _ZSTD = codec_id("zstd")
 _LOW_ATTRIBUTES_POSITION = ATTRIBUTES_POSITION + 1
 """Position of the attributes' second byte, which has all bits in use."""
+_MUCH_BYTES = 64 << 10
+"""Uncompressed records up to this are checked in one go: about 2 ms, 8 for the smallest records."""
 
 
 def handle_produce(ctx: RequestContext, request: ProduceRequest) -> None:
     """Append the records. With acks=0 nothing is replied, but an error closes the connection."""
     if ctx.api_version < 3:
         ctx.run_in_parts(_convert_and_append(ctx, request))
+    elif _is_much(request):
+        ctx.run_in_parts(_check_and_append(ctx, request))
     else:
-        _append_all(ctx, request)
+        _append_all(ctx, request, {})
 
 
-def _append_all(ctx: RequestContext, request: ProduceRequest) -> None:
+def _is_much(request: ProduceRequest) -> bool:
+    """Whether the records may take long to check; compressed ones can be a hundred times as many."""
+    size = 0
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if records is not None and len(records) > _LOW_ATTRIBUTES_POSITION:
+                is_compressed = records[_LOW_ATTRIBUTES_POSITION] & COMPRESSION_MASK
+                size += len(records) << 4 if is_compressed else len(records)
+    return size > _MUCH_BYTES
+
+
+def _check_and_append(ctx: RequestContext, request: ProduceRequest) -> Steps:
+    """Check all batches in parts, then append those that may be."""
+    from kwire.replication.log.validation import check_in_steps
+
+    checked: dict[int, CheckedBatch] = {}
+    metadata = ctx.services.metadata
+    for topic in request.topic_data:
+        name = topic.name if ctx.api_version < 13 else metadata.topic_name(topic.topic_id)
+        for data in topic.partition_data:
+            partition = ctx.services.replica_manager.hosted((name or "", data.index))
+            if data.records and partition is not None and partition.is_leader:
+                checked[id(data)] = yield from check_in_steps(partition.log, data.records)
+    _append_all(ctx, request, checked)
+
+
+def _append_all(
+    ctx: RequestContext, request: ProduceRequest, checked: dict[int, CheckedBatch]
+) -> None:
+    """Append and answer. `checked`: by the id of a partition's data; others are checked now."""
     version, acks = ctx.api_version, request.acks
     services = ctx.services
     response = ProduceResponse()
@@ -72,10 +106,9 @@ def _append_all(ctx: RequestContext, request: ProduceRequest) -> None:
         answered = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
         answers = answered.partition_responses
         for data in topic.partition_data:
-            index = data.index
-            info = _append(ctx, name, index, data.records, acks)
+            info = _append(ctx, name, data.index, data.records, acks, checked.get(id(data)))
             answer = PartitionProduceResponse(
-                index=index,
+                index=data.index,
                 error_code=info.error,
                 base_offset=info.first_offset,
                 log_append_time_ms=info.log_append_time_ms,
@@ -85,9 +118,9 @@ def _append_all(ctx: RequestContext, request: ProduceRequest) -> None:
             if info.error is not _NONE or name is None:
                 _add_error_details(ctx, response, answer, name, info)
                 continue
-            appended.append((name, index))
+            appended.append((name, data.index))
             if info.required_offset >= 0:
-                pending.append(((name, index), info, answer))
+                pending.append(((name, data.index), info, answer))
         if answers:
             response.responses.append(answered)
     if pending:
@@ -102,7 +135,12 @@ def _append_all(ctx: RequestContext, request: ProduceRequest) -> None:
 
 
 def _append(
-    ctx: RequestContext, topic: str | None, index: int, records: Buffer | None, acks: int
+    ctx: RequestContext,
+    topic: str | None,
+    index: int,
+    records: Buffer | None,
+    acks: int,
+    checked: CheckedBatch | None,
 ) -> LogAppendInfo:
     """Append to one partition. Batches of current clients only pass a few comparisons."""
     if topic is None:
@@ -123,7 +161,7 @@ def _append(
         if not len(records):
             # An empty message set of an old client: as in Kafka no error.
             return LogAppendInfo(-1, -1, -1, -1, False, 0)
-    return ctx.services.replica_manager.append_to_leader(topic, index, records, acks)
+    return ctx.services.replica_manager.append_to_leader(topic, index, checked or records, acks)
 
 
 def _check(
@@ -153,20 +191,10 @@ def _check_version(records: Buffer | None, version: int) -> Buffer:
         if isinstance(records, _Refused):
             raise records.error
         return records or b""
-    from kwire.protocol.message_set import iter_entries
+    from kwire.replication.log.validation import single_batch
 
-    if next(iter_entries(records or b""), None) is None:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {version} must have at least one record batch per partition",
-        )
+    single_batch(memoryview(records or b""))
     assert records is not None
-    if records[MAGIC_POSITION] != 2:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {version} are only allowed to contain record batches "
-            "with magic version 2",
-        )
     attributes = records[_LOW_ATTRIBUTES_POSITION] if len(records) > _LOW_ATTRIBUTES_POSITION else 0
     if attributes & COMPRESSION_MASK == _ZSTD and version < 7:
         raise KafkaError(
@@ -194,7 +222,7 @@ def _convert_and_append(ctx: RequestContext, request: ProduceRequest) -> Steps:
             except KafkaError as error:
                 data.records = _Refused()
                 data.records.error = error
-    _append_all(ctx, request)
+    yield from _check_and_append(ctx, request)
 
 
 def _converted(

@@ -5,7 +5,12 @@ from __future__ import annotations
 import sys
 
 from kwire.launch.configuration import check_security, config_values
-from kwire.replication.config.broker_config import BrokerConfig, ConfigError, acts_on_broker_key
+from kwire.replication.config.broker_config import (
+    OWN_KEYS,
+    BrokerConfig,
+    ConfigError,
+    acts_on_broker_key,
+)
 from kwire.replication.config.given import similar_key
 from kwire.replication.config.table import BROKER_KEYS
 from kwire.server.errors import SettingsError
@@ -35,10 +40,10 @@ def show_config(
         lines += config.unused_keys() if given else all_unused
         lines += [f"{key}  # not a key of Kafka's" for key in config.unknown_keys()]
     else:
-        used = sorted(key for key in BROKER_KEYS if acts_on_broker_key(key))
+        used = sorted([*filter(acts_on_broker_key, BROKER_KEYS), *OWN_KEYS])
         shown = keys or sorted(used, key=lambda key: not config.is_set(key))
         for key in shown:
-            if key not in BROKER_KEYS and not config.is_set(key):
+            if key not in BROKER_KEYS and key not in OWN_KEYS and not config.is_set(key):
                 raise SettingsError(_unknown(key))
             text = config.text(key)
             lines.append(f"{key}={'' if text is None else text}")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.table import BROKER_KEYS, TOPIC_KEYS, Row
-from kwire.replication.core.log_config import LogConfig
+from kwire.replication.core.log_config import FULL, HEADER, OWN_FIELDS, LogConfig
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,7 +94,15 @@ ROLL_KEY = "kwire.log.cleaner.roll.active"
 """The log cleaner rolls active segments, so that it can clean all records."""
 ANY_CONTROLLER_KEY = "kwire.any.connection.may.control"
 """LeaderAndIsr, StopReplica, UpdateMetadata and Envelope of any connection are carried out."""
-OWN_KEYS = {EPOCH_BUMP_KEY: "true", ROLL_KEY: "false", ANY_CONTROLLER_KEY: "false"}
+VALIDATION_KEY = "kwire.record.validation"
+"""full: read all records of producers, as Kafka does; header: only where a topic's keys need it."""
+# Static keys: type, default and valid range as in the table.
+OWN_KEYS: dict[str, Row] = {
+    EPOCH_BUMP_KEY: ("BOOLEAN", "true", None, "LOW", "read-only"),
+    ROLL_KEY: ("BOOLEAN", "false", None, "LOW", "read-only"),
+    ANY_CONTROLLER_KEY: ("BOOLEAN", "false", None, "LOW", "read-only"),
+    VALIDATION_KEY: ("STRING", FULL, f"[{FULL}, {HEADER}]", "LOW", "read-only"),
+}
 
 
 class ConfigError(Exception):
@@ -152,7 +160,9 @@ def _check_valid(key: str, valid: str, value: ConfigValue) -> None:
         if value == "":
             raise ConfigError(key, value, "String must be non-empty")
     elif valid.startswith("[partitionId]"):
-        _check_throttled_replicas(key, value)
+        from kwire.replication.config.throttles import check_throttled_replicas
+
+        check_throttled_replicas(key, value)
     elif ",...," in valid or ",...]" in valid:
         assert isinstance(value, int | float)
         _check_range(key, valid, value)
@@ -181,20 +191,6 @@ def _check_range(key: str, valid: str, value: int | float) -> None:
         raise ConfigError(key, value, f"Value must be at least {low}")
     if high and value > float(high[1:]):
         raise ConfigError(key, value, f"Value must be no more than {high[1:]}")
-
-
-def _check_throttled_replicas(key: str, value: ConfigValue) -> None:
-    items = value if isinstance(value, list) else []
-    if items in ([], ["*"], ["none"]):
-        return
-    for item in items:
-        partition, _, broker = item.partition(":")
-        if not (partition.isdigit() and broker.isdigit()):
-            allowed = (
-                f"{key} must be the literal '*' or a list of replicas in the following format: "
-                "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
-            )
-            raise ConfigError(key, f"[{', '.join(items)}]", allowed)
 
 
 def broker_key(key: str) -> Row | None:
@@ -329,7 +325,7 @@ class BrokerConfig:
         self.listeners_of_change: list[Callable[[set[str]], None]] = []
         _check_broker_values(self.static)
         for key in OWN_KEYS.keys() & self.static:
-            _parse_type(key, "BOOLEAN", self.static[key])
+            parse_value(key, OWN_KEYS[key], self.static[key])
         self._pair_ids()
         self._load()
 
@@ -364,7 +360,7 @@ class BrokerConfig:
         for layer in (self.release.defaults if self.release else {}, KWIRE_DEFAULTS):
             if key in layer:
                 return layer[key]
-        cap, row = CAPPED_BY_BROKERS.get(key), broker_key(key)
+        cap, row = CAPPED_BY_BROKERS.get(key), broker_key(key) or OWN_KEYS.get(key)
         return str(min(cap, self.brokers)) if cap else row[1] if row else None
 
     def text(self, key: str) -> str | None:
@@ -414,8 +410,8 @@ class BrokerConfig:
         return self.own_flag(EPOCH_BUMP_KEY)
 
     def own_flag(self, key: str) -> bool:
-        """The value of one of OWN_KEYS."""
-        return self.static.get(key, OWN_KEYS[key]).strip().lower() == "true"
+        """Whether one of OWN_KEYS is true."""
+        return parse_value(key, OWN_KEYS[key], self.static.get(key, OWN_KEYS[key][1])) is True
 
     def unknown_keys(self) -> list[str]:
         """Static keys that neither Kafka nor kwire knows: kept, shown, without effect."""
@@ -432,7 +428,8 @@ class BrokerConfig:
                 **{
                     field: _log_value(field, self.topic_default_text(key))
                     for field, key in _log_fields()
-                }
+                },
+                record_validation=self.static.get(VALIDATION_KEY, FULL).strip(),
             )
         return self._default_log_config
 
@@ -445,7 +442,7 @@ def _scaled(text: str, factor: int) -> str:
 
 def _log_fields() -> Iterator[tuple[str, str]]:
     """Fields of LogConfig and their topic keys."""
-    for field in LogConfig.FIELDS:
+    for field in LogConfig.FIELDS.keys() - OWN_FIELDS:
         yield field, field.replace("_", ".")
 
 
@@ -472,7 +469,8 @@ def acts_on_broker_key(key: str) -> bool:
 
 def acts_on_topic_key(key: str) -> bool:
     """Whether kwire acts on a topic key of Kafka's."""
-    return key.replace(".", "_") in LogConfig.FIELDS
+    field = key.replace(".", "_")
+    return field in LogConfig.FIELDS and field not in OWN_FIELDS
 
 
 def validate_topic_config(overrides: Mapping[str, str | None]) -> None:

@@ -190,7 +190,8 @@ def similar_key(key: str) -> str | None:
     """The key of Kafka's that somebody may have meant who has written an unknown one."""
     from difflib import get_close_matches
 
+    from kwire.replication.config.broker_config import OWN_KEYS
     from kwire.replication.config.table import BROKER_KEYS
 
-    found = get_close_matches(key, BROKER_KEYS, 1, 0.8)
+    found = get_close_matches(key, [*BROKER_KEYS, *OWN_KEYS], 1, 0.8)
     return found[0] if found else None

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 UNLIMITED = -1
+FULL = "full"
+HEADER = "header"
+OWN_FIELDS = frozenset({"record_validation"})
+"""Fields of kwire's own keys: brokers have them, topics do not."""
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -74,6 +78,7 @@ class LogConfig(_Values):
     file_delete_delay_ms: int = 60_000
     flush_messages: int = INT64_MAX
     flush_ms: int = INT64_MAX
+    record_validation: str = FULL
 
     @property
     def compact(self) -> bool:

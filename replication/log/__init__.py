@@ -3,4 +3,13 @@
 `__all__` names the modules that other rooms may import.
 """
 
-__all__ = ["checkpoints", "indexes", "loader", "log", "producer_state", "segment", "truncation"]
+__all__ = [
+    "checkpoints",
+    "indexes",
+    "loader",
+    "log",
+    "producer_state",
+    "segment",
+    "truncation",
+    "validation",
+]

@@ -42,13 +42,13 @@ from kwire.protocol.records import (
 )
 from kwire.protocol.varint import INT32_MAX, INT64_MAX
 from kwire.replication.core.events import ignore
-from kwire.replication.core.log_config import LogConfig
+from kwire.replication.core.log_config import FULL, LogConfig
 from kwire.replication.log.indexes import OFFSET_INDEX_ENTRY_BYTES, TIME_INDEX_ENTRY_BYTES
 from kwire.replication.log.leader_epochs import LeaderEpochCache
 from kwire.replication.log.local_log import LocalLog
 from kwire.replication.log.producer_state import ProducerStateManager
 from kwire.replication.log.segment import LogSegment
-from kwire.replication.log.types import AppendOrigin, LogAppendInfo
+from kwire.replication.log.types import AppendOrigin, CheckedBatch, LogAppendInfo, too_large
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -140,7 +140,8 @@ class AppendableLog(LocalLog):
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        # Whether appends must read more than batch headers: decided here once, not for each batch.
+        self.reads_records = config.record_validation == FULL
+        # Whether the topic has rules of its own for records: decided here once, not for each batch.
         self._validates_records = (
             config.compact
             or config.compression_type != "producer"
@@ -151,29 +152,36 @@ class AppendableLog(LocalLog):
     # --- appending as leader
 
     def append_as_leader(
-        self, records: Buffer, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        records: Buffer | CheckedBatch,
+        leader_epoch: int,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> LogAppendInfo:
         """Append one batch, stamped with the next offset and `leader_epoch`.
 
         KafkaError in Kafka's order: INVALID_RECORD (not exactly one batch of magic 2, base offset
-        not 0), MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, errors of validation.validate (INVALID_RECORD,
-        INVALID_TIMESTAMP with `record_errors`, compression), RECORD_LIST_TOO_LARGE, errors of
-        ProducerStateManager.check. Source: UnifiedLog.append.
+        not 0), MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, errors of validation.validation (INVALID_RECORD,
+        INVALID_TIMESTAMP with `record_errors`, UNKNOWN_SERVER_ERROR), RECORD_LIST_TOO_LARGE,
+        errors of ProducerStateManager.check. Source: UnifiedLog.append.
         """
-        view, fields = _single_batch(records)
-        self._check_header(view, fields, origin)
-        append_time_ms = -1
-        if self._needs_validation(fields, origin):
-            view, append_time_ms = self._validate(view, origin)
+        if isinstance(records, CheckedBatch):
+            view, append_time_ms = records.result()
             fields = HEADER.unpack_from(view)
+        else:
+            (view, fields), append_time_ms = _single_batch(records), -1
+            self.check_header(view, fields, origin)
+            if self.needs_validation(view, fields, origin):
+                from kwire.replication.log.validation import at_once, validation
+
+                view, append_time_ms = at_once(validation(self, view, origin))
+                fields = HEADER.unpack_from(view)
         try:
             return self._append_stamped(view, fields, leader_epoch, origin, append_time_ms)
         except OSError as error:
             raise self.storage_error("append to", error) from error
 
-    def _check_header(
-        self, view: memoryview, fields: tuple[int, ...], origin: AppendOrigin
-    ) -> None:
+    def check_header(self, view: memoryview, fields: tuple[int, ...], origin: AppendOrigin) -> None:
         """Check base offset, size and CRC (UnifiedLog.analyzeAndValidateRecords)."""
         base_offset = fields[BASE_OFFSET]
         if base_offset != 0 and origin is AppendOrigin.CLIENT:
@@ -182,19 +190,19 @@ class AppendableLog(LocalLog):
                 f"The baseOffset of the record batch in the append to {self.name} should be 0, but it is {base_offset}",
             )
         if fields[LENGTH] + LOG_OVERHEAD > self._config.max_message_bytes:
-            raise self._too_large(fields[LENGTH] + LOG_OVERHEAD)
+            raise too_large(
+                self.name, self._config.max_message_bytes, fields[LENGTH] + LOG_OVERHEAD
+            )
         if crc32c(view[ATTRIBUTES_POSITION:]) != fields[CRC]:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE,
                 f"Record is corrupt (stored crc = {fields[CRC]}) in topic partition {self.name}.",
             )
 
-    def _needs_validation(self, fields: tuple[int, ...], origin: AppendOrigin) -> bool:
-        """Whether LogValidator might refuse or change the batch; Kafka runs it on every batch.
-
-        A valid header is trusted if the topic has no rules for the records themselves
-        (validation.py).
-        """
+    def needs_validation(
+        self, view: memoryview, fields: tuple[int, ...], origin: AppendOrigin
+    ) -> bool:
+        """Whether LogValidator might refuse or change the batch; Kafka runs it on every batch."""
         attributes, wall_ms = fields[ATTRIBUTES], self.clock.wall_ms
         if (
             self._validates_records
@@ -202,21 +210,20 @@ class AppendableLog(LocalLog):
             or fields[MAX_TIMESTAMP] - wall_ms > self._config.message_timestamp_after_max_ms
         ):
             return True
-        return origin is AppendOrigin.CLIENT and (  # the broker's own batches are always valid
+        if origin is not AppendOrigin.CLIENT:  # the broker's own batches are always valid
+            return False
+        if (
             fields[LAST_OFFSET_DELTA] < 0
             or fields[COUNT] != fields[LAST_OFFSET_DELTA] + 1
             or attributes & COMPRESSION_MASK > LAST_CODEC_ID
             or (fields[PRODUCER_ID] >= 0 and fields[BASE_SEQUENCE] < 0)
-        )
+        ):
+            return True
+        if not self.reads_records:
+            return False
+        from kwire.protocol.record_walk import is_plain
 
-    def _validate(self, view: memoryview, origin: AppendOrigin) -> tuple[memoryview, int]:
-        """Validate a batch as LogValidator does. Result and KafkaError as validation.validate."""
-        from kwire.replication.log.validation import validate
-
-        view, append_time_ms = validate(view, self._config, self.clock.wall_ms, origin, self.name)
-        if len(view) > self._config.max_message_bytes:  # recompressed, it may be larger
-            raise self._too_large(len(view))
-        return view, append_time_ms
+        return not is_plain(view, fields)
 
     def _append_stamped(
         self,
@@ -401,10 +408,3 @@ class AppendableLog(LocalLog):
             self.flush_files()
         except OSError as error:
             raise self.storage_error("flush", error) from error
-
-    def _too_large(self, size: int) -> KafkaError:
-        return KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"The record batch size in the append to {self.name} is {size} bytes "
-            f"which exceeds the maximum configured value of {self.config.max_message_bytes}.",
-        )

@@ -19,6 +19,7 @@ from kwire.replication.log.indexes import AbortedTxn
 from kwire.replication.log.segment import file_name
 from kwire.replication.log.types import (
     AppendOrigin,
+    CheckedBatch,
     FetchedData,
     LogAppendInfo,
     TimestampAndOffset,
@@ -28,6 +29,7 @@ from kwire.replication.log.types import (
 __all__ = [
     "AbortedTxn",
     "AppendOrigin",
+    "CheckedBatch",
     "FetchedData",
     "Log",
     "LogAppendInfo",

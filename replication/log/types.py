@@ -19,6 +19,28 @@ class AppendOrigin(IntEnum):
     CLIENT = 2
 
 
+class CheckedBatch:
+    """A producer's batch that was validated before its append, or `error`: why it is refused.
+
+    `append_time_ms`: -1 with CreateTime.
+    """
+
+    __slots__ = ("append_time_ms", "error", "view")
+
+    def __init__(
+        self, view: memoryview, append_time_ms: int = -1, error: KafkaError | None = None
+    ) -> None:
+        self.view = view
+        self.append_time_ms = append_time_ms
+        self.error = error
+
+    def result(self) -> tuple[memoryview, int]:
+        """The batch and its append time. Raises `error`."""
+        if self.error is not None:
+            raise self.error
+        return self.view, self.append_time_ms
+
+
 class LogAppendInfo:
     """The result of an append; for a duplicate the offsets of the stored batch, nothing written.
 
@@ -103,3 +125,12 @@ class UnexpectedAppendOffset(KafkaError):
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
         self.first_offset = first_offset
         self.last_offset = last_offset
+
+
+def too_large(name: str, max_bytes: int, size: int) -> KafkaError:
+    """The error for a batch above max.message.bytes. `name`: topic-partition."""
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"The record batch size in the append to {name} is {size} bytes "
+        f"which exceeds the maximum configured value of {max_bytes}.",
+    )

@@ -1,23 +1,37 @@
 """Validate and rewrite batches beyond their header: the slow path of Log.append_as_leader.
 
 Answers to org.apache.kafka.storage.internals.log.LogValidator and to
-UnifiedLog.analyzeAndValidateRecords. Imported at the first batch that needs it: malformed, of a
-compacted topic, with timestamps out of bounds, with LogAppendTime, or to be recompressed. Kafka
-reads every record of every batch; here a batch with a valid header is trusted, because its CRC is
-right and consumers validate records at least as strictly as Kafka.
+UnifiedLog.analyzeAndValidateRecords. Imported at the first batch that needs it: compressed, large,
+not plainly valid, of a compacted topic, with LogAppendTime, or to be recompressed. As in Kafka
+every record of a producer's batch is read; with kwire.record.validation=header only where the
+topic's configuration needs that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import NamedTuple
+
+from kwire.protocol.compression import LAST_CODEC_ID
 from kwire.protocol.errors import ErrorCode, KafkaError
-from kwire.protocol.record_validation import validate_header, validate_records
+from kwire.protocol.record_validation import (
+    RecordRules,
+    RecordsSummary,
+    check_records,
+    validate_header,
+)
 from kwire.protocol.records import (
+    COMPRESSION_MASK,
     CREATE_TIME,
+    HEADER,
     HEADER_SIZE,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAGIC_POSITION,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
     OFFSET_AND_LENGTH,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
     build_batch,
     check_crc,
@@ -28,11 +42,41 @@ from kwire.protocol.records import (
     restamp,
 )
 from kwire.protocol.varint import INT64_MAX
-from kwire.replication.core.log_config import LogConfig
-from kwire.replication.log.types import AppendOrigin, UnexpectedAppendOffset
+from kwire.replication.core.log_config import FULL, LogConfig
+from kwire.replication.log.types import (
+    AppendOrigin,
+    CheckedBatch,
+    UnexpectedAppendOffset,
+    too_large,
+)
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kwire.replication.core.outbox import Buffer
+    from kwire.replication.log.append import AppendableLog
+
+_KEPT_ATTRIBUTES = COMPRESSION_MASK | TRANSACTIONAL_FLAG
 _MESSAGE_SET_MIN_BYTES = 14
 """The smallest length field of any magic (LegacyRecord.RECORD_OVERHEAD_V0)."""
+
+
+class Validated(NamedTuple):
+    """A batch that may be appended."""
+
+    view: memoryview
+    """Rewritten if it must be."""
+    append_time_ms: int
+    """-1 with CreateTime."""
+
+
+def at_once(steps: Generator[int, None, Validated]) -> Validated:
+    """Take all steps now."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        validated: Validated = done.value
+        return validated
 
 
 def single_batch(view: memoryview) -> memoryview:
@@ -67,9 +111,9 @@ def single_batch(view: memoryview) -> memoryview:
 
 
 def _whole_batch(view: memoryview, position: int) -> int:
-    """The size of the batch at `position`; 0 if it is not whole."""
+    """The size of the batch at `position`; 0 if it is not whole. Checks in Kafka's order."""
     remaining = len(view) - position
-    if remaining <= MAGIC_POSITION:
+    if remaining < LOG_OVERHEAD:
         return 0
     length = OFFSET_AND_LENGTH.unpack_from(view, position)[1]
     if length < _MESSAGE_SET_MIN_BYTES:
@@ -77,74 +121,90 @@ def _whole_batch(view: memoryview, position: int) -> int:
             ErrorCode.CORRUPT_MESSAGE,
             f"Record size {length} is less than the minimum record overhead ({_MESSAGE_SET_MIN_BYTES})",
         )
-    magic = view[position + MAGIC_POSITION]
-    if length + LOG_OVERHEAD > remaining:
+    if remaining <= MAGIC_POSITION:
         return 0
+    magic = view[position + MAGIC_POSITION]
     if magic > 2:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
-    return int(length) + LOG_OVERHEAD
+    return int(length) + LOG_OVERHEAD if length + LOG_OVERHEAD <= remaining else 0
 
 
-def validate(
-    view: memoryview, config: LogConfig, wall_ms: int, origin: AppendOrigin, name: str
-) -> tuple[memoryview, int]:
-    """Check a batch by the topic's configuration; return it, rewritten if needed, and append time.
+def check_in_steps(log: AppendableLog, records: Buffer) -> Generator[int, None, CheckedBatch]:
+    """Check a producer's batch for an append to come; steps yield costs (core/work.py)."""
+    try:
+        view = single_batch(memoryview(records))
+        fields = HEADER.unpack_from(view)
+        log.check_header(view, fields, AppendOrigin.CLIENT)
+        yield 5 + len(view) // 2048  # for the CRC
+        if log.reads_records or log.needs_validation(view, fields, AppendOrigin.CLIENT):
+            return CheckedBatch(*(yield from validation(log, view, AppendOrigin.CLIENT)))
+        return CheckedBatch(view)
+    except KafkaError as error:
+        return CheckedBatch(memoryview(b""), error=error)
 
-    The append time is -1 with CreateTime. KafkaError(INVALID_RECORD), InvalidRecordsError with
-    `record_errors` (INVALID_RECORD for missing keys, INVALID_TIMESTAMP),
-    UNSUPPORTED_COMPRESSION_TYPE, CORRUPT_MESSAGE if records cannot be decompressed.
+
+def validation(
+    log: AppendableLog, view: memoryview, origin: AppendOrigin
+) -> Generator[int, None, Validated]:
+    """Check a batch by the topic's configuration, in steps (their costs in units: core/work.py).
+
+    KafkaError as record_validation.check_records, INVALID_RECORD for its header, and
+    MESSAGE_TOO_LARGE if it grows too large. The CRC is right.
     """
-    header = parse_header(view)
+    config = log.config
+    rewritten, append_time_ms = yield from _validated(log, config, view, origin)
+    if len(rewritten) > config.max_message_bytes:
+        raise too_large(log.name, config.max_message_bytes, len(rewritten))
+    return Validated(rewritten, append_time_ms)
+
+
+def _validated(
+    log: AppendableLog, config: LogConfig, view: memoryview, origin: AppendOrigin
+) -> Generator[int, None, tuple[memoryview, int]]:
+    header, wall_ms = parse_header(view), log.clock.wall_ms
+    if header.attributes & COMPRESSION_MASK > LAST_CODEC_ID:
+        codec = header.attributes & COMPRESSION_MASK
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown compression type id: {codec}")
     source = header.compression
     if origin is AppendOrigin.CLIENT:
-        _validate_header(header, name)
+        _validate_header(header, log.name)
     target = _target_codec(config, source, header)
     is_append_time = config.message_timestamp_type == LOG_APPEND_TIME
-    max_timestamp: int | None = None
+    summary: RecordsSummary | None = None
     rewritten: bytearray | None = None
     if origin is AppendOrigin.CLIENT and _must_read_records(header, target, config, wall_ms):
-        max_timestamp, is_numbered = _check_records(view, header, config, wall_ms)
-        if not is_numbered and "none" not in (source, target):
-            rewritten = _renumber(view, header, target, config)
-    if rewritten is None and target != source:
-        level = _level(config, target)
-        rewritten = bytearray(recompress(view, header, target, level=level))
+        rules = RecordRules(
+            now_ms=wall_ms,
+            timestamp_type=config.message_timestamp_type,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            keys_required=config.compact,
+            is_kept=target == source,
+        )
+        summary = yield from check_records(view, header, rules)
+    if target != source:
+        yield header.size >> 6  # a KiB to compress costs about 20 units
+        rewritten = _compressed_anew(view, header, target, summary, config)
     if is_append_time:
+        wall_ms = log.clock.wall_ms  # the steps took their time
         return _restamp(rewritten or view, wall_ms, LOG_APPEND_TIME), wall_ms
-    if max_timestamp is not None and (
-        header.max_timestamp != max_timestamp or header.timestamp_type != CREATE_TIME
+    if summary is not None and (
+        header.max_timestamp != summary.max_timestamp or header.timestamp_type != CREATE_TIME
     ):
-        return _restamp(rewritten or view, max_timestamp, CREATE_TIME), -1
-    return memoryview(rewritten or view), -1
+        return _restamp(rewritten or view, summary.max_timestamp, CREATE_TIME), -1
+    return memoryview(rewritten) if rewritten else view, -1
 
 
 def _must_read_records(header: BatchHeader, target: str, config: LogConfig, wall_ms: int) -> bool:
-    """Whether the header alone cannot show that the batch is valid; Kafka reads all records."""
-    if config.compact or target != header.compression or header.timestamp_type == LOG_APPEND_TIME:
+    """Whether records are read: always, or where kwire.record.validation=header has to."""
+    if config.record_validation == FULL or config.compact:
+        return True
+    if target != header.compression or header.timestamp_type == LOG_APPEND_TIME:
         return True
     return config.message_timestamp_type != LOG_APPEND_TIME and (
         header.max_timestamp - wall_ms > config.message_timestamp_after_max_ms
         or config.message_timestamp_before_max_ms != INT64_MAX
     )
-
-
-def _check_records(
-    view: memoryview, header: BatchHeader, config: LogConfig, wall_ms: int
-) -> tuple[int, bool]:
-    """Check all records. KafkaError as `validate`.
-
-    Returns (largest timestamp, whether relative offsets are 0, 1, ...).
-    """
-    summary = validate_records(
-        view,
-        header,
-        now_ms=wall_ms,
-        timestamp_type=config.message_timestamp_type,
-        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
-        keys_required=config.compact,
-    )
-    return summary.max_timestamp, summary.consecutive
 
 
 def _restamp(batch: memoryview | bytearray, timestamp: int, timestamp_type: str) -> memoryview:
@@ -206,13 +266,34 @@ def _level(config: LogConfig, codec: str) -> int | None:
     }.get(codec)
 
 
-def _renumber(view: memoryview, header: BatchHeader, codec: str, config: LogConfig) -> bytearray:
-    """Rebuild a compressed batch with correct relative offsets, as Kafka does for old clients."""
+def _compressed_anew(
+    view: memoryview,
+    header: BatchHeader,
+    codec: str,
+    summary: RecordsSummary | None,
+    config: LogConfig,
+) -> bytearray:
+    """The batch with another codec. A batch with an oddity is built of its records, as by Kafka.
+
+    UNKNOWN_SERVER_ERROR: a producer that no batch can be built for (MemoryRecordsBuilder).
+    """
+    level = _level(config, codec)
+    if header.producer_id != NO_PRODUCER_ID and (
+        header.producer_epoch == NO_PRODUCER_EPOCH or header.base_sequence < 0
+    ):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "Invalid negative producer epoch")
+    if summary is None:
+        return bytearray(recompress(view, header, codec, level=level))
+    plain = header._replace(position=0, attributes=header.attributes & ~COMPRESSION_MASK)
+    batch = b"".join((view[:HEADER_SIZE], summary.section))
+    plain = plain._replace(size=len(batch))
+    if summary.is_plain and not header.attributes & ~_KEPT_ATTRIBUTES:
+        return bytearray(recompress(batch, plain, codec, level=level))
     return bytearray(
         build_batch(
-            (record._replace(offset=-1) for record in iter_records(view, header)),
+            (record._replace(offset=-1) for record in iter_records(batch, plain)),
             compression=codec,
-            level=_level(config, codec),
+            level=level,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from kwire.replication.core.log_config import LogConfig
     from kwire.replication.core.metadata import MetadataCache
     from kwire.replication.core.outbox import Buffer
-    from kwire.replication.log.log import Log, LogAppendInfo
+    from kwire.replication.log.log import CheckedBatch, Log, LogAppendInfo
     from kwire.replication.log_dirs.directory import LogDirectory
     from kwire.replication.log_dirs.manager import LogManager
     from kwire.replication.replica.fetch_data import FetchParams, FetchPartition
@@ -336,7 +336,7 @@ class ReplicaManager:
         self,
         topic: str,
         index: int,
-        records: Buffer,
+        records: Buffer | CheckedBatch,
         required_acks: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> LogAppendInfo:

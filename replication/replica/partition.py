@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from kwire.replication.core.clock import Clock
     from kwire.replication.core.outbox import Buffer
-    from kwire.replication.log.log import AppendOrigin, Log, LogAppendInfo
+    from kwire.replication.log.log import AppendOrigin, CheckedBatch, Log, LogAppendInfo
     from kwire.replication.replica.fetch_data import FetchParams, FetchPartition
 
 _NOT_APPLIED: Final = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
@@ -228,7 +228,7 @@ class Partition:
     # --- append
 
     def append_records_to_leader(
-        self, records: Buffer, required_acks: int, origin: AppendOrigin
+        self, records: Buffer | CheckedBatch, required_acks: int, origin: AppendOrigin
     ) -> LogAppendInfo:
         """Append one batch and advance the high watermark as far as possible.
 

@@ -11,12 +11,13 @@ from kwire.replication.config.broker_config import (
     broker_key,
     parse_value,
     topic_log_config,
+    validate_topic_config,
 )
 from kwire.replication.config.docs import _BROKER as BROKER_DOCS
 from kwire.replication.config.docs import documentation
 from kwire.replication.config.given import similar_key
 from kwire.replication.config.table import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS
-from kwire.replication.core.log_config import LogConfig
+from kwire.replication.core.log_config import OWN_FIELDS, LogConfig
 from kwire.replication.core.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
 
 HOUR_MS = 3_600_000
@@ -43,7 +44,7 @@ def test_every_key_that_kwire_acts_on_is_in_the_table_with_its_type() -> None:
         row = BROKER_KEYS[attribute.replace("_", ".")]
         value = getattr(config, attribute)
         assert value is None or type(value) is python_types.get(row[0], str), attribute
-    for field in LogConfig.FIELDS:
+    for field in LogConfig.FIELDS.keys() - OWN_FIELDS:
         assert field.replace("_", ".") in TOPIC_KEYS
 
 
@@ -264,3 +265,14 @@ def test_throttles_of_reassignments_are_shown_as_they_were_set_other_unknown_key
         assert shown[throttle].synonyms[0][1] == value
     hidden = {entry.name: entry for entry in broker_entries(config)}["foo"]
     assert (hidden.value, hidden.sensitive) == (None, True)
+
+
+def test_record_validation_is_full_unless_a_broker_says_otherwise() -> None:
+    assert BrokerConfig().log_config().record_validation == "full"
+    config = BrokerConfig({"kwire.record.validation": "header"})
+    assert config.log_config().record_validation == "header" and config.unknown_keys() == []
+    assert topic_log_config({"retention.ms": "1"}, config).record_validation == "header"
+    with pytest.raises(ConfigError, match="String must be one of: full, header"):
+        BrokerConfig({"kwire.record.validation": "some"})
+    with pytest.raises(KafkaError, match="Unknown topic config name"):
+        validate_topic_config({"record.validation": "header"})
