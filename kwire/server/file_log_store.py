@@ -335,7 +335,7 @@ class FileLogStore:
             self._unflushed.discard(path, written)
             on_flushed()
 
-        self.flush_in_background(lambda: path, done, urgent=True)
+        self.flush_in_background(lambda: path, done)
 
     def rename(self, old: str, new: str) -> None:
         source, target = self._checked(old), self._checked(new)

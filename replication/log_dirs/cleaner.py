@@ -47,8 +47,10 @@ if TYPE_CHECKING:
     from kwire.replication.log.log import Log
     from kwire.replication.log_dirs.manager import LogManager
 
-STEP_BYTES = 256 << 10
+STEP_BYTES = 128 << 10
 """How much of a log one step reads."""
+_RECORD_BYTES = 100
+"""A record counts as so many bytes at least: its key and its place take as long to look at."""
 _STEP_INTERVAL_MS = 1
 _REQUEST_INTERVAL_MS = 2
 _CHUNK_BYTES = 256 << 10
@@ -247,7 +249,7 @@ class LogCleaner:
             data = format_offsets(inside)
             before = self._written.get(directory.path)
             if data != before and (inside or before is not None):
-                directory.store.write_file(CLEANER_OFFSETS, data)
+                directory.store.start_write_file(CLEANER_OFFSETS, data, lambda: None)
                 self._written[directory.path] = data
 
 
@@ -320,6 +322,17 @@ def _clean(
     return end
 
 
+def _flush(cleaned: LogSegment) -> Iterator[None]:
+    """Flush a segment in the background; yield until that is done."""
+    cleaned.seal()
+    store = cleaned.store
+    files = [store.open(path) for path in cleaned.paths if store.exists(path)]
+    while any(file.flushed_size < file.size for file in files):
+        for file in files:
+            file.start_flush()
+        yield
+
+
 def _discard(cleaned: LogSegment) -> None:
     if cleaned.path.endswith(".cleaned"):  # a `.swap` is final: loading the log completes it
         cleaned.release()
@@ -362,7 +375,7 @@ def _build_offset_map(
         for header, buffer in _batches(segment, position):
             if not _map_batch(header, buffer, start, transactions, offset_map):
                 return
-            step_bytes_left -= header.size
+            step_bytes_left -= max(header.size, header.count * _RECORD_BYTES)
             if step_bytes_left <= 0:
                 step_bytes_left = STEP_BYTES
                 yield
@@ -480,8 +493,7 @@ def _clean_group(
         log.producer_state.producers,
         now_ms,
         config.delete_retention_ms,
-        # A consumer or a follower below the log end needs a batch to get there. In Kafka, which
-        # rolls only with an append, the active segment has one.
+        # A reader below the log end needs a batch to get there: Kafka's active segment has one.
         -1 if log.active.size else log.log_end_offset - 1,
     )
     step_bytes_left = STEP_BYTES
@@ -500,7 +512,8 @@ def _clean_group(
                     max_timestamp,
                     config.index_interval_bytes,
                 )
-            step_bytes_left -= header.size
+            step_bytes_left -= max(header.size, header.count * _RECORD_BYTES)
             if step_bytes_left <= 0:
                 step_bytes_left = STEP_BYTES
                 yield
+    yield from _flush(cleaned)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import os
 import threading
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster_harness import until
 from server_harness import Client, request_bytes
 
 from kwire.launch.node_runner import NodeRunner
@@ -84,8 +86,10 @@ def create(client: Client, name: str) -> int:
     return code
 
 
-def produce(client: Client, topic: str, value: bytes = b"x") -> tuple[int, int]:
-    data = PartitionProduceData(index=0, records=build_batch([Record(-1, 1, None, value)]))
+def produce(
+    client: Client, topic: str, value: bytes = b"x", key: bytes | None = None
+) -> tuple[int, int]:
+    data = PartitionProduceData(index=0, records=build_batch([Record(-1, 1, key, value)]))
     request = ProduceRequest(
         acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
     )
@@ -163,6 +167,34 @@ async def test_a_producer_id_is_given_away_when_its_block_is_on_the_disk(
             assert client.ask(INIT_PRODUCER_ID, 1, request).producer_id == 1
 
     async with broker(tmp_path, disk) as runner:
+        await asyncio.to_thread(use, port_of(runner))
+
+
+async def test_compaction_waits_for_the_disk_beside_the_clients(tmp_path: Path, disk: Disk) -> None:
+    async with broker(tmp_path, disk, log_segment_bytes="1024", log_cleanup_policy="compact") as (
+        runner
+    ):
+        core: Any = runner.core
+
+        def use(port: int) -> None:
+            with Client(port) as client:
+                assert create(client, "a") == 0
+                for _ in range(5):
+                    assert produce(client, "a", b"x" * 900, key=b"k")[0] == 0
+                disk.open.clear()
+                log = core.services.log_manager.get("a", 0)
+                request = functools.partial(
+                    core.compaction.cleaner.request, core.services.log_manager, log
+                )
+                loop.call_soon_threadsafe(runner.node.perform, request)
+                until(lambda: list(tmp_path.glob("a-0/*.log.cleaned")))
+                for _ in range(5):
+                    assert client.ask(API_VERSIONS, 2, ApiVersionsRequest()).error_code == 0
+                assert list(tmp_path.glob("a-0/*.log.cleaned"))
+                disk.open.set()
+                until(lambda: log.size_bytes < 2000)
+
+        loop = asyncio.get_running_loop()
         await asyncio.to_thread(use, port_of(runner))
 
 
