@@ -1,16 +1,22 @@
 """`make bench`: kwire beside kfake and Apache Kafka, the same load, in turns, one table.
 
-kwire's modules are byte-compiled first, as those of an installed package are. Each round starts each
-broker afresh, measures its start, drives it with kload and stops it; the order turns with the round,
-the table shows medians over the rounds. Two processes share the machine at a time: the broker and
-kload. Then memory: kwire's after 100 MB and after 1 GB stored; and what importing its server costs.
-Options: --rounds, --brokers kwire,kfake, --phases topics,ping, --check (exit 1 when a target is missed).
+kwire is installed from a wheel built of this checkout, as a user's is. Each round starts each broker
+afresh, measures its start, drives it with kload, phase by phase, and stops it; the order turns with
+the round, and the table shows medians over the rounds. Memory is touched and freed before each start
+and before records are produced (`warm_memory`), else whoever writes later in a round is slower. CPU is
+the broker's own in a phase, with the connections that the client makes in it. Two processes share the
+machine at a time: the broker and kload. Then memory: kwire's after 100 MB and after 1 GB stored; what
+importing its server costs; and what sendfile would save (`bench/sendfile.py`).
+Options: --rounds, --brokers kwire,kfake, --phases topics,ping, --check (exit 1 when a target is missed),
+--write (the figures go into docs/benchmarks.md, with machine and load).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -20,9 +26,34 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.brokers import BROKERS, KLOAD, resident_mb, started
+from bench import sendfile
+from bench.brokers import (
+    BROKERS,
+    KLOAD,
+    Kwire,
+    cpu_ms,
+    installed_wheel,
+    resident_mb,
+    started,
+    warm_memory,
+)
 from compat_tests import tooling
 from compat_tests.brokers import BrokerFailed
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- begin: written by bench/run.py --write -->", "<!-- end -->"
+# kload's own numbers, for figures per request and per MB
+PINGS, RECORDS, RECORD_BYTES = 2000, 200_000, 1024
+PHASES = ("topics", "ping", "produce", "fetch", "group")
+LOAD = ["-pings", str(PINGS), "-records", str(RECORDS), "-size", str(RECORD_BYTES)]
+_MB = RECORDS * RECORD_BYTES / 1e6
+# Phase: the figure of the broker's CPU in it, and what its milliseconds are divided by.
+CPU_FIGURES = {
+    "ping": ("ping_cpu_us", (PINGS + 100) / 1000),
+    "produce": ("produce_cpu_ms", _MB),
+    "fetch": ("fetch_cpu_ms", _MB),
+}
 
 Figures = dict[str, float]
 Results = dict[str, Figures]
@@ -48,14 +79,21 @@ def ratio(results: Results, figure: str, other: str) -> float:
 
 ROWS = (
     Row("start_ms", "start to first Metadata answer, ms", "≤ 150", lambda r: kwire(r, "start_ms") <= 150),
+    Row("start_cpu_ms", "… CPU of it, ms"),
     Row("rss_mb", "resident then, MiB", "≤ 45", lambda r: kwire(r, "rss_mb") <= 45),
     Row(
         "ping_p50_ms", "acks=all round trip p50, ms", "≤ 1.3 kfake, ≤ 0.4 Kafka",
         lambda r: ratio(r, "ping_p50_ms", "kfake") <= 1.3 and ratio(r, "ping_p50_ms", "kafka") <= 0.4,
     ),
     Row("ping_p99_ms", "acks=all round trip p99, ms"),
+    Row(
+        "ping_cpu_us", "… CPU a request, µs", "≤ 2 kfake, ≤ 0.5 Kafka",
+        lambda r: ratio(r, "ping_cpu_us", "kfake") <= 2 and ratio(r, "ping_cpu_us", "kafka") <= 0.5,
+    ),
     Row("produce_MBps", "produce, MB/s", "≥ kfake", lambda r: ratio(r, "produce_MBps", "kfake") >= 1),
+    Row("produce_cpu_ms", "… CPU a MB, ms", "≤ kfake", lambda r: ratio(r, "produce_cpu_ms", "kfake") <= 1),
     Row("fetch_MBps", "fetch, MB/s", "≥ kfake", lambda r: ratio(r, "fetch_MBps", "kfake") >= 1),
+    Row("fetch_cpu_ms", "… CPU a MB, ms", "≤ kfake", lambda r: ratio(r, "fetch_cpu_ms", "kfake") <= 1),
     Row("topic_p50_ms", "create a topic p50, ms", "≤ 0.5", lambda r: kwire(r, "topic_p50_ms") <= 0.5),
     Row("topic_p99_ms", "create a topic p99, ms"),
     Row("group_p50_ms", "first record in a new group p50, ms", "≤ 10", lambda r: kwire(r, "group_p50_ms") <= 10),
@@ -74,22 +112,38 @@ def kload(bootstrap: str, *arguments: str) -> Figures:
     return figures
 
 
-def one_run(name: str, folder: Path, phases: str) -> Figures:
+def one_run(name: str, folder: Path, phases: list[str]) -> Figures:
+    warm_memory()
     broker, figures = started(name, folder)
     try:
-        figures |= kload(broker.bootstrap_servers, "-only", phases)
+        for phase in phases:
+            if phase == "produce":
+                warm_memory()
+            before = cpu_ms(broker.pid)
+            # fetch reads what produce has written
+            topic = "load" if phase in ("produce", "fetch") else phase
+            arguments = ["-only", phase, "-topic", topic]
+            figures |= kload(broker.bootstrap_servers, *arguments, *LOAD)
+            if phase in CPU_FIGURES:
+                figure, divisor = CPU_FIGURES[phase]
+                figures[figure] = (cpu_ms(broker.pid) - before) / divisor
         figures["loaded_rss_mb"] = resident_mb(broker.pid)
     finally:
         broker.stop()
     return figures
 
 
-def compare(names: list[str], rounds: int, phases: str, folder: Path) -> Results:
+def order_of(names: list[str], number: int) -> list[str]:
+    """The order of the brokers in a round: each is the first, the second … in turn."""
+    turn = number % len(names)
+    return names[turn:] + names[:turn]
+
+
+def compare(names: list[str], rounds: int, phases: list[str], folder: Path) -> Results:
     """Medians over the rounds."""
     runs: dict[str, list[Figures]] = {name: [] for name in names}
     for number in range(rounds):
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
+        for name in order_of(names, number):
             print(f"bench: round {number + 1} of {rounds}, {name}", file=sys.stderr, flush=True)
             runs[name].append(one_run(name, folder / name, phases))
     return {
@@ -112,28 +166,27 @@ def memory_with_data(folder: Path) -> tuple[float, float]:
         broker.stop()
 
 
-def import_ms(module: str, runs: int = 9) -> float:
+def import_ms(module: str, python: Path, runs: int = 9) -> float:
     """What importing a module adds to Python's own start: least of some runs, both sides in turns."""
     least = {"pass": 1e9, f"import {module}": 1e9}
     for _ in range(runs):
         for code in least:
             begin = time.perf_counter()
-            subprocess.run([sys.executable, "-c", code], check=True)
+            subprocess.run([python, "-c", code], check=True, cwd=python.parent, env={})
             least[code] = min(least[code], (time.perf_counter() - begin) * 1000)
     bare, loaded = least.values()
     return loaded - bare
 
 
-def table(results: Results, rows: tuple[Row, ...] = ROWS) -> tuple[str, int]:
-    """The table as text and how many targets are missed."""
+def cells_of(results: Results, rows: tuple[Row, ...] = ROWS) -> tuple[list[list[str]], int]:
+    """The lines of the table, its head first, and how many targets are missed."""
     names = list(results)
     others = [name for name in names if name != "kwire"] if "kwire" in names else []
-    heads = ["", *names, *(f"÷ {other}" for other in others), "target", ""]
-    lines, missed = [heads], 0
+    lines, missed = [["", *names, *(f"÷ {other}" for other in others), "target", ""]], 0
     for row in rows:
         if any(row.figure not in results[name] for name in names):
             continue
-        cells = [row.title, *(f"{results[name][row.figure]:.3g}" for name in names)]
+        cells = [row.title, *(_shown(results[name][row.figure]) for name in names)]
         cells += [f"{ratio(results, row.figure, other):.2f}" for other in others]
         verdict = ""
         if row.holds is not None:
@@ -143,15 +196,60 @@ def table(results: Results, rows: tuple[Row, ...] = ROWS) -> tuple[str, int]:
                 verdict = "?"  # a broker of the target did not take part
         missed += verdict == "MISSED"
         lines.append([*cells, row.target, verdict])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-    text = [
+    return lines, missed
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def text_of(lines: list[list[str]]) -> str:
+    """The table for a terminal: titles and targets to the left, figures to the right."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
         "  ".join(
-            cell.rjust(width) if 0 < column <= len(names) + len(others) else cell.ljust(width)
+            cell.rjust(width) if 0 < column < len(line) - 2 else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
-    ]
-    return "\n".join(text), missed
+    )
+
+
+def table(results: Results, rows: tuple[Row, ...] = ROWS) -> tuple[str, int]:
+    """The table as text and how many targets are missed."""
+    lines, missed = cells_of(results, rows)
+    return text_of(lines), missed
+
+
+def markdown_of(lines: list[list[str]]) -> str:
+    """A table as Markdown, the first line its head."""
+    head, *rest = lines
+    rule = ["---", *("--:" for _ in head[1:])]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rest))
+
+
+def machine() -> str:
+    """The machine in a line: processors, memory, system, Python."""
+    cpus = Path("/proc/cpuinfo").read_text().split("model name\t: ")
+    model = cpus[1].splitlines()[0] if len(cpus) > 1 else platform.machine()
+    kib = int(Path("/proc/meminfo").read_text().split()[1])
+    return (
+        f"{os.cpu_count()} processors ({model}), {kib >> 20} GiB, {platform.system()} {platform.release()},"
+        f" Python {platform.python_version()}"
+    )
+
+
+def load() -> str:
+    """How busy the machine is: processes that run or wait, averages over 1 and 5 minutes."""
+    one, five, *_ = os.getloadavg()
+    return f"{one:.1f} and {five:.1f}"
+
+
+def write_page(text: str, page: Path = PAGE) -> None:
+    """Put `text` between the markers of the page."""
+    head, _, rest = page.read_text().partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    page.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}")
 
 
 def not_within(title: str, figure: float, limit: float) -> bool:
@@ -161,36 +259,55 @@ def not_within(title: str, figure: float, limit: float) -> bool:
     return missed
 
 
-def main() -> int:
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--brokers", default=",".join(BROKERS))
-    parser.add_argument("--phases", default="topics,ping,produce,fetch,group")
+    parser.add_argument("--phases", default=",".join(PHASES))
     parser.add_argument("--no-memory", action="store_true", help="leave out the gigabyte")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     options = parser.parse_args()
-    names = options.brokers.split(",")
-    sources = [str(KLOAD.parent.parent / name) for name in ("kwire", "protocol", "replication")]
-    subprocess.run([sys.executable, "-m", "compileall", "-q", *sources], check=True)
+    options.names, options.phases = options.brokers.split(","), options.phases.split(",")
+    for given, known in ((options.names, list(BROKERS)), (options.phases, list(PHASES))):
+        for unknown in sorted(set(given) - set(known)):
+            parser.error(f"{unknown!r} is none of {', '.join(known)}")
+    if "fetch" in options.phases and "produce" not in options.phases:
+        parser.error("the phase fetch reads what produce writes: name both")
+    return options
+
+
+def main() -> int:
+    options = parse_options()
+    loads = [load()]
     try:
         with tempfile.TemporaryDirectory(prefix="kwire-bench-") as folder:
-            results = compare(names, options.rounds, options.phases, Path(folder))
+            Kwire.script = installed_wheel(ROOT, Path(folder) / "wheel")
+            results = compare(options.names, options.rounds, options.phases, Path(folder))
             memory = None
-            if "kwire" in names and not options.no_memory:
+            if "kwire" in options.names and not options.no_memory:
                 memory = memory_with_data(Path(folder) / "memory")
+            added = import_ms("kwire.server.node", Kwire.script.with_name("python"))
     except (BrokerFailed, tooling.ToolMissing, subprocess.TimeoutExpired) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    text, missed = table(results)
-    print(text)
+    loads.append(load())
+    lines, missed = cells_of(results)
+    print(text_of(lines))
+    said = f"Medians of {options.rounds} rounds, {time.strftime('%Y-%m-%d', time.gmtime())}, on {machine()}."
+    said += f"\nLoad averages (1 and 5 minutes) before: {loads[0]}; after: {loads[1]}, the benchmark's own included."
     if memory:
         small, large = memory
-        print(f"kwire resident with 100 MB stored {small:.0f} MiB, with 1 GB {large:.0f} MiB")
+        resident = f"kwire resident with 100 MB stored {small:.0f} MiB, with 1 GB {large:.0f} MiB"
+        print(resident)
+        said += f"\n{resident}."
         missed += not_within(
             "kwire resident with 1 GB stored less with 100 MB, MiB", large - small, 20
         )
-    added = import_ms("kwire.server.node")
     missed += not_within("importing kwire's server, over Python's own start, ms", added, 60)
+    if options.write:
+        zero_copy = markdown_of(sendfile.table(sendfile.measure(256)))
+        write_page(f"{said}\n\n{markdown_of(lines)}\n\n{zero_copy}")
     return 1 if options.check and missed else 0
 
 

@@ -162,7 +162,7 @@ def test_S29_a_leader_that_has_grown_beyond(start: Start) -> None:
 
 def test_S50_shrink(start: Start) -> None:
     """A follower that has stopped is waited for as long as replica.lag.time.max.ms, no longer."""
-    cluster = start(replica_lag_time_max_ms="400")
+    cluster = start(replica_lag_time_max_ms="400", replica_fetch_wait_max_ms="200")
     cluster.create("t", [[1, 2, 3]])
     writer = Writer(cluster.bootstrap)
     writer.send("t", "a")
@@ -180,7 +180,7 @@ def test_S50_shrink(start: Start) -> None:
 
 
 def test_S56_acks_all_under_min_insync_replicas(start: Start) -> None:
-    cluster = start(replica_lag_time_max_ms="400")
+    cluster = start(replica_lag_time_max_ms="400", replica_fetch_wait_max_ms="200")
     cluster.create("t", [[1, 2]], {"min.insync.replicas": "2"})
     plain = {"enable_idempotence": False, "retries": 0}
     writer = Writer(cluster.bootstrap, request_timeout_ms=1500, **plain)

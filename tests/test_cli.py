@@ -346,6 +346,21 @@ def test_a_key_that_would_protect_is_status_2_and_one_line(brokers: str) -> None
         assert_one_line(result, 2, key, "my.Authorizer", "no authorization", "leave this key out")
 
 
+def test_keys_that_exclude_each_other_are_status_2_and_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("replica.fetch.wait.max.ms=4000\n")
+    socket = "replica.socket.timeout.ms=1500"
+    node = "node --id 2 --roles broker --controller 1@localhost:1 --data-dir".split()
+    for command in (
+        ["up", "--port", "0"],
+        ["up", "--port", "0", "--brokers", "2", "--isolation", "process"],
+        ["config"],
+        [*node, str(tmp_path / "d")],
+    ):
+        result = kwire(*command, "--config", str(file), "-c", socket)
+        assert_one_line(result, 2, "4000", "replica.fetch.wait.max.ms", "replica.socket.timeout.ms")
+
+
 def test_a_node_alone_that_would_keep_requests_for_nobody_is_status_2(tmp_path: Path) -> None:
     command = ["node", "--id", "2", "--roles", "controller", "--data-dir", str(tmp_path / "d")]
     assert_one_line(kwire(*command, "--recent-requests"), 2, "--recent-requests", "no control API")

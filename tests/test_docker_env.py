@@ -703,6 +703,16 @@ def test_keys_without_effect_are_called_by_their_variables(
     (line,) = [record.getMessage() for record in caplog.records]
     named = "KAFKA_CONFLUENT_TIER_ENABLE, KAFKA_TRANSACTIONAL_ID_EXPIRATION_MS"
     assert line == f"these configuration keys have no effect in kwire: {named}"
+    caplog.clear()
+    variables = {"KAFKA_ZOOKEEPER_SESSION_TIMEOUT_MS": "6000"}
+    settings = container_settings({**TESTCONTAINERS, **variables})
+    with caplog.at_level("WARNING", "kwire"):
+        warn_about_keys(BrokerConfig(settings.node.configuration()), settings.written)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.endswith(
+        "KAFKA_ZOOKEEPER_SESSION_TIMEOUT_MS; broker.session.timeout.ms acts instead of"
+        " zookeeper.session.timeout.ms"
+    )
 
 
 def test_what_testcontainers_sets_is_not_worth_a_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -204,7 +204,7 @@ def handle_incremental_alter_configs(
             if identity[0] == BROKER_RESOURCE:
                 _check_own_broker(services, identity[1])
                 touched = _values_after(services, resource)
-                _check_dynamic(touched, per_broker=identity[1] != "")
+                _check_dynamic(services, touched, per_broker=identity[1] != "", replaces=False)
             _check_type(services, identity[0])
         except KafkaError as error:
             answer.error_code, answer.error_message = int(error.code), error.message
@@ -257,7 +257,7 @@ def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> N
             if identity[0] == BROKER_RESOURCE:
                 _check_own_broker(services, identity[1])
                 values = {config.name: config.value for config in resource.configs}
-                _check_dynamic(values, per_broker=identity[1] != "")
+                _check_dynamic(services, values, per_broker=identity[1] != "", replaces=True)
             _check_type(services, identity[0])
         except KafkaError as error:
             answer.error_code, answer.error_message = int(error.code), error.message
@@ -316,14 +316,18 @@ def _check_own_broker(services: Services, name: str) -> None:
         _check_broker_id(services, name, "Node", expected)
 
 
-def _check_dynamic(values: Mapping[str, str | None], *, per_broker: bool) -> None:
+def _check_dynamic(
+    services: Services, values: Mapping[str, str | None], *, per_broker: bool, replaces: bool
+) -> None:
     """KafkaError(INVALID_REQUEST) for keys that cannot change at run time
-    (DynamicBrokerConfig.validate), and for those that ask for protection that kwire does not have."""
+    (DynamicBrokerConfig.validate), for those that ask for protection that kwire does not have, and for
+    values that exclude each other."""
     rows = {name: broker_key(name) for name in values}
     fixed = sorted(name for name, row in rows.items() if row and row[4] == "read-only")
     if fixed:
         message = f"Cannot update these configs dynamically: Set({', '.join(fixed)})"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    from kwire.replication.config.cross_checks import check_dynamic
     from kwire.replication.config.given import security_problem
 
     for name, row in rows.items():
@@ -335,6 +339,10 @@ def _check_dynamic(values: Mapping[str, str | None], *, per_broker: bool) -> Non
                 parse_value(name, row, values[name])
             except ConfigError as error:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    try:
+        check_dynamic(services.config, values, own=per_broker, replaces=replaces)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     own = sorted(name for name, row in rows.items() if row and row[4] == "per-broker")
     if own and not per_broker:
         message = (

@@ -191,7 +191,10 @@ def warn_about_keys(config: BrokerConfig, written: Mapping[str, str] | None = No
         suggestion = meant and names.get(meant, meant)
         event(log, NodeEvent.UNKNOWN_CONFIG_KEY, key=names.get(key, key), suggestion=suggestion)
     if unused:
-        event(log, NodeEvent.CONFIG_WITHOUT_EFFECT, keys=[names.get(key, key) for key in unused])
+        from kwire.replication.config.given import instead_of
+
+        keys = [names.get(key, key) for key in unused]
+        event(log, NodeEvent.CONFIG_WITHOUT_EFFECT, keys=keys, suggestion=instead_of(unused))
 
 
 def _check_given_once(overrides: Mapping[str, str], options: Mapping[str, object]) -> None:

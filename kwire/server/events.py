@@ -60,7 +60,7 @@ class NodeEvent:
     )
     """Kafka has no such broker key."""
     CONFIG_WITHOUT_EFFECT = EventType(
-        WARNING, "these configuration keys have no effect in kwire: {keys}"
+        WARNING, "these configuration keys have no effect in kwire: {keys}[; {suggestion}]"
     )
     """Keys that were given and that kwire does not act on, with values other than Kafka's default. Keys that only tune
     a broker are not named. `keys`: as they were written, in a container the variables.

@@ -441,8 +441,10 @@ class Node:
         if self.peers is None:
             from kwire.server.peers import PeerConnections
 
-            seconds = self.config.replica_socket_timeout_ms / 1000
-            self.peers = PeerConnections(self, seconds, self.config.node_id, self.name)
+            config, key = self.config, "replica.socket.receive.buffer.bytes"
+            seconds = config.replica_socket_timeout_ms / 1000
+            size = config.replica_socket_receive_buffer_bytes if config.is_set(key) else -1
+            self.peers = PeerConnections(self, seconds, config.node_id, self.name, size)
         return self.peers
 
     def address_of(self, node: int) -> tuple[str, int] | None:

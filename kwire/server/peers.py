@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import deque
 
 from kwire.protocol.errors import MalformedMessage
 from kwire.protocol.frame import FrameReader
-from kwire.replication.core.types import HELD_CHANNELS
+from kwire.replication.core.types import FETCHER_CHANNEL, HELD_CHANNELS
 from kwire.server.events import NodeEvent
 from kwire.server.logs import event
 
@@ -94,6 +95,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self.closed:
             transport.abort()  # type: ignore[attr-defined]
             return
+        size = self._peers.fetcher_buffer_bytes
+        if size > 0 and self.channel.startswith(FETCHER_CHANNEL):
+            # After the connect: the window's scale is the system's, a smaller buffer only uses less of it.
+            own = transport.get_extra_info("socket")
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
         unsent, self._unsent = self._unsent, []
         if unsent:
             self._transport.writelines(unsent)  # type: ignore[union-attr]
@@ -210,13 +216,16 @@ class PeerConnections:
         timeout_seconds: float = 30.0,
         node_id: int | None = None,
         name: str | None = None,
+        fetcher_buffer_bytes: int = -1,
     ) -> None:
         """`timeout_seconds`: the limit for a response (replica.socket.timeout.ms). `node_id`, `name`:
-        of the node whose connections these are, for its log."""
+        of the node whose connections these are, for its log. `fetcher_buffer_bytes`: the receive
+        buffer of fetchers' sockets (replica.socket.receive.buffer.bytes); -1: the system's."""
         self.host = host
         self.node_id = node_id
         self.name = name
         self.timeout_seconds = timeout_seconds
+        self.fetcher_buffer_bytes = fetcher_buffer_bytes
         self._open: dict[tuple[int, str], PeerConnection] = {}
         self._cut: set[int] = set()
         self._delays: dict[int, float] = {}

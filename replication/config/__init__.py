@@ -3,4 +3,14 @@
 `__all__` names the modules that other rooms may import.
 """
 
-__all__ = ["auto_topics", "broker_config", "docs", "entries", "fast", "given", "release", "table"]
+__all__ = [
+    "auto_topics",
+    "broker_config",
+    "cross_checks",
+    "docs",
+    "entries",
+    "fast",
+    "given",
+    "release",
+    "table",
+]

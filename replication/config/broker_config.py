@@ -9,7 +9,7 @@ without effect. tests/test_source.py fails for an attribute, a field or a text t
 Invariants: a key Kafka does not know is kept and reported, never refused; a value that Kafka would refuse raises
 `ConfigError` with one line; the highest layer that names a key wins: this broker's dynamic value, the cluster-wide
 dynamic value, the static value, the default.
-Left out: validators that span several keys, but for those of log retention and compaction lag.
+Values that exclude each other are found by cross_checks.py.
 """
 
 from __future__ import annotations
@@ -115,6 +115,12 @@ class ConfigError(Exception):
         self.reason = reason
 
 
+# Keys that begin so are part of a check of several keys, or near one (cross_checks.py).
+_CHECKED_TOGETHER = (
+    *("connection", "control.plane.", "group.", "inter.broker.", "log.cleaner.", "log.message."),
+    *("log.retention.", "log.roll.", "max.connections.", "offsets.", "queued.", "replica."),
+    *("security.", "socket.request."),
+)
 _INTEGER_BITS = {"SHORT": 15, "INT": 31, "LONG": 63}
 
 
@@ -281,6 +287,7 @@ class BrokerConfig:
     replica_high_watermark_checkpoint_interval_ms: int
     replica_lag_time_max_ms: int
     replica_selector_class: str | None
+    replica_socket_receive_buffer_bytes: int
     replica_socket_timeout_ms: int
     request_timeout_ms: int
     security_inter_broker_protocol: str
@@ -341,19 +348,12 @@ class BrokerConfig:
         for attribute in self._ATTRIBUTES:
             key = attribute.replace("_", ".")
             setattr(self, attribute, _parse_type(key, BROKER_KEYS[key][0], self.text(key)))
-        self._check_retention()
         self._default_log_config: LogConfig | None = None
+        layers = self.static, self.dynamic_default, self.dynamic
+        if any(key.startswith(_CHECKED_TOGETHER) for layer in layers for key in layer):
+            from kwire.replication.config.cross_checks import check_together
 
-    def _check_retention(self) -> None:
-        """ConfigError for values that are allowed one by one, but not together or not in their effect."""
-        retention_ms = int(self.topic_default_text("retention.ms") or -1)
-        if retention_ms == 0 or retention_ms < -1:
-            reason = "must be unlimited (-1) or, equal or greater than 1"
-            raise ConfigError("log.retention.ms", retention_ms, reason)
-        keys = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
-        least, most = (int(self.text(key) or 0) for key in keys)
-        if least > most:
-            raise ConfigError(keys[0], least, f"must be at most {keys[1]} ({most})")
+            check_together(self)
 
     def default_text(self, key: str) -> str | None:
         """The default of a broker key as text: kwire's own where it has one, else Kafka's."""

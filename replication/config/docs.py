@@ -98,6 +98,7 @@ _BROKER = {
     "replica.high.watermark.checkpoint.interval.ms": "How often high watermarks are written down.",
     "replica.lag.time.max.ms": "A follower behind for so long leaves the in-sync replicas.",
     "replica.selector.class": "How a consumer's fetch is sent to a near replica.",
+    "replica.socket.receive.buffer.bytes": "Receive buffer of a fetcher's socket; the system's when unset.",
     "replica.socket.timeout.ms": "How long a follower waits for an answer.",
     "request.timeout.ms": "How long a broker waits for another one's answer.",
     "security.inter.broker.protocol": "Security protocol between brokers when no listener is named.",

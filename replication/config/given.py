@@ -104,7 +104,6 @@ _QUIET = (
     "process.roles",
     "producer.purgatory.",
     "queued.max.",
-    "replica.socket.receive.buffer.bytes",
     "reserved.broker.max.id",
     "server.max.startup.time.ms",
     "share.coordinator.",
@@ -116,6 +115,8 @@ _QUIET = (
     "unclean.leader.election.interval.ms",
     "zookeeper.",
 )
+# Keys of ZooKeeper's that have an effect in Kafka, and the key by which kwire has it.
+_INSTEAD = {"zookeeper.session.timeout.ms": "broker.session.timeout.ms"}
 # What kwire does anyway.
 _AS_WANTED = {"group.coordinator.rebalance.protocols": ("classic",)}
 _VENDOR = "confluent."
@@ -172,13 +173,20 @@ def keys_without_effect(config: BrokerConfig) -> list[str]:
     return sorted(key for key, text in config.static.items() if _is_missed(key, text))
 
 
+def instead_of(keys: list[str]) -> str | None:
+    """What to give instead of keys without effect, as text for people; None: nothing."""
+    found = [f"{_INSTEAD[key]} acts instead of {key}" for key in keys if key in _INSTEAD]
+    return ", ".join(found) or None
+
+
 def _is_missed(key: str, text: str) -> bool:
     if key.startswith(_VENDOR):
         return True
     row = broker_key(key)
     if row is None or _plain_key(key) is not None or acts_on_broker_key(key):
         return False  # unknown keys are another warning; refused ones are not here, or harmless
-    if any(key.startswith(name) if name.endswith(".") else key == name for name in _QUIET):
+    quiet = any(key.startswith(name) if name.endswith(".") else key == name for name in _QUIET)
+    if quiet and key not in _INSTEAD:
         return False
     if text.strip().lower() in _AS_WANTED.get(key, ()):
         return False

@@ -16,6 +16,9 @@ SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 HELD_CHANNELS: Final = ("forward",)
 """Channels to other nodes whose answers may take as long as a client waits; the core watches their time."""
 
+FETCHER_CHANNEL: Final = "fetcher-"
+"""Begins the names of fetchers' channels to their leaders; the fetcher's id follows."""
+
 CONTROLLER_ID: Final = 1000
 """Of the first controller of a cluster, where kwire chooses its id. The next ones follow."""
 CONTROLLER_IDS_FROM: Final = 100_000

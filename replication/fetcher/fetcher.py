@@ -25,7 +25,7 @@ from typing import Final
 from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode, KafkaError, error_name
 from kwire.replication.core.events import Event
-from kwire.replication.core.types import TopicPartition
+from kwire.replication.core.types import FETCHER_CHANNEL, TopicPartition
 from kwire.replication.fetcher.link import LeaderLink
 from kwire.replication.fetcher.session import FetchSessionHandler
 from kwire.replication.fetcher.state import (
@@ -82,7 +82,7 @@ class ReplicaFetcher:
         """`session_id`: of an earlier fetcher's session, which the first request ends."""
         self.leader_id = leader_id
         self.fetcher_id = fetcher_id
-        self.channel = f"fetcher-{fetcher_id}"
+        self.channel = f"{FETCHER_CHANNEL}{fetcher_id}"
         self.states: dict[TopicPartition, PartitionFetchState] = {}
         self.session = FetchSessionHandler(session_id)
         now_ms = manager.clock.now_ms

@@ -74,6 +74,11 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"racks": [""]}, "racks: a rack has no name"),
     ({"racks": ["a", "b"]}, "racks: 2 racks (a, b) for 1 broker(s)"),
     ({"racks": ["a"], "brokers": "1"}, "brokers: expected a number from 1, not '1'"),
+    ({"config": {"replica.lag.time.max.ms": 9}}, "at least replica.fetch.wait.max.ms (500, the"),
+    (
+        {"fast": True, "config": {"replica.fetch.wait.max.ms": 5000}},
+        "replica.lag.time.max.ms (3000)",
+    ),
     ({"data_dir": 5}, "data_dir: expected a path, not 5"),
 ]
 

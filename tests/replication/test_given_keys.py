@@ -11,7 +11,12 @@ from kwire.replication.config.broker_config import (
     acts_on_broker_key,
     broker_key,
 )
-from kwire.replication.config.given import check_security, is_known_key, keys_without_effect
+from kwire.replication.config.given import (
+    check_security,
+    instead_of,
+    is_known_key,
+    keys_without_effect,
+)
 from kwire.replication.config.table import BROKER_KEYS
 
 # What Kafka's own files and the modules that wrap its images give; none of it is worth a line.
@@ -120,6 +125,12 @@ def test_secrets_are_not_shown(key: str) -> None:
     assert "hush" not in str(caught.value) and key in str(caught.value)
 
 
+def test_what_to_give_instead_of_a_key_of_zookeeper_is_said() -> None:
+    instead = "broker.session.timeout.ms acts instead of zookeeper.session.timeout.ms"
+    assert instead_of(["quota.window.num", "zookeeper.session.timeout.ms"]) == instead
+    assert instead_of(["quota.window.num"]) is None
+
+
 def test_keys_without_effect_are_named_unless_nobody_would_miss_them() -> None:
     config = BrokerConfig(
         {
@@ -139,6 +150,10 @@ def test_keys_without_effect_are_named_unless_nobody_would_miss_them() -> None:
         "group.coordinator.rebalance.protocols",
         "transactional.id.expiration.ms",
     ]
+    zookeeper = {"zookeeper.connect": "z:2181", "zookeeper.session.timeout.ms": "6000"}
+    assert keys_without_effect(BrokerConfig(zookeeper)) == ["zookeeper.session.timeout.ms"]
+    default = {"zookeeper.session.timeout.ms": "18000"}
+    assert keys_without_effect(BrokerConfig(default)) == []
     classic = BrokerConfig({"group.coordinator.rebalance.protocols": "classic"})
     assert keys_without_effect(classic) == []
 

@@ -272,7 +272,9 @@ def test_without_a_controller_admin_requests_time_out_and_with_it_all_goes_on(
 
 
 def test_a_follower_that_is_cut_off_leaves_the_isr_and_comes_back(tmp_path: Path) -> None:
-    with running_cluster(tmp_path, replica_lag_time_max_ms="200") as cluster:
+    with running_cluster(
+        tmp_path, replica_lag_time_max_ms="200", replica_fetch_wait_max_ms="100"
+    ) as cluster:
         create(cluster, "t")
         leader = cluster.partition("t").leader_id
         follower = next(n for n in (1, 2, 3) if n != leader)

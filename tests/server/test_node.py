@@ -274,7 +274,7 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
     contexts: list[RequestContext] = []
     with (
         handler_for(METADATA, parking(contexts)),
-        running_node({"connections.max.idle.ms": "100"}) as running,
+        running_node({"connections.max.idle.ms": "101"}) as running,
         Client(running.port) as idle,
         Client(running.port) as waiting,
     ):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import uvloop
 
 from kwire.replication.core.outbox import Send
 from kwire.server.link_rules import LinkRule
@@ -103,6 +105,35 @@ def test_requests_of_a_channel_share_a_connection_and_are_answered_in_order() ->
         assert answerer.connections == 2
 
     play(scene)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_the_receive_buffer_is_that_of_fetchers_only(loop: str) -> None:
+    async def run() -> None:
+        answerer = Answerer()
+        server = await asyncio.start_server(answerer.serve, "127.0.0.1", 0)
+        host = Host(server.sockets[0].getsockname()[1])
+        peers = PeerConnections(host, fetcher_buffer_bytes=20_000)
+        peers.send(request(1, channel="fetcher-0"))
+        peers.send(request(2, channel="forward"))
+        await host.until(lambda: len(host.heard) == 2)
+        sizes = []
+        for key in ((2, "fetcher-0"), (2, "forward")):
+            transport = peers._open[key]._transport
+            assert transport is not None
+            option = socket.SOL_SOCKET, socket.SO_RCVBUF
+            sizes.append(transport.get_extra_info("socket").getsockopt(*option))
+        assert sizes[0] == 40_000, "the kernel doubles it"
+        assert sizes[1] > 100_000
+        peers.close()
+        for writer in answerer.writers:
+            writer.close()
+        server.close()
+        await asyncio.sleep(0)
+
+    make = uvloop.new_event_loop if loop == "uvloop" else asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=make) as runner:
+        runner.run(run())
 
 
 def test_a_large_answer_comes_whole() -> None:

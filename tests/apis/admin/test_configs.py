@@ -286,6 +286,16 @@ def test_dynamic_broker_values_survive_a_restart(admin: Any) -> None:
             "0",
             "Invalid value 0 for configuration min.insync.replicas: Value must be at least 1",
         ),
+        *(
+            (
+                name,
+                "max.connections.per.ip",
+                "0",
+                "Invalid value 0 for configuration max.connections.per.ip: can be set to zero only if "
+                "max.connections.per.ip.overrides is set",
+            )
+            for name in ("", "1")
+        ),
         ("9", "log.cleaner.threads", "2", "Unexpected broker id, expected 1, but received 9"),
         ("x", "log.cleaner.threads", "2", "Node id must be an integer, but it is: x"),
     ],
