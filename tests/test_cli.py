@@ -350,7 +350,7 @@ def test_keys_that_exclude_each_other_are_status_2_and_one_line(tmp_path: Path) 
     file = tmp_path / "server.properties"
     file.write_text("replica.fetch.wait.max.ms=4000\n")
     socket = "replica.socket.timeout.ms=1500"
-    node = "node --id 2 --roles broker --controller 1@localhost:1 --data-dir".split()
+    node = ["node", "--id", "2", "--roles", "broker", "--controller", "1@localhost:1", "--data-dir"]
     for command in (
         ["up", "--port", "0"],
         ["up", "--port", "0", "--brokers", "2", "--isolation", "process"],
