@@ -307,6 +307,13 @@ class Cluster:
         NotSupportedError when they are not kept (`recent_requests`), and from outside."""
         return self._run(self._inner.requests(api=api, client_id=client_id, broker=broker))
 
+    def status(self, node: int) -> dict[str, Any]:
+        """The state of one broker or controller, as SIGUSR1 logs it: `counts` with the names of Kafka's metrics; of a
+        broker `partitions`, `fetchers`, `failed`, `truncations`, with lags in records and milliseconds.
+
+        ClusterStateError for another id; BrokerNotAvailableError when it is down; NotSupportedError from outside."""
+        return self._run(self._inner.status(node))
+
     def clients(self) -> list[Client]:
         """The open connections of clients, by broker; none of other nodes. NotSupportedError from outside."""
         return self._run(self._inner.clients())

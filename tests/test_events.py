@@ -15,15 +15,22 @@ from kwire.coordinator.events import GroupEvent
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.events import INFO, Event, EventType, ignore
 from kwire.replication.core.outbox import Log, Outbox
+from kwire.replication.replica.events import ReplicaEvent
 from kwire.server.events import NodeEvent
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFINITIONS = (
     Path("replication/core/events.py"),
     Path("kwire/coordinator/events.py"),
+    Path("replication/replica/events.py"),
     Path("kwire/server/events.py"),
 )
-REGISTRIES: dict[str, type] = {"Event": Event, "GroupEvent": GroupEvent, "NodeEvent": NodeEvent}
+REGISTRIES: dict[str, type] = {
+    "Event": Event,
+    "GroupEvent": GroupEvent,
+    "NodeEvent": NodeEvent,
+    "ReplicaEvent": ReplicaEvent,
+}
 # Fields that the `log_event` of a folder's components adds to every event.
 ADDED = {
     "replication/controller": {"controller_epoch"},

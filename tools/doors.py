@@ -161,6 +161,12 @@ ROWS = (
         "requests,ctl requests,top",
         "GET /v1/requests,DELETE /v1/requests",
     ),
+    Row(
+        "state of a node: lags, fetchers",
+        "status",
+        "ctl status",
+        "GET /v1/nodes/{id}/status",
+    ),
     Row("events", "events", "ctl events", "GET /v1/events"),
     Row("compact a topic", "compact", "ctl compact", f"POST {_TOPIC}/compact"),
     Row("apply retention", "apply_retention", "ctl retention", "POST /v1/retention"),

@@ -1,6 +1,6 @@
 """Writes the tables of events into docs/observing.md, between its markers.
 
-The events are those of kwire/replication/core/events.py, kwire/coordinator/events.py and
+The events are those of replication/core/, replication/replica/, kwire/coordinator/ (events.py) and
 kwire/server/events.py, read from their source:
 comments `# --- …` head the groups, the string below an event says when it is logged, and after "To do:"
 what to do then. Run from the project's root; tests/test_events.py fails when the page is out of date.
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from kwire.coordinator.events import GroupEvent
 from kwire.replication.core.events import Event, EventType
+from kwire.replication.replica.events import ReplicaEvent
 from kwire.server.events import NodeEvent
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,6 +25,7 @@ BEGIN, END = "<!-- events: written by tools/events.py -->\n", "<!-- end of event
 LEVELS = {10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR"}
 _SOURCES: tuple[tuple[Path, type], ...] = (
     (ROOT / "replication" / "core" / "events.py", Event),
+    (ROOT / "replication" / "replica" / "events.py", ReplicaEvent),
     (ROOT / "kwire" / "coordinator" / "events.py", GroupEvent),
     (ROOT / "kwire" / "server" / "events.py", NodeEvent),
 )

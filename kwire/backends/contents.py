@@ -19,6 +19,7 @@ from kwire.replication.core.types import NO_LEADER
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import Any
 
     from kwire.backends.base import Backend, StartedBackend
     from kwire.backends.views import Partition
@@ -227,6 +228,25 @@ class Contents:
             and client_id in (None, each.client_id)
             and broker in (None, each.broker)
         ]
+
+    async def status(self, node: int) -> dict[str, Any]:
+        """The state of one broker or controller, as SIGUSR1 logs it: `counts` with the names of Kafka's metrics; of a
+        broker `partitions`, `fetchers`, `failed`, `truncations`, with lags in records and milliseconds.
+
+        ClusterStateError for another id; BrokerNotAvailableError when it is down; NotSupportedError from outside."""
+        from kwire.backends.views import require_answering
+
+        inside = self._require_inside("the state of a node")
+        try:
+            handle = inside.node(node)
+        except KeyError:
+            text = f"there is no node {node!r}; the brokers are {sorted(inside.handles)}"
+            raise errors.ClusterStateError(text) from None
+        require_answering(handle, "node")
+        with kwire_errors():
+            found = (await handle.ask("GET", "/v1/status"))["nodes"]
+        of_node: dict[str, Any] = next(each["status"] for each in found if each["id"] == node)
+        return of_node
 
     async def clients(self) -> list[Client]:
         """The open connections of clients, by broker; none of other nodes. NotSupportedError from outside."""

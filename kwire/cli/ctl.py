@@ -63,14 +63,21 @@ def ctl() -> None:
 # --- nodes
 
 
-@ctl.command()
+@ctl.command(epilog=example("kwire ctl status 1"))
+@click.argument("node_id", metavar="[ID]", type=_id, required=False)
 @json_option
 @control_options
-def status(as_json: bool) -> None:
-    """Show each node with its address and state."""
-    from kwire.control.ctl import status_text
+def status(node_id: int | None, as_json: bool) -> None:
+    """Show each node with its address and state; of one node its partitions, lags and fetchers."""
+    if node_id is None:
+        from kwire.control.ctl import status_text
 
-    _ask("GET", "/v1/cluster", None, None if as_json else status_text)
+        _ask("GET", "/v1/cluster", None, None if as_json else status_text)
+        return
+    from kwire.control.status import lines
+
+    to_text = None if as_json else lambda found: "\n".join(lines(found))
+    _ask("GET", _path("nodes", str(node_id), "status"), None, to_text)
 
 
 def _add_node_command(kind: str) -> None:

@@ -2,7 +2,7 @@
 
 Each handler takes the cluster and the values of its route (`routes.py`), and returns a JSON object.
 `contents_api.py` has those about topics, records, groups and clients. Left out: faults, the clock,
-snapshots, a stream of events, metrics, a web page.
+snapshots, a stream of events, a web page.
 """
 
 from __future__ import annotations
@@ -52,6 +52,12 @@ async def change_controller(cluster: Cluster, controller_id: int, verb: str) -> 
     with _unknown_node():
         controller = cluster.controller(controller_id)
     return await _change(controller, verb)
+
+
+async def status(cluster: Cluster, node_id: int) -> dict[str, Any]:
+    """The state of a broker or controller, as SIGUSR1 logs it."""
+    with _unknown_node():
+        return await cluster.status(node_id)
 
 
 async def partition(cluster: Cluster, topic: str, index: int) -> dict[str, Any]:

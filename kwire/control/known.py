@@ -16,9 +16,10 @@ def known_names(kind: str) -> list[str]:
         return [*(key.api_name for key in ApiKey), CLOSED]
     from kwire.coordinator.events import GroupEvent
     from kwire.replication.core.events import Event, EventType
+    from kwire.replication.replica.events import ReplicaEvent
     from kwire.server.events import NodeEvent
 
-    lists = (vars(events).values() for events in (Event, GroupEvent, NodeEvent))
+    lists = (vars(events).values() for events in (Event, GroupEvent, NodeEvent, ReplicaEvent))
     return [each.name for events in lists for each in events if isinstance(each, EventType)]
 
 

@@ -84,6 +84,7 @@ ROUTES = (
     Route("GET", "/v1/cluster", cluster=of_cluster.describe, nodes=of_nodes.describe),
     Route("POST", f"/v1/brokers/{{id:int}}/{_VERBS}", cluster=of_cluster.change_broker),
     Route("POST", f"/v1/controllers/{{id:int}}/{_VERBS}", cluster=of_cluster.change_controller),
+    Route("GET", "/v1/nodes/{id:int}/status", cluster=of_cluster.status),
     Route(
         "GET",
         "/v1/topics",

@@ -52,28 +52,45 @@ def snapshot_of_broker(broker: Any) -> dict[str, Any]:
         "truncations": [],
     }
     if manager.fetchers is not None:
-        metrics = manager.fetchers.metrics()
-        found["counts"] |= {
-            "MaxLag": metrics.max_lag,
-            "FetchErrors": metrics.fetch_errors,
-            "FailedPartitionsCount": metrics.failed_partitions_count,
-        }
-        found["fetchers"] = [
-            {
-                "leader": leader,
-                "id": fetcher_id,
-                "partitions": len(fetcher.states),
-                "requests_per_second": metrics.requests_per_second[leader, fetcher_id],
-                "bytes_per_second": metrics.bytes_per_second[leader, fetcher_id],
-            }
-            for (leader, fetcher_id), fetcher in manager.fetchers.fetchers.items()
-        ]
-        found["failed"] = [f"{topic}-{index}" for topic, index in sorted(manager.fetchers.failed)]
-        found["truncations"] = [
-            f"{cut.topic}-{cut.partition} cut from {cut.from_offset} to {cut.to_offset}: {cut.why}"
-            for cut in metrics.truncations[-_MAX_EVENTS:]
-        ]
+        _add_fetchers(found, manager.fetchers)
     return found
+
+
+def _add_fetchers(found: dict[str, Any], fetchers: Any) -> None:
+    """Add what a broker's followers do: counts, each fetcher, the lag of each partition."""
+    metrics, now_ms = fetchers.metrics(), fetchers.clock.now_ms
+    found["counts"] |= {
+        "MaxLag": metrics.max_lag,
+        "MinFetchRate": round(metrics.min_fetch_rate, 3),
+        "FetchErrors": metrics.fetch_errors,
+        "FailedPartitionsCount": metrics.failed_partitions_count,
+        "DeadThreadCount": metrics.dead_thread_count,
+    }
+    found["fetchers"] = [
+        {
+            "leader": leader,
+            "id": fetcher_id,
+            "partitions": len(fetcher.states),
+            "requests_per_second": metrics.requests_per_second[leader, fetcher_id],
+            "bytes_per_second": metrics.bytes_per_second[leader, fetcher_id],
+            "answers": fetcher.stats.answers,
+            "failures": fetcher.stats.failures,
+            "latency_ms": round(fetcher.stats.latency_ms, 1),
+            "latency_max_ms": fetcher.stats.latency_max_ms,
+            "answered_ms_ago": now_ms - fetcher.stats.answered_at_ms,
+        }
+        for (leader, fetcher_id), fetcher in fetchers.fetchers.items()
+    ]
+    for partition in found["partitions"]:
+        key = partition["topic"], partition["partition"]
+        if not partition["leads"]:
+            partition["lag"] = metrics.consumer_lag.get(key)
+            partition["lag_ms"] = metrics.lag_ms.get(key)
+    found["failed"] = [f"{topic}-{index}" for topic, index in sorted(fetchers.failed)]
+    found["truncations"] = [
+        f"{cut.topic}-{cut.partition} cut from {cut.from_offset} to {cut.to_offset}: {cut.why}"
+        for cut in metrics.truncations[-_MAX_EVENTS:]
+    ]
 
 
 def snapshot_of_controller(core: Any) -> dict[str, Any]:
@@ -126,7 +143,10 @@ def _entries(status: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 def _fetcher_line(fetcher: dict[str, Any]) -> str:
     return (
         f"fetches from {fetcher['leader']} (fetcher {fetcher['id']}): {fetcher['partitions']} partitions, "
-        f"{fetcher['requests_per_second']:.1f} requests/s, {fetcher['bytes_per_second']:.0f} bytes/s"
+        f"{fetcher['requests_per_second']:.1f} requests/s, {fetcher['bytes_per_second']:.0f} bytes/s, "
+        f"{fetcher['answers']} answered after {fetcher['latency_ms']:.0f} ms "
+        f"(at most {fetcher['latency_max_ms']} ms), the last {fetcher['answered_ms_ago']} ms ago, "
+        f"{fetcher['failures']} failed"
     )
 
 
@@ -138,13 +158,19 @@ def _partition_line(partition: dict[str, Any]) -> str:
     )
     epoch = f"leader epoch {partition['leader_epoch']}"
     if not partition["leads"]:
-        return f"{name} follows {partition['leader_id']}, {epoch}: {log}"
+        lag, lag_ms = partition.get("lag"), partition.get("lag_ms")
+        behind = f" for {lag_ms} ms" if lag_ms else ""
+        lag_text = "" if lag is None else f"; lag: {lag}{behind}"
+        return f"{name} follows {partition['leader_id']}, {epoch}: {log}{lag_text}"
     isr = ",".join(map(str, partition["isr"]))
     if partition["pending_isr"] is not None:
         isr += f" (proposed: {','.join(map(str, partition['pending_isr']))})"
     line = f"{name} leads, {epoch}, ISR {isr}: {log}"
     for follower in partition["followers"]:
         lag = "not known" if follower["lag"] < 0 else follower["lag"]
+        ago = follower["caught_up_ms_ago"]
+        if follower["lag"]:
+            lag = f"{lag}, caught up {'never' if ago < 0 else f'{ago} ms ago'}"
         late = "" if follower["in_isr"] else ", not in sync"
         line += f"; lag of {follower['broker_id']}: {lag}{late}"
     return line

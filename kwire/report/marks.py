@@ -54,6 +54,7 @@ _KINDS = {
     "LEADER_UNREACHABLE": "detail",
     "LEADER_REACHABLE": "detail",
     "FOLLOWER_FENCED": "detail",
+    "ROLES_CHANGED": "detail",
 }
 _NAME_CHARACTERS = 24  # of a topic in a label
 _AT_A_NODE = {"kill", "stop", "start", "pause", "resume", "died"}

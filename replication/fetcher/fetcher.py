@@ -32,7 +32,7 @@ from kwire.replication.fetcher.state import (
     FETCHING,
     OUT_OF_RANGE,
     TRUNCATING,
-    Meter,
+    FetcherStats,
     PartitionFetchState,
     Phase,
 )
@@ -85,11 +85,9 @@ class ReplicaFetcher:
         self.channel = f"{FETCHER_CHANNEL}{fetcher_id}"
         self.states: dict[TopicPartition, PartitionFetchState] = {}
         self.session = FetchSessionHandler(session_id)
-        now_ms = manager.clock.now_ms
-        self.requests = Meter(now_ms)
-        self.bytes = Meter(now_ms)
+        self.stats = FetcherStats(manager.clock.now_ms)
         self._manager = manager
-        self._link = LeaderLink(manager, leader_id, self.channel, self._on_timeout)
+        self.link = LeaderLink(manager, leader_id, self.channel, self._on_lost)
         self._is_fetching = False  # the request in flight is a Fetch, which the leader may park
         self._discarded = 0  # responses discarded in a row
         self._logged_error = ""  # the fetcher's last error, so that it is logged once
@@ -143,7 +141,7 @@ class ReplicaFetcher:
         if not self._flush_due:
             return
         timers = self._manager.timers
-        if not self._link.busy:
+        if not self.link.busy:
             self.advance()
             return
         self._flush_due = False
@@ -158,13 +156,13 @@ class ReplicaFetcher:
         for name in ("flush", "abandon", "wake"):
             manager.timers.cancel((self, name))
         self.states.clear()
-        self._link.close()
+        self.link.close()
 
     # --- sending
 
     def advance(self) -> None:
         """Send the next request, unless one is in flight: look-ups come before fetches."""
-        if self._link.busy:
+        if self.link.busy:
             return
         if self._flush_due:
             self._flush_due = False
@@ -214,25 +212,23 @@ class ReplicaFetcher:
             )
         else:
             request.replica_id = manager.host.node_id
-        self.requests.mark(1, now_ms)
-        self._link.send(
-            _FETCH, version, request, lambda response: self._on_fetch(response, version)
-        )
+        self.stats.requests.mark(1, now_ms)
+        self.link.send(_FETCH, version, request, lambda response: self._on_fetch(response, version))
         self._is_fetching = True
 
-    def _on_timeout(self) -> None:
+    def _on_lost(self) -> None:
         self._on_disconnect()
         self.advance()
 
     def _abandon(self) -> None:
         """Give up a parked fetch for the sake of partitions added since it was sent."""
-        if self._link.busy and self._is_fetching:
-            self._link.hang_up()
+        if self.link.busy and self._is_fetching:
+            self.link.hang_up()
             self.session.reset()
             self.advance()
 
     def _on_answer(self) -> None:
-        self._link.end_request()
+        self.link.end_request()
         self._manager.timers.cancel((self, "abandon"))
 
     # --- fetch
@@ -240,8 +236,7 @@ class ReplicaFetcher:
     def _on_fetch(self, response: FetchResponse | None, version: int) -> None:
         self._on_answer()
         if response is None:
-            self._on_disconnect()
-            self.advance()
+            self._on_lost()
             return
         answered = self.session.handle_response(response, version)
         if answered is None:
@@ -249,6 +244,7 @@ class ReplicaFetcher:
             self.advance()
             return
         self._discarded = 0
+        self.stats.mark_answer(self.link.sent_ms, self._manager.clock.now_ms)
         self._log_recovery()
         if not answered:
             # Idle: find changes without a call, as log starts moved by retention, topic ids.
@@ -296,12 +292,12 @@ class ReplicaFetcher:
         next_offset = log.log_end_offset
         self._changed[key] = None
         state.retries = 0
-        state.lag = max(0, data.high_watermark - next_offset)
+        state.set_lag(max(0, data.high_watermark - next_offset), manager.clock.now_ms)
         if next_offset != offset:
             state.fetch_offset = next_offset
             if manager.truncates_on_fetch:
                 state.last_fetched_epoch = log.leader_epochs.latest_epoch
-            self.bytes.mark(size_bytes, manager.clock.now_ms)
+            self.stats.bytes.mark(size_bytes, manager.clock.now_ms)
             if log.recovery_point < recovery_point:
                 manager.checkpoint_recovery_points()
         elif size_bytes:
@@ -326,6 +322,7 @@ class ReplicaFetcher:
     def _discard_response(self, response: FetchResponse) -> None:
         """Discard a response: retry at once, then with a backoff. Kafka has none and may spin."""
         self._discarded += 1
+        self.stats.failures += 1
         self._changed.update(dict.fromkeys(self.states))
         error = response.error_code
         if error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR or self._discarded > 1:
@@ -388,8 +385,7 @@ class ReplicaFetcher:
         def on_response(response: Message | None) -> None:
             self._on_answer()
             if response is None:
-                self._on_disconnect()
-                self.advance()
+                self._on_lost()
                 return
             self._log_recovery()
             for partition, error, epoch, offset in answers(response):
@@ -408,7 +404,7 @@ class ReplicaFetcher:
             self.advance()
 
         self._is_fetching = False
-        self._link.send(key, version, request, on_response)
+        self.link.send(key, version, request, on_response)
 
     def _on_leader_end(self, state: PartitionFetchState, _: int, leader_end: int) -> None:
         log_end = state.partition.log.log_end_offset
@@ -441,7 +437,7 @@ class ReplicaFetcher:
         if self._manager.truncates_on_fetch:
             state.last_fetched_epoch = state.partition.log.leader_epochs.latest_epoch
         if lag is not None:
-            state.lag = lag
+            state.set_lag(lag, self._manager.clock.now_ms)
         self._put(state)
 
     # --- truncation by epochs (§3.6)
@@ -578,6 +574,7 @@ class ReplicaFetcher:
             self._manager.host.log_event(Event.LEADER_REACHABLE, leader=self.leader_id)
 
     def _on_disconnect(self) -> None:
+        self.stats.failures += 1
         self.session.reset()
         self._delay_all("the connection was lost, or not made")
 

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 
 class LeaderLink:
-    """See the module. `busy`: a request is in flight; the callback ends it by `end_request`."""
+    """See the module. `busy`: a request is in flight; the callback ends it by `end_request`.
 
-    __slots__ = ("_manager", "_on_timeout", "_sent_ms", "_watching", "busy", "channel", "leader_id")
+    `sent_ms`: when the last request was sent."""
+
+    __slots__ = ("_manager", "_on_timeout", "_watching", "busy", "channel", "leader_id", "sent_ms")
 
     def __init__(
         self,
@@ -35,15 +37,15 @@ class LeaderLink:
         self.busy = False
         self._manager = manager
         self._on_timeout = on_timeout
-        self._sent_ms = 0
+        self.sent_ms = 0
         self._watching = False
 
     def send(self, key: int, version: int, request: Message, on_response: OnResponse) -> None:
         """Send a request; `on_response` gets the response, or None when the connection is lost."""
         manager = self._manager
-        self._sent_ms = manager.clock.now_ms
+        self.sent_ms = manager.clock.now_ms
         if not self._watching:
-            self._watch_until(self._sent_ms + manager.config.replica_socket_timeout_ms)
+            self._watch_until(self.sent_ms + manager.config.replica_socket_timeout_ms)
         self.busy = True
         manager.peers.send(self.leader_id, self.channel, key, version, request, on_response)
 
@@ -71,7 +73,7 @@ class LeaderLink:
         if not self.busy:
             return
         manager = self._manager
-        deadline_ms = self._sent_ms + manager.config.replica_socket_timeout_ms
+        deadline_ms = self.sent_ms + manager.config.replica_socket_timeout_ms
         if manager.clock.now_ms < deadline_ms:
             self._watch_until(deadline_ms)
             return

@@ -17,6 +17,7 @@ from kwire.replication.core.events import Event
 from kwire.replication.core.types import TopicPartition
 from kwire.replication.fetcher.fetcher import DIVERGING_EPOCH_VERSION, ReplicaFetcher
 from kwire.replication.log.truncation import TruncationEvent
+from kwire.replication.replica.events import ReplicaEvent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,15 +42,24 @@ class FetcherMetrics:
     __slots__ = (
         "bytes_per_second",
         "consumer_lag",
+        "dead_thread_count",
         "failed_partitions_count",
         "fetch_errors",
+        "lag_ms",
         "max_lag",
+        "min_fetch_rate",
         "requests_per_second",
         "truncations",
     )
 
     def __init__(self) -> None:
         self.max_lag = 0
+        self.min_fetch_rate = 0.0
+        """Requests per second of the slowest fetcher; 0.0 without fetchers."""
+        self.dead_thread_count = 0
+        """Fetchers with partitions that wait for nothing: neither a response nor a timer."""
+        self.lag_ms: dict[TopicPartition, int] = {}
+        """For how long each of `consumer_lag` has been behind; 0 if it is not."""
         self.failed_partitions_count = 0
         self.fetch_errors = 0
         self.consumer_lag: dict[TopicPartition, int] = {}
@@ -91,6 +101,9 @@ class ReplicaFetcherManager:
         self.fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self.truncations: deque[TruncationEvent] = deque(maxlen=_EVENTS_KEPT)
         self._by_partition: dict[TopicPartition, ReplicaFetcher] = {}
+        # For the log: partitions added to and removed from fetchers since the last `close_idle`.
+        self._added: dict[tuple[int, int], list[str]] = {}
+        self._removed: dict[tuple[int, int], list[str]] = {}
         self._session_ids: dict[tuple[int, int], int] = {}
         self._closed = False
         config.listeners_of_change.append(self._on_config_change)
@@ -113,6 +126,8 @@ class ReplicaFetcherManager:
         self._remove_from_other(partition.key, fetcher)
         offset = log.log_end_offset if has_epochs else log.high_watermark
         if fetcher.add(partition, offset):
+            where = fetcher.leader_id, fetcher.fetcher_id
+            self._added.setdefault(where, []).append(f"{partition.topic}-{partition.index}")
             self.host.log_event(
                 Event.FOLLOWER_FETCHER_STARTED,
                 topic=partition.topic,
@@ -129,14 +144,27 @@ class ReplicaFetcherManager:
             fetcher = self._by_partition.pop(key, None)
             if fetcher is not None:
                 fetcher.remove(key)
+                where = fetcher.leader_id, fetcher.fetcher_id
+                self._removed.setdefault(where, []).append(f"{key[0]}-{key[1]}")
 
     def close_idle(self) -> None:
         """End a LeaderAndIsr or StopReplica: fetch added partitions, close fetchers without any."""
+        self._log_changes()
         for where, fetcher in list(self.fetchers.items()):
             if fetcher.states:
                 fetcher.flush()
             else:
                 self._close(where, fetcher)
+
+    def _log_changes(self) -> None:
+        """Log what was added and removed, in one event for each fetcher."""
+        for changes, kind in (
+            (self._removed, ReplicaEvent.FETCHER_PARTITIONS_REMOVED),
+            (self._added, ReplicaEvent.FETCHER_PARTITIONS_ADDED),
+        ):
+            for (leader, fetcher_id), names in changes.items():
+                self.host.log_event(kind, leader=leader, fetcher_id=fetcher_id, partitions=names)
+            changes.clear()
 
     def shut_down(self) -> None:
         """Close all fetchers; `add_follower` has no effect from now on."""
@@ -154,16 +182,34 @@ class ReplicaFetcherManager:
         """Return the metrics of Kafka's ReplicaFetcherManager and its fetchers."""
         metrics, now_ms = FetcherMetrics(), self.clock.now_ms
         for where, fetcher in self.fetchers.items():
-            metrics.requests_per_second[where] = fetcher.requests.per_second(now_ms)
-            metrics.bytes_per_second[where] = fetcher.bytes.per_second(now_ms)
+            metrics.requests_per_second[where] = fetcher.stats.requests.per_second(now_ms)
+            metrics.bytes_per_second[where] = fetcher.stats.bytes.per_second(now_ms)
+            metrics.dead_thread_count += self._is_dead(fetcher)
             for key, state in fetcher.states.items():
                 if state.lag >= 0:
                     metrics.consumer_lag[key] = state.lag
+                    metrics.lag_ms[key] = self._lag_ms(fetcher, state)
+        metrics.min_fetch_rate = min(metrics.requests_per_second.values(), default=0.0)
         metrics.max_lag = max(metrics.consumer_lag.values(), default=0)
         metrics.failed_partitions_count = len(self.failed)
         metrics.fetch_errors = self.fetch_errors
         metrics.truncations = list(self.truncations)
         return metrics
+
+    def _lag_ms(self, fetcher: ReplicaFetcher, state: PartitionFetchState) -> int:
+        """Return for how long a partition has been behind its leader, in milliseconds.
+
+        0: caught up at the last answer. That is no older than replica.fetch.wait.max.ms, or the leader
+        is silent: then the time beyond that counts."""
+        if state.behind_since_ms is not None:
+            return self.clock.now_ms - state.behind_since_ms
+        silent_ms = self.clock.now_ms - fetcher.stats.answered_at_ms
+        return max(0, silent_ms - self.config.replica_fetch_wait_max_ms)
+
+    def _is_dead(self, fetcher: ReplicaFetcher) -> bool:
+        """Whether nothing will make a fetcher with partitions go on."""
+        waits = any((fetcher, name) in self.timers for name in ("flush", "wake"))
+        return bool(fetcher.states) and not fetcher.link.busy and not waits
 
     # --- called by fetchers
 
@@ -233,6 +279,9 @@ class ReplicaFetcherManager:
             session_id = self._session_ids.pop(where, 0)
             fetcher = ReplicaFetcher(self, leader_id, fetcher_id, session_id)
             self.fetchers[where] = fetcher
+            self.host.log_event(
+                ReplicaEvent.FETCHER_STARTED, leader=leader_id, fetcher_id=fetcher_id
+            )
         return fetcher
 
     def _remove_from_other(
@@ -248,6 +297,8 @@ class ReplicaFetcherManager:
         if fetcher.session.id:
             self._session_ids[where] = fetcher.session.id
         fetcher.close()
+        leader, fetcher_id = where
+        self.host.log_event(ReplicaEvent.FETCHER_STOPPED, leader=leader, fetcher_id=fetcher_id)
 
     def _on_config_change(self, keys: set[str]) -> None:
         """Reassign partitions after a change of num.replica.fetchers; they keep their states."""

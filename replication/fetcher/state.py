@@ -1,6 +1,7 @@
 """State of one followed partition in its fetcher, and meters of fetchers' throughput.
 
-Answers to kafka.server.PartitionFetchState and to the request and byte meters of FetcherStats.
+Answers to kafka.server.PartitionFetchState, and to FetcherStats and FetcherLagMetrics with what they leave
+out: how long answers take, how many there were, and how long a replica has been behind.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class PartitionFetchState:
     `fetch_offset` -1: unknown before a look-up. `last_fetched_epoch` -1: none."""
 
     __slots__ = (
+        "behind_since_ms",
         "current_leader_epoch",
         "delay_until_ms",
         "fetch_offset",
@@ -64,7 +66,8 @@ class PartitionFetchState:
         self.last_fetched_epoch = last_fetched_epoch
         self.phase = phase
         self.delay_until_ms: int | None = None
-        self.lag = UNKNOWN_LAG
+        self.lag = UNKNOWN_LAG  # change it by `set_lag`
+        self.behind_since_ms: int | None = None  # None: caught up at the last answer, or not known
         self.leader_end_offset = -1  # known only between the two look-ups of OUT_OF_RANGE
         self.retries = 0  # since the last success; they double the backoff
 
@@ -72,6 +75,14 @@ class PartitionFetchState:
         """Enter another phase."""
         assert self.phase in VALID_PREVIOUS_PHASES[phase], f"{self.phase.value} -> {phase.value}"
         self.phase = phase
+
+    def set_lag(self, lag: int, now_ms: int) -> None:
+        """Note how many records the leader's high watermark is ahead."""
+        self.lag = lag
+        if not lag:
+            self.behind_since_ms = None
+        elif self.behind_since_ms is None:
+            self.behind_since_ms = now_ms
 
     @property
     def is_ready(self) -> bool:
@@ -97,6 +108,42 @@ class PartitionFetchState:
             f"offset {self.fetch_offset}, epoch {self.current_leader_epoch}, "
             f"last fetched epoch {self.last_fetched_epoch}, lag {self.lag})"
         )
+
+
+class FetcherStats:
+    """What a fetcher has done since its start. Latencies include the leader's wait for data."""
+
+    __slots__ = (
+        "answered_at_ms",
+        "answers",
+        "bytes",
+        "failures",
+        "latency_max_ms",
+        "latency_sum_ms",
+        "requests",
+    )
+
+    def __init__(self, now_ms: int) -> None:
+        self.requests = Meter(now_ms)
+        self.bytes = Meter(now_ms)
+        self.answers = 0  # fetches whose answer could be used
+        self.failures = 0  # lost connections, time-outs, answers that could not be used
+        self.latency_sum_ms = 0
+        self.latency_max_ms = 0
+        self.answered_at_ms = now_ms  # of the last usable answer; before it, the fetcher's start
+
+    def mark_answer(self, sent_ms: int, now_ms: int) -> None:
+        """Count a usable answer to a fetch."""
+        latency_ms = now_ms - sent_ms
+        self.answers += 1
+        self.latency_sum_ms += latency_ms
+        self.latency_max_ms = max(self.latency_max_ms, latency_ms)
+        self.answered_at_ms = now_ms
+
+    @property
+    def latency_ms(self) -> float:
+        """The mean; 0.0 before the first answer."""
+        return self.latency_sum_ms / self.answers if self.answers else 0.0
 
 
 class Meter:

@@ -6,6 +6,7 @@
 __all__ = [
     "alter_partition",
     "delayed",
+    "events",
     "fetch_data",
     "fetch_session",
     "isr",

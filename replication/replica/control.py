@@ -88,10 +88,14 @@ def become_leader_or_follower(
             and order.state.partition_epoch >= order.partition.partition_epoch
         )
     changed: list[tuple[Partition, bool]] = []
+    begun: list[_Order] = []
     for leads in (True, False):
         for order in orders:
-            if (order.state.leader == manager.node_id) is leads and order.accepted:
-                _carry_out(manager, order, leads, changed)
+            is_due = order.accepted and (order.state.leader == manager.node_id) is leads
+            if is_due and _carry_out(manager, order, leads, changed):
+                begun.append(order)
+    if begun:
+        _log_roles(manager, begun, request.controller_epoch)
     if fetchers is not None:
         fetchers.close_idle()
     for partition, leads in changed:
@@ -146,8 +150,10 @@ def _carry_out(
     order: _Order,
     leads: bool,
     changed: list[tuple[Partition, bool]],
-) -> None:
+) -> bool:
+    """Take the role, and add the partition to `changed` if it is another. True: a leader epoch begins."""
     key, partition, is_new = order.key, order.partition, order.state.is_new
+    epoch = -1 if partition is None else partition.leader_epoch
     try:
         # Before the role: without a log of this very topic there must be no partition.
         if partition is None:
@@ -166,7 +172,7 @@ def _carry_out(
                 manager.by_key.setdefault(key, partition)
             reason = error.message or "its log cannot be opened"
             manager.mark_offline(key, reason, ordered=True)
-        return
+        return False
     manager.by_key[key] = partition
     if manager.log_manager.has_future_logs:
         manager.moves.resume(key)
@@ -175,6 +181,28 @@ def _carry_out(
         if not leads and manager.fetchers is not None:
             manager.fetchers.add_follower(partition)
     manager.complete_waiting(key)
+    return partition.leader_epoch > epoch
+
+
+def _log_roles(manager: ReplicaManager, begun: list[_Order], controller_epoch: int) -> None:
+    """Log the roles taken: one event, whatever the number of partitions."""
+    from kwire.replication.replica.events import ReplicaEvent
+
+    leads: list[str] = []
+    follows: list[str] = []
+    for order in begun:
+        state, name = order.state, f"{order.topic}-{order.state.partition_index}"
+        if state.leader == manager.node_id:
+            leads.append(f"{name} (epoch {state.leader_epoch})")
+        else:
+            follows.append(f"{name} (broker {state.leader}, epoch {state.leader_epoch})")
+    are_new = all(order.state.is_new for order in begun)
+    manager.log_event(
+        ReplicaEvent.ROLES_ASSIGNED if are_new else ReplicaEvent.ROLES_CHANGED,
+        leads=leads or None,
+        follows=follows or None,
+        controller_epoch=controller_epoch,
+    )
 
 
 def _drop_strays(manager: ReplicaManager, orders: list[_Order]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cluster_clients import consume, produce
@@ -185,11 +185,37 @@ def test_connections_and_kept_requests(isolation: str) -> None:
         cluster.wait_for(lambda c: c.clients() == [])
 
 
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_the_state_of_a_node(isolation: str) -> None:
+    with Cluster(brokers=2, isolation=isolation, topics=["t:1:2"]) as cluster:
+        cluster.produce("t", "v")
+        leader = cluster.partition("t", 0).leader
+
+        def caught_up(cluster: Cluster) -> dict[str, Any] | None:
+            (found,) = cluster.status(3 - leader)["partitions"]
+            return found if found["lag"] == 0 and found["log_end_offset"] == 1 else None
+
+        found = cluster.wait_for(caught_up)
+        assert (found["leads"], found["lag_ms"]) == (False, 0)
+        follower = cluster.status(3 - leader)
+        (fetcher,) = follower["fetchers"]
+        assert (fetcher["leader"], fetcher["partitions"], fetcher["failures"]) == (leader, 1, 0)
+        assert fetcher["answers"] > 0 and fetcher["latency_max_ms"] >= fetcher["latency_ms"]
+        counts = follower["counts"]
+        assert counts["DeadThreadCount"] == counts["MaxLag"] == 0 and counts["MinFetchRate"] > 0
+        assert "ActiveControllerCount" in cluster.status(1000)["counts"]
+        with pytest.raises(errors.ClusterStateError, match=r"no node 7; the brokers are \[1, 2"):
+            cluster.status(7)
+        cluster.broker(1).stop()
+        with pytest.raises(errors.BrokerNotAvailableError, match="node 1 does not run"):
+            cluster.status(1)
+
+
 def test_what_is_known_inside_only(shared: Cluster) -> None:
     with pytest.raises(errors.NotSupportedError, match="requests are not kept: Cluster"):
         shared.requests()
     outside = Cluster.connect(shared.bootstrap_servers)
-    for call in (outside.clients, outside.requests):
+    for call in (outside.clients, outside.requests, lambda: outside.status(1)):
         with pytest.raises(errors.NotSupportedError, match="somebody else"):
             call()
     outside.wait_in_sync()

@@ -10,6 +10,7 @@ from report_kit import NODES, Story, spans
 import kwire
 from kwire.coordinator.events import GroupEvent
 from kwire.replication.core.events import Event, EventType
+from kwire.replication.replica.events import ReplicaEvent
 from kwire.report import marks, model, state
 from kwire.server.events import NodeEvent
 
@@ -68,7 +69,7 @@ def test_a_long_name_keeps_both_ends() -> None:
 
 
 def all_events() -> list[EventType]:
-    registries: tuple[type, ...] = (Event, GroupEvent, NodeEvent)
+    registries: tuple[type, ...] = (Event, GroupEvent, NodeEvent, ReplicaEvent)
     return [e for each in registries for e in vars(each).values() if isinstance(e, EventType)]
 
 

@@ -136,24 +136,40 @@ def test_lags_and_proposals_are_told() -> None:
         "high_watermark": 18,
         "size_bytes": 777,
         "followers": [
-            {"broker_id": 2, "lag": 2, "in_isr": True},
-            {"broker_id": 3, "lag": -1, "in_isr": False},
+            {"broker_id": 2, "lag": 2, "caught_up_ms_ago": 40, "in_isr": True},
+            {"broker_id": 3, "lag": -1, "caught_up_ms_ago": -1, "in_isr": False},
+            {"broker_id": 4, "lag": 0, "caught_up_ms_ago": 120, "in_isr": True},
         ],
     }
+    offsets = {name: partition[name] for name in partition if "offset" in name or "_" in name}
+    follows = {**offsets, "topic": "t", "leads": False, "leader_id": 2}
+    behind = {**follows, "partition": 1, "lag": 3, "lag_ms": 700}
+    caught_up = {**follows, "partition": 2, "lag": 0, "lag_ms": 0}
+    fresh = {**follows, "partition": 3, "lag": None, "lag_ms": None}
     fetcher = {
         "leader": 2,
         "id": 0,
         "partitions": 7,
         "requests_per_second": 2.04,
         "bytes_per_second": 99.6,
+        "answers": 12,
+        "failures": 1,
+        "latency_ms": 470.4,
+        "latency_max_ms": 503,
+        "answered_ms_ago": 17,
     }
-    status = {"counts": {"MaxLag": 4}, "partitions": [partition], "fetchers": [fetcher]}
+    partitions = [partition, behind, caught_up, fresh]
+    status = {"counts": {"MaxLag": 4}, "partitions": partitions, "fetchers": [fetcher]}
     more = {"failed": ["u-3", "u-4"], "truncations": ["u-1 cut from 3 to 2: why"]}
     assert lines({**status, **more}) == [
         "MaxLag=4",
         "t-0 leads, leader epoch 3, ISR 1,2 (proposed: 1,2,3): offsets 5 to 20, high watermark 18, 777 bytes; "
-        "lag of 2: 2; lag of 3: not known, not in sync",
-        "fetches from 2 (fetcher 0): 7 partitions, 2.0 requests/s, 100 bytes/s",
+        "lag of 2: 2, caught up 40 ms ago; lag of 3: not known, caught up never, not in sync; lag of 4: 0",
+        "t-1 follows 2, leader epoch 3: offsets 5 to 20, high watermark 18, 777 bytes; lag: 3 for 700 ms",
+        "t-2 follows 2, leader epoch 3: offsets 5 to 20, high watermark 18, 777 bytes; lag: 0",
+        "t-3 follows 2, leader epoch 3: offsets 5 to 20, high watermark 18, 777 bytes",
+        "fetches from 2 (fetcher 0): 7 partitions, 2.0 requests/s, 100 bytes/s, 12 answered after 470 ms"
+        " (at most 503 ms), the last 17 ms ago, 1 failed",
         "not followed any more: u-3, u-4",
         "u-1 cut from 3 to 2: why",
     ]

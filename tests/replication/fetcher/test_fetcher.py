@@ -200,7 +200,7 @@ def test_a_dead_leader_is_tried_once_a_backoff():
     rig.lead(1, 0)
     rig.cut_off(1)
     rig.wait(10_500)
-    assert 10 <= rig[2].fetchers.fetchers[1, 0].requests.total <= 12
+    assert 10 <= rig[2].fetchers.fetchers[1, 0].stats.requests.total <= 12
     rig[2].config.set_dynamic({}, {})
     rig.heal()
     rig[1].produce(1)
