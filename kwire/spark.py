@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kwire.errors import KwireError
+from kwire.spark_options import to_texts, topics_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,11 +31,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter
 
     from kwire.cluster import Cluster
+    from kwire.spark_options import Topics
 
 JARS_VARIABLE = "KWIRE_SPARK_JARS"
 CONNECTOR = "spark-sql-kafka-0-10"
+TESTED = ("4.0.0", "3.5.7")
+"""The versions of PySpark that kwire's tests run with; pyproject.toml and spark_it/setup.sh have them, too."""
 _OWN_JARS = ("spark.jars", "spark.jars.packages")
 _JAVA_SECONDS = 60
+_FETCH_SECONDS = 120
 # Java's admin client, by which Spark asks for offsets, holds on to a leader that has died until the time of the call is
 # over; by default that is a minute.
 _TIMEOUTS = {"kafka.default.api.timeout.ms": "15000", "kafka.request.timeout.ms": "10000"}
@@ -73,18 +78,18 @@ class Spark:
         """The options by which any `format("kafka")` finds the cluster."""
         return {"kafka.bootstrap.servers": self.cluster.bootstrap_servers}
 
-    def read(self, topic: str | None = None, **options: object) -> DataFrame:
-        """A topic's records as a DataFrame, from the first to the current last.
+    def read(self, topic: Topics | None = None, **options: object) -> DataFrame:
+        """The records of a topic, or of a list of them, as a DataFrame, from the first to the current last.
 
-        `options`: Spark's own (`startingOffsets=…`, `**{"kafka.group.id": …}`); without a topic they select what is
-        read (`subscribePattern`, `assign`)."""
-        given = self._source(topic, options)
+        `options`: Spark's own (`startingOffsets={"orders": {0: 5}}`, `**{"kafka.group.id": …}`); without a topic they
+        select what is read (`subscribePattern`, `assign`). ConfigurationError for a name that Spark would ignore."""
+        given = self._source("read", topic, options)
         frame: DataFrame = self.session.read.format("kafka").options(**given).load()
         return frame
 
-    def read_stream(self, topic: str | None = None, **options: object) -> DataFrame:
-        """A topic as a streaming DataFrame: from the first record, unless an option says otherwise."""
-        given = self._source(topic, options)
+    def read_stream(self, topic: Topics | None = None, **options: object) -> DataFrame:
+        """Topics as a streaming DataFrame: from the first record, unless an option says otherwise."""
+        given = self._source("read_stream", topic, options)
         if not any(name.lower().startswith("starting") for name in given):
             given["startingOffsets"] = "earliest"
         frame: DataFrame = self.session.readStream.format("kafka").options(**given).load()
@@ -94,7 +99,7 @@ class Spark:
         """Append a DataFrame (column `value`; `key`, `partition`, `headers` are optional); return when it is written.
 
         Without a topic the column `topic` says where each row goes."""
-        frame.write.format("kafka").options(**self._sink(topic, options)).save()
+        frame.write.format("kafka").options(**self._sink("write", topic, options)).save()
 
     def write_stream(
         self, frame: DataFrame, topic: str | None = None, **options: object
@@ -102,20 +107,24 @@ class Spark:
         """Spark's writer of a streaming DataFrame into a topic, to `.trigger(…)` and `.start()`.
 
         Without the option `checkpointLocation` its checkpoint is a new directory, deleted after the test."""
-        given = self._sink(topic, options)
+        given = self._sink("write_stream", topic, options)
         if "checkpointLocation" not in given:
             self._checkpoints += 1
             given["checkpointLocation"] = str(self._folder / f"checkpoint-{self._checkpoints}")
         writer: DataStreamWriter = frame.writeStream.format("kafka").options(**given)
         return writer
 
-    def _source(self, topic: str | None, options: Mapping[str, object]) -> dict[str, object]:
-        subscribe = {} if topic is None else {"subscribe": topic}
-        return {**self.options, **_TIMEOUTS, **subscribe, **options}
+    def _source(
+        self, method: str, topics: Topics | None, options: Mapping[str, object]
+    ) -> dict[str, str]:
+        subscribe = {} if topics is None else {"subscribe": topics_text(method, topics)}
+        return {**self.options, **_TIMEOUTS, **subscribe, **to_texts(method, options)}
 
-    def _sink(self, topic: str | None, options: Mapping[str, object]) -> dict[str, object]:
-        target = {} if topic is None else {"topic": topic}
-        return {**self.options, **target, **options}
+    def _sink(
+        self, method: str, topic: str | None, options: Mapping[str, object]
+    ) -> dict[str, str]:
+        target = {} if topic is None else {"topic": topics_text(method, topic)}
+        return {**self.options, **target, **to_texts(method, options)}
 
 
 # --- the session
@@ -177,14 +186,47 @@ def _start(config: Mapping[str, str]) -> SparkSession:
     try:
         session: SparkSession = builder.getOrCreate()
     except Exception as error:  # Py4J's, PySpark's and Java's errors have no common base
-        packages = config.get("spark.jars.packages")
-        if packages and "JAVA_GATEWAY_EXITED" in str(error):
-            raise SparkError(
-                f"Spark did not start: probably it could not fetch {packages} (Spark's own lines are in the captured"
-                f" stderr); set {JARS_VARIABLE} to the connector's jars, or to a folder with them"
-            ) from error
+        if config.get("spark.jars.packages") and "JAVA_GATEWAY_EXITED" in str(error):
+            raise SparkError(f"Spark did not start: {_fetch_problem(config)}") from error
         raise SparkError(f"Spark did not start: {_first_line(error)}") from error
     return session
+
+
+def _fetch_problem(config: Mapping[str, str]) -> str:
+    """Why Spark's launcher did not get the packages: it is run once more, for its words."""
+    version = _pyspark_version()
+    missing = []
+    command = [str(_spark_home() / "bin" / "spark-submit"), "--class", "none"]
+    for key, value in config.items():
+        if key.startswith("spark.jars"):
+            command += ["--conf", f"{key}={value}"]
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            [*command, "none.jar"],
+            capture_output=True,
+            text=True,
+            timeout=_FETCH_SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
+        missing = missing_modules(done.stderr)
+    what = f"it could not fetch {config['spark.jars.packages']}"
+    if missing:
+        what = f"{', '.join(missing)} is in none of the repositories that Spark has asked"
+    if version not in TESTED:
+        what += f" (PySpark is {version}; kwire is tested with {' and '.join(TESTED)})"
+    return f"{what}; set {JARS_VARIABLE} to the connector's jars, or to a folder with them"
+
+
+def missing_modules(said: str) -> list[str]:
+    """The packages that Ivy, which fetches for Spark, has not found, by what it said: group:name:version."""
+    found = re.findall(r"module not found: ([^\s#]+)#([^\s;]+);(\S+)", said)
+    return [":".join(parts) for parts in dict.fromkeys(found)]
+
+
+def _spark_home() -> Path:
+    import pyspark
+
+    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 
 def _files(folder: str) -> dict[str, str]:
@@ -268,9 +310,7 @@ def _jars(version: str, config: Mapping[str, str]) -> dict[str, str]:
         return {}
     if given:
         return {"spark.jars": ",".join(_jar_files(given))}
-    import pyspark
-
-    folder = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
+    folder = _spark_home() / "jars"
     if any(folder.glob(f"{CONNECTOR}_*.jar")):
         return {}
     return {"spark.jars.packages": _coordinates(version, folder)}

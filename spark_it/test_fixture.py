@@ -134,7 +134,7 @@ def test_a_jar_that_cannot_be_fetched_is_told_and_nothing_runs_on(tmp_path: Path
         spark.driver.extraJavaOptions=-Dkwire.test={tmp_path}
     """
     line = only_line(run(tmp_path, TEST, ini))
-    expected = "Spark did not start: probably it could not fetch org.apache.spark:spark-sql-kafka-0-10_2.13:0.0.0"
+    expected = "Spark did not start: org.apache.spark:spark-sql-kafka-0-10_2.13:0.0.0 is in none of the repo"
     assert line.startswith(expected)
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         try:
