@@ -4,12 +4,12 @@
     python spark_it/wordcount.py --isolation process    each broker in a process of its own
     spark-submit --jars … spark_it/wordcount.py --bootstrap HOST:PORT,…
 
-The lines are produced by a stock client (confluent-kafka, idempotent, acks=all) while the query runs: the first ones,
-and more whenever a batch has taken some. The query reads the topic of lines, keeps a count of each word and writes
-every count that changed to the topic of counts, word as key, as an update stream; the last record of a key is its count. A
-line tells of each batch. The stock client reads the counts, and they are held against what Python counts in the same
-text. Exit status 0 when they are equal, 1 when not or when Spark fails, 2 when text or brokers cannot be had, which is
-found out before Spark starts.
+The lines are produced by a stock client (confluent-kafka, idempotent, acks=all) while the query runs: the first
+ones, and more whenever a batch has taken some. The query reads the topic of lines, keeps a count of each word and
+writes every count that changed to the topic of counts, word as key, as an update stream; the last record of a key
+is its count. A line tells of each batch. The stock client reads the counts, and they are held against what Python
+counts in the same text. Exit status 0 when they are equal, 1 when not or when Spark fails, 2 when text or brokers
+cannot be had, which is found out before Spark starts.
 """
 
 # ruff: noqa: T201 (printing is what it is for)
