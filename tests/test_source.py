@@ -296,7 +296,6 @@ USED_BY_OTHERS = {
     "asyncio": "buffer_updated eof_received pause_writing resume_writing",
     "click": "format_commands list_commands",
     "construct": "_decode",
-    "JSON, as a field of a status": "caught_up_ms_ago",
     "tests that write transactions; so will the transaction coordinator": "end_transaction_marker",
     "tests that count what cannot be seen otherwise": "delivered",
 }

@@ -165,7 +165,7 @@ ROWS = (
         "state of a node: lags, fetchers",
         "status",
         "ctl status",
-        "GET /v1/nodes/{id}/status",
+        "GET /v1/nodes/{id:int}/status",
     ),
     Row("events", "events", "ctl events", "GET /v1/events"),
     Row("compact a topic", "compact", "ctl compact", f"POST {_TOPIC}/compact"),

@@ -9,8 +9,6 @@ Imported only when a key is given that is part of a check: Kafka's defaults go t
 
 from __future__ import annotations
 
-import re
-
 from kwire.replication.config.broker_config import CAPPED_BY_BROKERS, BrokerConfig, ConfigError
 from kwire.replication.config.table import BROKER_KEYS
 
@@ -38,7 +36,7 @@ _ORDERED = (
     *_ranges("group.share", "record.lock.duration.ms"),
 )
 _MIB = 1 << 20
-_HOST = re.compile(r"\[?[0-9a-zA-Z\-%._:]*\]?")
+_IN_A_HOST = "-%._:[]"  # besides letters and digits
 
 
 def check_together(config: BrokerConfig) -> None:
@@ -120,7 +118,8 @@ def _check_connections(config: BrokerConfig) -> None:
         raise ConfigError(limit, 0, f"can be set to zero only if {overrides} is set")
     for item in filter(None, (part.strip() for part in text.split(","))):
         host, _, number = item.rpartition(":")
-        if not host or not _HOST.fullmatch(host) or not number.strip().isdigit():
+        is_host = host.isascii() and all(each.isalnum() or each in _IN_A_HOST for each in host)
+        if not host or not is_host or not number.strip().isdigit():
             raise ConfigError(overrides, text, f"expected host:number, not {item!r}")
 
 
@@ -138,11 +137,10 @@ def _check_versions(config: BrokerConfig) -> None:
 
 def _magic(version: str | None) -> int:
     """The newest format of records that this release knows."""
-    major, _, minor = (version or "").partition(".")
-    number = re.match(r"\d+", minor)
-    if major != "0" or number is None:
+    major, minor, *_ = [*(version or "").replace("-", ".").split("."), ""]
+    if major != "0" or not minor.isdigit():
         return 2
-    return 0 if int(number[0]) < 10 else 1 if int(number[0]) == 10 else 2
+    return 0 if int(minor) < 10 else 1 if int(minor) == 10 else 2
 
 
 def _check_listener_names(config: BrokerConfig) -> None:

@@ -68,9 +68,6 @@ class EventType:
 
 
 _PREVIOUS = "previous_"
-_LONG_LISTS = frozenset(("leads", "follows", "partitions"))
-_LISTS_OF_NAMES = _LONG_LISTS | {"keys"}
-_NAMES_SHOWN = 5
 
 
 def _fields_in(part: str) -> Iterator[str]:
@@ -92,12 +89,8 @@ def _shown(name: str, value: object) -> str:
     if value is True:
         return name
     if isinstance(value, list | tuple):
-        # names are longer than numbers
-        separator = ", " if name in _LISTS_OF_NAMES else ","
-        more = len(value) - _NAMES_SHOWN if name in _LONG_LISTS else 0
-        shown = value[:_NAMES_SHOWN] if more > 0 else value
-        text = separator.join(map(str, shown)) or "none"
-        return f"{text} and {more} more" if more > 0 else text
+        separator = ", " if name == "keys" else ","  # names are longer than numbers
+        return separator.join(map(str, value)) or "none"
     text = str(value)
     if name == "reason":
         text = text.replace("_", " ")

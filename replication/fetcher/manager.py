@@ -17,7 +17,7 @@ from kwire.replication.core.events import Event
 from kwire.replication.core.types import TopicPartition
 from kwire.replication.fetcher.fetcher import DIVERGING_EPOCH_VERSION, ReplicaFetcher
 from kwire.replication.log.truncation import TruncationEvent
-from kwire.replication.replica.events import ReplicaEvent
+from kwire.replication.replica.events import ReplicaEvent, first_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -163,7 +163,13 @@ class ReplicaFetcherManager:
             (self._added, ReplicaEvent.FETCHER_PARTITIONS_ADDED),
         ):
             for (leader, fetcher_id), names in changes.items():
-                self.host.log_event(kind, leader=leader, fetcher_id=fetcher_id, partitions=names)
+                self.host.log_event(
+                    kind,
+                    leader=leader,
+                    fetcher_id=fetcher_id,
+                    partitions=first_names(names),
+                    names=names,
+                )
             changes.clear()
 
     def shut_down(self) -> None:

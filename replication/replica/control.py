@@ -79,14 +79,7 @@ def become_leader_or_follower(
             order.error = refusal.code
     fetchers = manager.fetchers
     if fetchers is not None:
-        fetchers.remove(
-            order.key
-            for order in orders
-            if order.accepted
-            and order.partition is not None
-            and order.state.leader == manager.node_id
-            and order.state.partition_epoch >= order.partition.partition_epoch
-        )
+        fetchers.remove(order.key for order in orders if _leads_from_now_on(manager, order))
     changed: list[tuple[Partition, bool]] = []
     begun: list[_Order] = []
     for leads in (True, False):
@@ -94,14 +87,23 @@ def become_leader_or_follower(
             is_due = order.accepted and (order.state.leader == manager.node_id) is leads
             if is_due and _carry_out(manager, order, leads, changed):
                 begun.append(order)
-    if begun:
-        _log_roles(manager, begun, request.controller_epoch)
+    _log_roles(manager, begun, request.controller_epoch)
     if fetchers is not None:
         fetchers.close_idle()
     for partition, leads in changed:
         for listener in manager.role_listeners:
             listener(partition, leads)
     return _leader_and_isr_response(orders, ErrorCode.NONE, version)
+
+
+def _leads_from_now_on(manager: ReplicaManager, order: _Order) -> bool:
+    """Whether the order makes a leader of a partition that is hosted already."""
+    return (
+        order.accepted
+        and order.partition is not None
+        and order.state.leader == manager.node_id
+        and order.state.partition_epoch >= order.partition.partition_epoch
+    )
 
 
 def _orders(request: LeaderAndIsrRequest) -> Iterator[_Order]:
@@ -186,7 +188,9 @@ def _carry_out(
 
 def _log_roles(manager: ReplicaManager, begun: list[_Order], controller_epoch: int) -> None:
     """Log the roles taken: one event, whatever the number of partitions."""
-    from kwire.replication.replica.events import ReplicaEvent
+    if not begun:
+        return
+    from kwire.replication.replica.events import ReplicaEvent, first_names
 
     leads: list[str] = []
     follows: list[str] = []
@@ -199,8 +203,10 @@ def _log_roles(manager: ReplicaManager, begun: list[_Order], controller_epoch: i
     are_new = all(order.state.is_new for order in begun)
     manager.log_event(
         ReplicaEvent.ROLES_ASSIGNED if are_new else ReplicaEvent.ROLES_CHANGED,
-        leads=leads or None,
-        follows=follows or None,
+        leads=first_names(leads),
+        follows=first_names(follows),
+        led=leads,
+        followed=follows,
         controller_epoch=controller_epoch,
     )
 

@@ -7,19 +7,27 @@ from __future__ import annotations
 
 from kwire.replication.core.events import DEBUG, INFO, EventType
 
+_ROLES = "[: leads {leads}][; follows {follows}]"
+_NAMES_SHOWN = 5
+
+
+def first_names(names: list[str]) -> str | None:
+    """The first names and how many more there are, as text; None without names."""
+    more = len(names) - _NAMES_SHOWN
+    text = ", ".join(names[:_NAMES_SHOWN])
+    return f"{text} and {more} more" if more > 0 else text or None
+
 
 class ReplicaEvent:
     """The events of replicas. Names are never reused for something else."""
 
     # --- Roles and fetchers
 
-    ROLES_CHANGED = EventType(
-        INFO, "new roles[: leads {leads}][; follows {follows}]", "controller_epoch"
-    )
+    ROLES_CHANGED = EventType(INFO, f"new roles{_ROLES}", "led", "followed", "controller_epoch")
     """A LeaderAndIsr of the controller: what this broker leads and follows from now on, with leaders and leader epochs.
-    One line for all partitions; text shows the first five of each, JSON all of them."""
+    One line for all partitions; `leads` and `follows` have the first five, `led` and `followed` all of them."""
     ROLES_ASSIGNED = EventType(
-        DEBUG, "roles in new partitions[: leads {leads}][; follows {follows}]", "controller_epoch"
+        DEBUG, f"roles in new partitions{_ROLES}", "led", "followed", "controller_epoch"
     )
     """The same for partitions that have just been created."""
     FETCHER_STARTED = EventType(DEBUG, "fetches from broker {leader} begin (fetcher {fetcher_id})")
@@ -27,10 +35,14 @@ class ReplicaEvent:
     FETCHER_STOPPED = EventType(DEBUG, "fetches from broker {leader} end (fetcher {fetcher_id})")
     """No partition follows that broker any more, or this one stops."""
     FETCHER_PARTITIONS_ADDED = EventType(
-        DEBUG, "fetched from broker {leader} from now on (fetcher {fetcher_id}): {partitions}"
+        DEBUG,
+        "fetched from broker {leader} from now on (fetcher {fetcher_id}): {partitions}",
+        "names",
     )
-    """Partitions that follow another broker, or the same in a new leader epoch. `partitions`: their names."""
+    """Partitions that follow another broker, or in a new leader epoch. `partitions`: the first five; `names`: all."""
     FETCHER_PARTITIONS_REMOVED = EventType(
-        DEBUG, "not fetched from broker {leader} any more (fetcher {fetcher_id}): {partitions}"
+        DEBUG,
+        "not fetched from broker {leader} any more (fetcher {fetcher_id}): {partitions}",
+        "names",
     )
-    """Partitions that are led here now, stopped or deleted. `partitions`: their names."""
+    """Partitions that are led here now, stopped or deleted. `partitions`: the first five; `names`: all."""

@@ -85,24 +85,24 @@ def test_roles_and_fetchers_are_one_event_for_many_partitions():
     rig.run()
     logged = rig[2].logged
     (follows,) = logged.of(ReplicaEvent.ROLES_CHANGED)
-    assert follows["leads"] is None and len(follows["follows"]) == 30
-    assert follows["follows"][3] == "t-3 (broker 1, epoch 0)"
+    assert follows["leads"] is None and len(follows["followed"]) == 30
+    assert follows["followed"][3] == "t-3 (broker 1, epoch 0)"
     (text,) = [each.text for each in logged.logged if each.event is ReplicaEvent.ROLES_CHANGED]
     assert text.startswith("new roles; follows t-0 (broker 1, epoch 0), t-1 (")
     assert text.endswith("t-4 (broker 1, epoch 0) and 25 more")
     (leads,) = rig[1].logged.of(ReplicaEvent.ROLES_CHANGED)
-    assert leads["leads"][3] == "t-3 (epoch 0)" and leads["follows"] is None
+    assert leads["led"][3] == "t-3 (epoch 0)" and leads["follows"] is None
     assert logged.of(ReplicaEvent.FETCHER_STARTED) == [{"leader": 1, "fetcher_id": 0}]
     (added,) = logged.of(ReplicaEvent.FETCHER_PARTITIONS_ADDED)
-    assert (added["leader"], len(added["partitions"])) == (1, 30)
+    assert (added["leader"], len(added["names"])) == (1, 30)
 
     logged.clear()
     rig.lead(2, 1, partitions=range(30))
     rig.run()
     (leads,) = logged.of(ReplicaEvent.ROLES_CHANGED)
-    assert len(leads["leads"]) == 30
+    assert len(leads["led"]) == 30
     (removed,) = logged.of(ReplicaEvent.FETCHER_PARTITIONS_REMOVED)
-    assert (removed["leader"], len(removed["partitions"])) == (1, 30)
+    assert (removed["leader"], len(removed["names"])) == (1, 30)
     assert logged.of(ReplicaEvent.FETCHER_STOPPED) == [{"leader": 1, "fetcher_id": 0}]
     assert logged.of(ReplicaEvent.FETCHER_PARTITIONS_ADDED) == []
 
@@ -110,4 +110,4 @@ def test_roles_and_fetchers_are_one_event_for_many_partitions():
     rig.lead(1, 0, topic="new", partitions=range(30), is_new=True)
     assert logged.of(ReplicaEvent.ROLES_CHANGED) == []
     (assigned,) = logged.of(ReplicaEvent.ROLES_ASSIGNED)
-    assert len(assigned["follows"]) == 30
+    assert len(assigned["followed"]) == 30
