@@ -304,9 +304,8 @@ def _has_groups(services: Services) -> bool:
 
 def _check_type(services: Services, resource_type: int) -> None:
     known = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
-    if resource_type not in known or (
-        resource_type == GROUP_RESOURCE and not _has_groups(services)
-    ):
+    no_groups = resource_type == GROUP_RESOURCE and not _has_groups(services)
+    if no_groups or resource_type not in known:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
@@ -319,9 +318,8 @@ def _check_own_broker(services: Services, name: str) -> None:
 def _check_dynamic(
     services: Services, values: Mapping[str, str | None], *, per_broker: bool, replaces: bool
 ) -> None:
-    """KafkaError(INVALID_REQUEST) for keys that cannot change at run time
-    (DynamicBrokerConfig.validate), for those that ask for protection that kwire does not have, and for
-    values that exclude each other."""
+    """KafkaError(INVALID_REQUEST) for keys that cannot change at run time (DynamicBrokerConfig.validate),
+    that ask for protection that kwire does not have, or whose values exclude each other."""
     rows = {name: broker_key(name) for name in values}
     fixed = sorted(name for name, row in rows.items() if row and row[4] == "read-only")
     if fixed:
@@ -331,18 +329,14 @@ def _check_dynamic(
     from kwire.replication.config.given import security_problem
 
     for name, row in rows.items():
-        problem = security_problem(name, values[name])
-        if problem is not None:
+        if (problem := security_problem(name, values[name])) is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(problem))
         if row is not None and values[name] is not None:
             try:
                 parse_value(name, row, values[name])
             except ConfigError as error:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
-    try:
-        check_dynamic(services.config, values, own=per_broker, replaces=replaces)
-    except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    check_dynamic(services.config, values, own=per_broker, replaces=replaces)
     own = sorted(name for name, row in rows.items() if row and row[4] == "per-broker")
     if own and not per_broker:
         message = (

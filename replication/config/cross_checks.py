@@ -9,6 +9,7 @@ Imported only when a key is given that is part of a check: Kafka's defaults go t
 
 from __future__ import annotations
 
+from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.broker_config import CAPPED_BY_BROKERS, BrokerConfig, ConfigError
 from kwire.replication.config.table import BROKER_KEYS
 
@@ -59,13 +60,16 @@ def check_together(config: BrokerConfig) -> None:
 def check_dynamic(
     config: BrokerConfig, values: Mapping[str, str | None], *, own: bool, replaces: bool
 ) -> None:
-    """ConfigError when this broker cannot take these dynamic values, its own or the cluster's.
+    """KafkaError(INVALID_REQUEST) when this broker cannot take these dynamic values, its own or the cluster's.
 
     None: the value goes. `replaces`: those that are not among them go, too."""
     layers = [dict(config.dynamic_default), dict(config.dynamic)]
     kept = {} if replaces else layers[own]
     layers[own] = {key: text for key, text in {**kept, **values}.items() if text is not None}
-    BrokerConfig(config.static, brokers=config.brokers).set_dynamic(*layers)
+    try:
+        BrokerConfig(config.static, brokers=config.brokers).set_dynamic(*layers)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
 def _number(config: BrokerConfig, key: str) -> int:

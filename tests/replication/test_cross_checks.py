@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kwire.protocol.errors import KafkaError
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.replication.config.cross_checks import check_dynamic
 
@@ -119,10 +120,10 @@ def test_dynamic_values_are_held_against_static_ones() -> None:
     size = {"log.cleaner.dedupe.buffer.size": str(4 << 20)}
     check_dynamic(config, size, own=False, replaces=False)
     config.set_dynamic(size, {})
-    with pytest.raises(ConfigError, match=r"log\.cleaner\.threads \(4\)"):
+    with pytest.raises(KafkaError, match=r"log\.cleaner\.threads \(4\)"):
         check_dynamic(config, {"log.cleaner.threads": "4"}, own=False, replaces=False)
     check_dynamic(config, {"log.cleaner.threads": "4"}, own=False, replaces=True)
-    with pytest.raises(ConfigError, match=r"log\.cleaner\.threads \(4\)"):
+    with pytest.raises(KafkaError, match=r"log\.cleaner\.threads \(4\)"):
         check_dynamic(config, {"log.cleaner.threads": "4"}, own=True, replaces=False)
     assert config.dynamic_default == size, "only tried"
     with pytest.raises(ConfigError):
