@@ -181,7 +181,7 @@ class Broker(Core):
 
         config = self.config
         self._journal = StoreJournal(replica_manager.log_manager.store, deferred=True)
-        listener = LocalListener(config.node_id, replica_manager, metadata, config)
+        listener = LocalListener(config.node_id, replica_manager, metadata, config, self.work)
         return Controller(
             config.node_id,
             config,

@@ -27,7 +27,6 @@ from kwire.protocol.api import (
     encode_response,
     parse_request_header,
     request_class,
-    response_frame,
 )
 from kwire.protocol.errors import ErrorCode, MalformedMessage
 
@@ -161,7 +160,9 @@ class Request(RequestContext):
                 parts = yield from encode_in_parts(response, self.api_version)
                 session.sessions.outbox.reply(
                     session.connection,
-                    response_frame(self.api_key, self.api_version, self.correlation_id, parts),
+                    encode_response(
+                        self.api_key, self.api_version, self.correlation_id, response, parts
+                    ),
                 )
                 self._end(response)
         finally:

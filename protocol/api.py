@@ -401,15 +401,18 @@ def encode_request(
     return parts
 
 
-def encode_response(key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
-    """Encode a response frame with length prefix and header, in parts that share records."""
-    return response_frame(key, version, correlation_id, message.encode_parts(version))
-
-
-def response_frame(
-    key: int, version: int, correlation_id: int, parts: list[Buffer]
+def encode_response(
+    key: int,
+    version: int,
+    correlation_id: int,
+    message: Message,
+    parts: list[Buffer] | None = None,
 ) -> list[Buffer]:
-    """Put length prefix and header before an encoded response."""
+    """Encode a response frame with length prefix and header, in parts that share records.
+
+    `parts`: the message, if it is encoded already."""
+    if parts is None:
+        parts = message.encode_parts(version)
     size = 4 + sum(map(len, parts))
     if version >= _first_flexible_response[key]:
         header = _RESPONSE.pack(size + 1, correlation_id) + b"\0"

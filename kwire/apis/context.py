@@ -205,7 +205,7 @@ class RequestContext:
         """As `reply`, for a response that may be large: it is encoded in parts.
 
         `garbage`: long lists that nobody needs any more then; they are emptied in parts."""
-        raise NotImplementedError
+        self.reply(response)
 
     def run_in_parts(self, steps: Steps) -> None:
         """Do the long work of this request; its last step replies or parks the request.

@@ -157,22 +157,14 @@ class _PendingFetch:
             self._partitions.append(partition)
             self.readable.append((partition.key, partition))
 
-    def complete(self, results: list[FetchPartitionData]) -> None:
-        """Reply; called once by ReplicaManager.fetch_records, before it returns or later."""
-        if self._ctx.api_version < 10:
-            self._ctx.run_in_parts(self._convert_and_reply(results))
-        else:
-            self._reply(results)
+    def complete(self, results: list[FetchPartitionData], is_converted: bool = False) -> None:
+        """Reply; called once by ReplicaManager.fetch_records, before it returns or later.
 
-    def _convert_and_reply(self, results: list[FetchPartitionData]) -> Steps:
-        converted = []
-        for partition, data in zip(self._partitions, results, strict=True):
-            data = yield from _convert(self._ctx, partition, data, self._is_follower)
-            converted.append(data)
-        self._reply(converted)
-
-    def _reply(self, results: list[FetchPartitionData]) -> None:
+        Records for a client before v10 are converted first."""
         ctx, partitions = self._ctx, self._partitions
+        if ctx.api_version < 10 and not is_converted:
+            ctx.run_in_parts(self._convert(results))
+            return
         pairs = [*zip(partitions, results, strict=True), *self.failed]
         try:
             session_id, answered = self._context.finish(pairs)
@@ -182,6 +174,13 @@ class _PendingFetch:
             response = FetchResponse(session_id=session_id)
             _fill(ctx, response, answered)
         ctx.reply(response)
+
+    def _convert(self, results: list[FetchPartitionData]) -> Steps:
+        converted = []
+        for partition, data in zip(self._partitions, results, strict=True):
+            data = yield from _convert(self._ctx, partition, data, self._is_follower)
+            converted.append(data)
+        self.complete(converted, is_converted=True)
 
 
 def _error_data(error: ErrorCode) -> FetchPartitionData:

@@ -8,7 +8,7 @@ is late or cannot be read, the client gets the API's own error response
 
 from __future__ import annotations
 
-from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.errors import ErrorCode
 from kwire.replication.controller.table import refusal
 
 TYPE_CHECKING = False
@@ -38,11 +38,12 @@ def ask_controller(
     if member is None:
         controller = services.controller
         assert controller is not None
-        try:
-            response = controller.handle(request, ctx.api_version)
-        except KafkaError as error:  # the journal's disk has failed
-            response = refusal(request, ctx.api_version, error.code, error.message)
-        controller.when_durable(lambda: ctx.reply(response if finish is None else finish(response)))
+
+        def applied(response: Message) -> None:
+            answer = response if finish is None else finish(response)
+            controller.when_durable(lambda: ctx.reply(answer))
+
+        controller.submit(request, ctx.api_version, applied)
         return
 
     def answered(answer: Message | ErrorCode) -> None:

@@ -39,8 +39,10 @@ TOPIC_OPERATIONS = 3576
 CLUSTER_OPERATIONS = 8096
 
 _TOPICS_A_STEP = 100
+_ENCODED_AT_ONCE = 500
 _SETS = 256
 _UNITS_A_TOPIC = 5
+_UNITS_A_STEP = 500
 _UNITS_CREATED = 800
 """Of a topic that was created: its directory and its log."""
 
@@ -107,16 +109,21 @@ def _metadata(ctx: RequestContext, request: MetadataRequest) -> Steps:
     version = ctx.api_version
     metadata = services.metadata
     topics: list[MetadataResponseTopic] = []
+    elements = 0
     try:
         yield from _check_topics(request, version)
         known = len(metadata.topics)
+        units = 0
         for topic in _topics(ctx, request):
             topics.append(topic)
+            elements += 1 + len(topic.partitions)
+            units += _UNITS_A_TOPIC + 2 * len(topic.partitions)
             if len(metadata.topics) != known:
                 known = len(metadata.topics)
-                yield _UNITS_CREATED
-            elif not len(topics) % _TOPICS_A_STEP:
-                yield _TOPICS_A_STEP * _UNITS_A_TOPIC
+                units += _UNITS_CREATED
+            if units > _UNITS_A_STEP:
+                yield units
+                units = 0
     except KafkaError as error:
         topics = [
             MetadataResponseTopic(error_code=int(error.code), name=topic.name or "")
@@ -132,7 +139,7 @@ def _metadata(ctx: RequestContext, request: MetadataRequest) -> Steps:
         )
         if request.include_cluster_authorized_operations and 8 <= version <= 10:
             response.cluster_authorized_operations = CLUSTER_OPERATIONS
-    if len(topics) > _TOPICS_A_STEP:
+    if max(elements, len(topics)) > _ENCODED_AT_ONCE:
         ctx.reply_in_parts(response, topics, request.topics)
     else:
         ctx.reply(response)

@@ -227,6 +227,8 @@ def _create_topics(core: Broker | ControllerNode, surroundings: Surroundings) ->
     assert controller is not None
     request = create_request(surroundings.topics, surroundings.topic_configs)
     check_created(controller.handle(request, 7))  # type: ignore[arg-type]  # a CreateTopicsResponse
+    while core.work.jobs:  # the topics are there when the broker is ready
+        core.work.turn()
 
 
 def make_temporary(path: str) -> TemporaryDirectory:

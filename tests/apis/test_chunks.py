@@ -334,3 +334,50 @@ def test_a_connection_that_ends_ends_its_parts() -> None:
     assert not client.broker.work.jobs
     known = [name for name in names if client.broker.services.metadata.topics.get(name)]
     assert 0 < len(known) < len(names)
+
+
+def test_a_wide_topic_is_created_and_deleted_in_parts() -> None:
+    """Its roles first, its metadata last: no client sees a topic with some of its partitions."""
+    client = prepared()
+    metadata = client.broker.services.metadata
+    seen = set()
+    tick = client.broker.tick
+
+    def looking() -> None:
+        tick()
+        seen.add(len(metadata.topics["wide"].partitions) if "wide" in metadata.topics else 0)
+
+    client.broker.tick = looking  # type: ignore[method-assign]
+    for _ in range(2):
+        topic = CreatableTopic(name="wide", num_partitions=1000, replication_factor=1)
+        response = client.ask(CreateTopicsRequest(topics=[topic]), 4)
+        assert response.topics[0].error_code == ErrorCode.NONE
+        assert client.steps >= 1000 * 100 // TURN_UNITS
+        manager = client.broker.services.replica_manager
+        assert sum(name == "wide" for name, _ in manager.by_key) == 1000
+        assert len(metadata.topics["wide"].partitions) == 1000
+        response = client.ask(DeleteTopicsRequest(topic_names=["wide"], timeout_ms=1000), 5)
+        assert response.responses[0].error_code == ErrorCode.NONE
+        assert client.steps >= 1000 * 100 // TURN_UNITS
+        assert sum(name == "wide" for name, _ in manager.by_key) == 0
+        assert "wide" not in metadata.topics
+    assert seen == {0, 1000} or seen == {0}
+
+
+def test_orders_about_other_topics_wait_behind_a_wide_one() -> None:
+    client = prepared()
+    client.broker.connection_opened(2, "PLAINTEXT", "127.0.0.1")
+    topics = [CreatableTopic(name="wide", num_partitions=500, replication_factor=1)]
+    frames = [
+        b"".join(encode_request(19, 4, 7, "x", CreateTopicsRequest(topics=topics)))[4:],
+        b"".join(encode_request(20, 4, 7, "x", DeleteTopicsRequest(topic_names=["wide"])))[4:],
+    ]
+    for connection, frame in enumerate(frames, 1):
+        client.broker.receive_frame(connection, frame)
+    assert client.broker.work.jobs
+    while client.broker.work.jobs:
+        client.clock.now_ms += 1
+        client.broker.tick()
+    assert [e.connection for e in client.outbox.drain() if isinstance(e, Reply)] == [1, 2]
+    assert "wide" not in client.broker.services.metadata.topics
+    assert not [key for key in client.broker.services.replica_manager.by_key if key[0] == "wide"]

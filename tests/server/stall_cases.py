@@ -11,10 +11,25 @@ from collections.abc import Callable
 
 from stall_rig import Broker, Case, frame_of, raw_frame
 
+from kwire.protocol.errors import ErrorCode
 from kwire.protocol.message_set import build_message_set
 from kwire.protocol.records import Record, build_batch
 from kwire.protocol.schemas import topics as admin
+from kwire.protocol.schemas.configs import DescribeConfigsRequest, DescribeConfigsResource
 from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from kwire.protocol.schemas.groups import FindCoordinatorRequest, ListGroupsRequest
+from kwire.protocol.schemas.metadata import MetadataRequest
+from kwire.protocol.schemas.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from kwire.protocol.schemas.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -156,13 +171,140 @@ def delete_topics(broker: Broker) -> Run:
     return run_and_wait
 
 
+def offsets_request(group: str, topics: int, partitions: int) -> OffsetCommitRequest:
+    return OffsetCommitRequest(
+        group_id=group,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=f"t{topic}",
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=i, committed_offset=5)
+                    for i in range(partitions)
+                ],
+            )
+            for topic in range(topics)
+        ],
+    )
+
+
+def find_coordinator(broker: Broker, group: str) -> None:
+    for _ in range(100):
+        response = broker.ask(FindCoordinatorRequest(key=group), 3)
+        if response.error_code == ErrorCode.NONE:
+            return
+        time.sleep(0.05)
+    raise AssertionError("no coordinator")
+
+
+def with_partitions(broker: Broker) -> None:
+    """100 topics of 100 partitions, and a coordinator."""
+    create(broker, *(f"t{i}" for i in range(100)), partitions=100)
+    find_coordinator(broker, "g")
+
+
+def commit_offsets(broker: Broker) -> Run:
+    with_partitions(broker)
+    return asking(broker, frame_of(offsets_request("g", 1000, 100), 8))
+
+
+def fetch_offsets(broker: Broker) -> Run:
+    with_partitions(broker)
+    for number in range(20):
+        request = offsets_request("g", 100, 100)
+        request.topics = request.topics[number * 5 : number * 5 + 5]
+        broker.ask(request, 8)
+    group = OffsetFetchRequestGroup(
+        group_id="g",
+        topics=[
+            OffsetFetchRequestTopics(name=f"t{i}", partition_indexes=list(range(100)))
+            for i in range(1000)
+        ],
+    )
+    return asking(broker, frame_of(OffsetFetchRequest(groups=[group]), 8))
+
+
+def fetch_all_offsets(broker: Broker) -> Run:
+    fetch_offsets(broker)
+    groups = [OffsetFetchRequestGroup(group_id="g", topics=None)]
+    return asking(broker, frame_of(OffsetFetchRequest(groups=groups), 8))
+
+
+def list_offsets(broker: Broker) -> Run:
+    with_partitions(broker)
+    topics = [
+        ListOffsetsTopic(
+            name=f"t{i}",
+            partitions=[ListOffsetsPartition(partition_index=j, timestamp=-1) for j in range(100)],
+        )
+        for i in range(1000)
+    ]
+    return asking(broker, frame_of(ListOffsetsRequest(replica_id=-1, topics=topics), 6))
+
+
+def describe_configs(broker: Broker) -> Run:
+    names = [f"t{i}" for i in range(1000)]
+    create(broker, *names)
+    resources = [
+        DescribeConfigsResource(resource_type=2, resource_name=n, configuration_keys=None)
+        for n in names
+    ]
+    return asking(broker, frame_of(DescribeConfigsRequest(resources=resources), 4))
+
+
+def fetch_partitions(broker: Broker) -> Run:
+    with_partitions(broker)
+    request = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=100,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        session_epoch=-1,
+        topics=[
+            FetchTopic(
+                topic=f"t{i}",
+                partitions=[
+                    FetchPartition(partition=j, partition_max_bytes=1000) for j in range(100)
+                ],
+            )
+            for i in range(500)
+        ],
+    )
+    return asking(broker, frame_of(request, 11))
+
+
+def all_metadata(broker: Broker) -> Run:
+    with_partitions(broker)
+    return asking(broker, frame_of(MetadataRequest(topics=None), 9))
+
+
+def list_groups(broker: Broker) -> Run:
+    """50,000 groups that have committed an offset."""
+    create(broker, "t0")
+    find_coordinator(broker, "g0")
+    connection = broker.connect()
+    for start in range(0, 50_000, 500):
+        for number in range(start, start + 500):
+            connection.send(frame_of(offsets_request(f"g{number}", 1, 1), 8))
+        for _ in range(500):
+            connection.receive()
+    return asking(broker, frame_of(ListGroupsRequest(), 4), lambda a: check_longer(a, 300_000))
+
+
 CASES = [
     Case("Produce v2: a million gzipped messages, too large", old_produce(2, 1_000_000, 1, 10)),
     Case("Produce v2: 8 partitions of 100,000 gzipped messages", old_produce(2, 100_000, 8, 0)),
     Case("Fetch v2 of 700,000 gzipped records", old_fetch),
+    Case("Fetch of 50,000 partitions, of which 10,000 exist", fetch_partitions),
     Case("Metadata of 1,000,000 unknown topics", unknown_topics),
     Case("Metadata that creates 2,000 topics", topics_by_metadata),
+    Case("Metadata of all of 10,000 partitions", all_metadata),
     Case("CreateTopics: 2,000 topics", create_topics),
     Case("CreateTopics: 5,000 partitions", create_partitions),
     Case("DeleteTopics: 2,000 topics", delete_topics),
+    Case("DescribeConfigs of 1,000 topics", describe_configs),
+    Case("ListOffsets of 100,000 partitions, of which 10,000 exist", list_offsets),
+    Case("OffsetCommit of 100,000 partitions, of which 10,000 exist", commit_offsets),
+    Case("OffsetFetch of 100,000 partitions", fetch_offsets),
+    Case("OffsetFetch of all of a group's 10,000 offsets", fetch_all_offsets),
+    Case("ListGroups: 50,000 groups", list_groups),
 ]
