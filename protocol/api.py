@@ -402,11 +402,7 @@ def encode_request(
 
 
 def encode_response(
-    key: int,
-    version: int,
-    correlation_id: int,
-    message: Message,
-    parts: list[Buffer] | None = None,
+    key: int, version: int, correlation_id: int, message: Message, parts: list[Buffer] | None = None
 ) -> list[Buffer]:
     """Encode a response frame with length prefix and header, in parts that share records.
 

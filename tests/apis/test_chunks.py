@@ -50,7 +50,7 @@ from kwire.protocol.schemas.topics import (
 )
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock
-from kwire.replication.core.log_store import MemoryLogStore
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
 from kwire.replication.core.outbox import Outbox, Reply
 from kwire.replication.core.work import FIRST_UNITS, TURN_UNITS
