@@ -159,7 +159,7 @@ def refuse_transactions(ctx: RequestContext, transactional_id: str) -> KafkaErro
 
     No error code means "not supported" to all clients: most retry forever, or for a minute, on the
     errors of a missing coordinator. This one is final for the Java client, librdkafka,
-    kafka-python, franz-go, sarama and kafkajs."""
+    kafka-python, franz-go and kafkajs; sarama repeats FindCoordinator for five seconds."""
     services = ctx.services
     warned = services.transactions_refused
     if transactional_id not in warned and len(warned) < _MAX_WARNINGS:

@@ -33,6 +33,7 @@ from kwire.protocol.schemas.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from kwire.replication.config.broker_config import CREATION_WAITS_KEY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,11 +71,19 @@ def handle_find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest
         and request.key_type == GROUP_KEY
         and not services.metadata.contains(OFFSETS_TOPIC)
     ):
-        services.member.topic_creation.create(
-            [OFFSETS_TOPIC], lambda: ctx.reply(_find_coordinator(ctx, request))
-        )
+        if services.config.own_flag(CREATION_WAITS_KEY):
+            services.member.topic_creation.create(
+                [OFFSETS_TOPIC], lambda: ctx.reply(_find_coordinator(ctx, request))
+            )
+        else:
+            ctx.reply(_find_coordinator(ctx, request))
+            services.member.topic_creation.create([OFFSETS_TOPIC], _nothing)
     else:
         ctx.reply(_find_coordinator(ctx, request))
+
+
+def _nothing() -> None:
+    """Nothing waits for the topic."""
 
 
 def _find_coordinator(
@@ -129,6 +138,8 @@ def _group_coordinator(ctx: RequestContext, group_id: str) -> tuple[int, Endpoin
         except KafkaError as error:
             # Too few brokers for its replication factor, say; clients retry on this error.
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from None
+        if not services.config.own_flag(CREATION_WAITS_KEY):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     index = services.group_coordinator.partition_for(group_id)
     state = metadata.partition(OFFSETS_TOPIC, index)
     if state is None:

@@ -7,7 +7,7 @@ operations; v10 topic ids in answers; v12 in requests (KIP-516); v13 top-level e
 
 The listener of the connection decides hosts and ports. The response has the leader of an
 auto-created topic immediately, where Kafka returns UNKNOWN_TOPIC_OR_PARTITION until metadata has
-propagated. Without an authorizer "authorized operations" are all operations of the resource.
+propagated; with `kwire.topic.creation.waits=false` the first response does, too. Without an authorizer "authorized operations" are all operations of the resource.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from kwire.protocol.schemas.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kwire.replication.config.broker_config import CREATION_WAITS_KEY
 from kwire.replication.core.metadata import INTERNAL_TOPICS
 from kwire.replication.core.topic_names import topic_name_problem
 from kwire.replication.core.types import NO_LEADER
@@ -70,9 +71,17 @@ def _reply_with_topics(ctx: RequestContext, request: MetadataRequest) -> None:
 def _steps(ctx: RequestContext, request: MetadataRequest) -> Steps:
     member = ctx.services.member
     if member is not None and (missing := (yield from _topics_to_create(ctx, request))):
-        member.topic_creation.create(missing, lambda: ctx.run_in_parts(_metadata(ctx, request)))
+        if ctx.services.config.own_flag(CREATION_WAITS_KEY):
+            member.topic_creation.create(missing, lambda: ctx.run_in_parts(_metadata(ctx, request)))
+        else:
+            yield from _metadata(ctx, request)
+            member.topic_creation.create(missing, _nothing)
     else:
         yield from _metadata(ctx, request)
+
+
+def _nothing() -> None:
+    """Nothing waits for the topics."""
 
 
 def _topics_to_create(
@@ -208,7 +217,7 @@ def _topics(ctx: RequestContext, request: MetadataRequest) -> Iterator[MetadataR
         if found is None:
             error = _auto_create(ctx, request, name)
             found = metadata.topics.get(name)
-            if found is None:
+            if found is None or not ctx.services.config.own_flag(CREATION_WAITS_KEY):
                 yield MetadataResponseTopic(
                     error_code=int(error), name=name, is_internal=name in INTERNAL_TOPICS
                 )

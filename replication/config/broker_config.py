@@ -89,18 +89,22 @@ TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
 KEYS_READ_AS_TEXT = frozenset({"broker.id", "log.dir", "log.dirs"})
 
 EPOCH_BUMP_KEY = "kwire.leader.epoch.bump.on.isr.shrink"
-"""Kafka decides it by its metadata version (KAFKA-15021)."""
+"""A broker that leaves an ISR raises the leader epoch, as with ZooKeeper; not so with KRaft since 3.6
+(KAFKA-15021)."""
 ROLL_KEY = "kwire.log.cleaner.roll.active"
 """The log cleaner rolls active segments, so that it can clean all records."""
 ANY_CONTROLLER_KEY = "kwire.any.connection.may.control"
 """LeaderAndIsr, StopReplica, UpdateMetadata and Envelope of any connection are carried out."""
 VALIDATION_KEY = "kwire.record.validation"
 """full: read all records of producers, as Kafka does; header: only where a topic's keys need it."""
+CREATION_WAITS_KEY = "kwire.topic.creation.waits"
+"""A request that creates a topic is answered when it exists; if not, first as unknown (Kafka)."""
 # Static keys: type, default and valid range as in the table.
 OWN_KEYS: dict[str, Row] = {
     EPOCH_BUMP_KEY: ("BOOLEAN", "true", None, "LOW", "read-only"),
     ROLL_KEY: ("BOOLEAN", "false", None, "LOW", "read-only"),
     ANY_CONTROLLER_KEY: ("BOOLEAN", "false", None, "LOW", "read-only"),
+    CREATION_WAITS_KEY: ("BOOLEAN", "true", None, "LOW", "read-only"),
     VALIDATION_KEY: ("STRING", FULL, f"[{FULL}, {HEADER}]", "LOW", "read-only"),
 }
 
@@ -403,11 +407,6 @@ class BrokerConfig:
         if changed:
             for listener in self.listeners_of_change:
                 listener(changed)
-
-    @property
-    def leader_epoch_bump_on_isr_shrink(self) -> bool:
-        """A broker that leaves an ISR raises the leader epoch, as with ZooKeeper; not so with KRaft since 3.6."""
-        return self.own_flag(EPOCH_BUMP_KEY)
 
     def own_flag(self, key: str) -> bool:
         """Whether one of OWN_KEYS is true."""

@@ -24,6 +24,7 @@ from kwire.protocol.schemas.control_plane import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from kwire.replication.config.broker_config import EPOCH_BUMP_KEY
 from kwire.replication.core.metadata import BROKER_RESOURCE, LEADER_DURING_DELETE
 
 TYPE_CHECKING = False
@@ -267,7 +268,7 @@ class RequestBatch:
             controller_epoch=context.epoch,
             broker_epoch=context.brokers[broker_id].epoch,
             # From KRaft controllers, brokers accept a changed ISR without a new leader epoch.
-            is_kraft_controller=not context.config.leader_epoch_bump_on_isr_shrink,
+            is_kraft_controller=not context.config.own_flag(EPOCH_BUMP_KEY),
             type=kind,
             topic_states=topics,
         )

@@ -12,6 +12,7 @@ leader epoch, an accepted AlterPartition only the partition epoch.
 from __future__ import annotations
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.config.broker_config import EPOCH_BUMP_KEY
 from kwire.replication.controller import election
 from kwire.replication.core.types import NO_LEADER
 
@@ -83,7 +84,7 @@ class PartitionControl:
         if partition.leader != broker_id and isr == partition.isr:
             return
         leader = NO_LEADER if partition.leader == broker_id else partition.leader
-        bump = leader == NO_LEADER or self._context.config.leader_epoch_bump_on_isr_shrink
+        bump = leader == NO_LEADER or self._context.config.own_flag(EPOCH_BUMP_KEY)
         epoch = partition.leader_epoch + bump
         state = partition.with_leader_and_isr(leader=leader, isr=isr, leader_epoch=epoch)
         why = "leader lost" if leader == NO_LEADER else "replica lost"

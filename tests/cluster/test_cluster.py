@@ -17,7 +17,8 @@ import kwire
 from kwire import Cluster, errors
 from kwire.client.streams import ask
 from kwire.protocol.schemas import configs
-from kwire.protocol.schemas.metadata import MetadataRequest
+from kwire.protocol.schemas.groups import FindCoordinatorRequest
+from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.replication.log_dirs.manager import LogManager
 
 pytestmark = pytest.mark.timeout(60)
@@ -566,3 +567,19 @@ def test_processes_run_nothing_from_the_users_current_directory(
     monkeypatch.chdir(tmp_path)
     with Cluster(1, isolation="process", topics=["t"]) as cluster:
         assert cluster.topics() == {"t": 1}
+
+
+@pytest.mark.parametrize(("waits", "first"), [("true", 0), ("false", 3)])
+def test_who_creates_a_topic_waits_for_it_or_asks_again_as_with_kafka(
+    waits: str, first: int
+) -> None:
+    with Cluster(2, config={"kwire.topic.creation.waits": waits}) as cluster:
+        host, port = cluster.bootstrap_servers.split(",")[0].split(":")
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
+        errors = []
+        while 0 not in errors:
+            answer = asyncio.run(ask((host, int(port)), request, version=9))
+            errors.append(answer.topics[0].error_code)
+        assert errors[0] == first and set(errors) <= {0, 3}
+        found = [asyncio.run(ask((host, int(port)), FindCoordinatorRequest(key="g"), version=3))]
+        assert found[0].error_code == (15 if first else 0)

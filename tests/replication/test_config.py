@@ -4,6 +4,7 @@ import pytest
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.broker_config import (
+    EPOCH_BUMP_KEY,
     BrokerConfig,
     ConfigError,
     acts_on_broker_key,
@@ -161,9 +162,9 @@ def test_unknown_keys_are_kept_and_unused_ones_told_apart() -> None:
 
 def test_kwires_own_key_is_known_and_checked() -> None:
     key = "kwire.leader.epoch.bump.on.isr.shrink"
-    assert BrokerConfig().leader_epoch_bump_on_isr_shrink
+    assert BrokerConfig().own_flag(EPOCH_BUMP_KEY)
     config = BrokerConfig({key: "False"})
-    assert not config.leader_epoch_bump_on_isr_shrink and config.unknown_keys() == []
+    assert not config.own_flag(EPOCH_BUMP_KEY) and config.unknown_keys() == []
     with pytest.raises(ConfigError, match="either true or false"):
         BrokerConfig({key: "maybe"})
 

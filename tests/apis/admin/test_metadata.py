@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kwire.protocol.errors import ErrorCode
+from kwire.protocol.schemas.groups import FindCoordinatorRequest
 from kwire.protocol.schemas.metadata import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -232,3 +233,11 @@ def test_unknown_topics_are_described_as_such(topics: Any) -> None:
         ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
+
+
+def test_a_created_topic_is_unknown_at_first_where_creation_does_not_wait(new_admin: Any) -> None:
+    admin = new_admin({"kwire.topic.creation.waits": "false"})
+    answers = [ask(admin, "new").topics[0] for _ in range(2)]
+    assert [(answer.error_code, len(answer.partitions)) for answer in answers] == [(3, 0), (0, 1)]
+    found = [admin.call(FindCoordinatorRequest(key="g"), 3).error_code for _ in range(2)]
+    assert found == [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE]
