@@ -175,13 +175,35 @@ def test_the_choices_of_a_command_line_do_not_bind_python() -> None:
     }
 
 
-def test_racks_of_kwire_up() -> None:
-    def spec(*words: str) -> ClusterSpec:
-        options = dict(up_command.make_context("up", list(words)).params)
-        for name in ("topics", "ready_file", "control_port", "control_host", "detach"):
-            del options[name]
-        return cluster_spec(**options)
+def up_spec(*words: str) -> ClusterSpec:
+    """The spec of `kwire up` with these words."""
+    options = dict(up_command.make_context("up", list(words)).params)
+    for name in ("topics", "ready_file", "control_port", "control_host", "detach"):
+        del options[name]
+    return cluster_spec(**options)
 
+
+def test_keys_of_single_brokers() -> None:
+    words = ["--brokers", "2", "--rack", "a", "-c", "log.retention.ms=5"]
+    first, second = up_spec(
+        *words, "-c", "2:log.retention.ms=7", "-c", "2:broker.rack=b"
+    ).broker_specs()
+    assert (first.values["log.retention.ms"], first.values["broker.rack"]) == ("5", "a")
+    assert (second.values["log.retention.ms"], second.values["broker.rack"]) == ("7", "b")
+    assert up_spec("-c", "1:log.retention.ms=7").node.values["log.retention.ms"] == "7"
+    for key, said in (
+        ("2:log.retention.ms", "there is no broker 2, but 1 only"),
+        ("1:log.dirs", "log.dirs cannot be given to a single broker"),
+        ("1:", "no key cannot be given to a single broker"),
+        ("1:sasl.enabled.mechanisms", ""),
+    ):
+        with pytest.raises(SettingsError) as refused:
+            up_spec("-c", f"{key}=5")
+        assert not said or str(refused.value) == f"-c {key}: {said}"
+
+
+def test_racks_of_kwire_up() -> None:
+    spec = up_spec
     racks = ["--rack", "a", "--rack", "b"]
     brokers = spec("--brokers", "3", *racks).broker_specs()
     assert [broker.values["broker.rack"] for broker in brokers] == ["a", "b", "a"]

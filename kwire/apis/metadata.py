@@ -7,7 +7,8 @@ operations; v10 topic ids in answers; v12 in requests (KIP-516); v13 top-level e
 
 The listener of the connection decides hosts and ports. The response has the leader of an
 auto-created topic immediately, where Kafka returns UNKNOWN_TOPIC_OR_PARTITION until metadata has
-propagated; with `kwire.topic.creation.waits=false` the first response does, too. Without an authorizer "authorized operations" are all operations of the resource.
+propagated; with `kwire.topic.creation.waits=false` the first response does, too. Without an
+authorizer "authorized operations" are all operations of the resource.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from kwire.backends.engine import (
     this_host,
     translate_errors,
 )
-from kwire.backends.options import check_config, checked_controllers, kwire_errors
+from kwire.backends.options import check_configs, checked_controllers, kwire_errors
 from kwire.backends.outside import SeenFromOutside
 from kwire.backends.requests import RequestHistory
 from kwire.backends.views import require_answering
@@ -67,7 +67,7 @@ class Containers(SeenFromOutside):
         """ConfigurationError. The engine is contacted by `start` only."""
         super().__init__()
         self._config = config = dict(spec.node.values)
-        check_config(spec.brokers, config)
+        check_configs(spec, config)
         count = checked_controllers(spec.controllers)
         self.spec = spec
         self._controller_ids = list(range(CONTROLLER_ID, CONTROLLER_ID + count))

@@ -19,6 +19,7 @@ from kwire.launch.spec import (
     NodeSpec,
     may_ask_for_security,
     rack_overrides,
+    split_broker_keys,
 )
 from kwire.launch.supervisor import Supervisor
 from kwire.names import did_you_mean
@@ -50,15 +51,24 @@ def spec_of(
     controllers: int,
     isolation: str,
     overrides: Mapping[int, Mapping[str, str]],
+    values: Mapping[str, str],
     **node: Any,
 ) -> ClusterSpec:
-    """The spec of a cluster. `overrides`: keys of single brokers. `node`: fields of its NodeSpec."""
+    """The spec of a cluster. `overrides`: keys of single brokers; `values`: of all, "2:KEY" of
+    broker 2. `node`: further fields of its NodeSpec. ConfigurationError."""
+    if any(":" in key for key in values) and isinstance(brokers, int):
+        try:
+            values, own = split_broker_keys(values, 1, brokers)
+        except ValueError as error:
+            raise errors.ConfigurationError(f"config: {error}") from None
+        ids = overrides.keys() | own.keys()
+        overrides = {each: {**overrides.get(each, {}), **own.get(each, {})} for each in ids}
     return ClusterSpec(
         brokers=brokers,
         controllers=controllers,
         isolation=isolation,
         overrides=overrides,
-        node=NodeSpec(node_id=1, log_level="warning", **node),
+        node=NodeSpec(node_id=1, log_level="warning", values=values, **node),
     )
 
 
@@ -93,7 +103,7 @@ class NodeLauncher:
         more = f", controllers={controllers}" if controllers != 1 else ""
         more += ", fast=True" if spec.node.fast else ""
         self.call = f"Cluster(brokers={brokers}, config={config}, isolation={isolation!r}{more})"
-        check_config(brokers, values)
+        check_configs(spec, values)
 
     def prepare(self) -> Supervisor:
         """Make the directory and the nodes, not yet started. StartError."""
@@ -165,6 +175,13 @@ def checked_racks(racks: object, brokers: object) -> dict[int, dict[str, str]]:
         raise errors.ConfigurationError(f"racks: {error}") from None
 
 
+def check_configs(spec: ClusterSpec, values: dict[str, str]) -> None:
+    """Check the configuration of all brokers, and of those that have keys of their own."""
+    check_config(spec.brokers, values)
+    for own in spec.overrides.values():
+        check_config(spec.brokers, {**values, **own})
+
+
 def check_config(brokers: int, values: dict[str, str]) -> None:
     """Check the configuration; warn of keys that are not known or have no effect. ConfigurationError."""
     if isinstance(brokers, bool) or not isinstance(brokers, int) or brokers < 1:
@@ -194,13 +211,13 @@ def check_config(brokers: int, values: dict[str, str]) -> None:
         )
         if named:
             text = f"Kafka does not know these configuration keys, they are ignored: {named}"
-            warnings.warn(text, stacklevel=5)
+            warnings.warn(text, stacklevel=6)
         if unused:
             from kwire.replication.config.given import instead_of
 
             text = f"these configuration keys have no effect in kwire: {', '.join(unused)}"
             text += f"; {instead}" if (instead := instead_of(unused)) else ""
-            warnings.warn(text, stacklevel=5)
+            warnings.warn(text, stacklevel=6)
 
 
 def config_texts(config: Mapping[str, object] | None) -> dict[str, str]:

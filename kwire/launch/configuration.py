@@ -6,7 +6,14 @@ Precedence of keys, lowest first: the file (--config), -c KEY=VALUE, options tha
 from __future__ import annotations
 
 from kwire.launch.options import MAX_PORT
-from kwire.launch.spec import BROKER, ClusterSpec, NodeSpec, may_ask_for_security, rack_overrides
+from kwire.launch.spec import (
+    BROKER,
+    ClusterSpec,
+    NodeSpec,
+    may_ask_for_security,
+    rack_overrides,
+    split_broker_keys,
+)
 from kwire.server.errors import NodeError, SettingsError
 
 TYPE_CHECKING = False
@@ -35,6 +42,7 @@ def cluster_spec(
 ) -> ClusterSpec:
     """Build the spec of `kwire up`. An option is None when it was not given; `fields` are those of
     ClusterSpec and its NodeSpec. SettingsError, NodeError."""
+    given, overrides = overrides, {key: overrides[key] for key in overrides if ":" not in key}
     values = config_values(
         config_path, overrides, host=host, port=port, advertise=advertise, first_id=first_id
     )
@@ -54,8 +62,10 @@ def cluster_spec(
         last = port + brokers - 1
         raise SettingsError(f"--port {port} with {brokers} brokers needs ports up to {last}")
     if racks:
-        own["overrides"] = _rack_overrides(racks, overrides, node_id, own.get("brokers", 1))
+        own["overrides"] = _rack_overrides(racks, overrides, node_id, brokers)
         values["broker.rack"] = racks[0]  # of a standalone broker
+    if len(given) > len(overrides):
+        _add_broker_keys(own, values, given, node_id, brokers)
     node = NodeSpec(
         node_id=node_id, values=values, data_dir=directory, temporary=temporary, **fields
     )
@@ -239,6 +249,29 @@ def _check_one_data_dir(data_dir: str | None, overrides: Mapping[str, str]) -> N
     also = overrides.get("log.dirs") or overrides.get("log.dir")
     if data_dir and also:
         raise SettingsError(f"--data-dir {data_dir} and -c log.dirs={also}: give one of them")
+
+
+def _add_broker_keys(
+    own: dict[str, Any],
+    values: dict[str, str],
+    given: Mapping[str, str],
+    first_id: int,
+    brokers: int,
+) -> None:
+    """Add the keys of single brokers (`-c 2:log.retention.ms=1`) to the fields of the ClusterSpec,
+    those of a standalone broker to its `values`. SettingsError."""
+    try:
+        common, by_broker = split_broker_keys(given, first_id, brokers)
+    except ValueError as error:
+        raise SettingsError(f"-c {error}") from None
+    values.update((key, value) for key, value in common.items() if ":" in key)  # a strange key
+    overrides = dict(own.get("overrides", {}))
+    for broker_id, keys in by_broker.items():
+        check_security(keys)
+        overrides[broker_id] = {**overrides.get(broker_id, {}), **keys}
+    own["overrides"] = overrides
+    if brokers == 1:
+        values.update(overrides.get(first_id, {}))
 
 
 def _rack_overrides(

@@ -43,6 +43,7 @@ _SECURITY = (
     "ssl.",
     "super.",
 )
+_CLUSTER_KEYS = ("node.id", "broker.id", "log.dir", "log.dirs")  # given for all brokers
 _INTER_BROKER_KEYS = {"inter.broker.listener.name", "security.inter.broker.protocol"}
 _LISTENER_KEYS = ("listener", "advertised.", "inter.broker.", "controller.listener")
 
@@ -303,8 +304,7 @@ class ClusterSpec(Spec):
         return specs
 
     def _values(self) -> dict[str, str]:
-        own = ("node.id", "broker.id", "log.dir", "log.dirs")
-        return {key: value for key, value in self.node.values.items() if key not in own}
+        return {key: value for key, value in self.node.values.items() if key not in _CLUSTER_KEYS}
 
 
 def rack_overrides(racks: Sequence[str], first_id: int, brokers: int) -> dict[int, dict[str, str]]:
@@ -316,6 +316,28 @@ def rack_overrides(racks: Sequence[str], first_id: int, brokers: int) -> dict[in
         raise ValueError("a rack has no name")
     numbers = range(brokers if racks else 0)
     return {first_id + number: {"broker.rack": racks[number % len(racks)]} for number in numbers}
+
+
+def split_broker_keys(
+    values: Mapping[str, str], first_id: int, brokers: int
+) -> tuple[dict[str, str], dict[int, dict[str, str]]]:
+    """Split keys of single brokers off: `{"2:log.retention.ms": "1"}` is for broker 2 only. Return
+    the other keys, and those by broker id. ValueError for a broker or key that cannot be."""
+    common: dict[str, str] = {}
+    own: dict[int, dict[str, str]] = {}
+    for key, value in values.items():
+        number, colon, name = key.partition(":")
+        if not (colon and number.isascii() and number.isdigit()):
+            common[key] = value
+            continue
+        broker_id = int(number[:10])
+        if not first_id <= broker_id < first_id + brokers:
+            which = f"{first_id} to {first_id + brokers - 1}" if brokers > 1 else f"{first_id} only"
+            raise ValueError(f"{key}: there is no broker {number[:10]}, but {which}")
+        if not name or name in _CLUSTER_KEYS:
+            raise ValueError(f"{key}: {name or 'no key'} cannot be given to a single broker")
+        own.setdefault(broker_id, {})[name] = value
+    return common, own
 
 
 def _shifted_ports(values: Mapping[str, str], number: int) -> dict[str, str]:

@@ -31,7 +31,8 @@ async def run_cluster(spec: ClusterSpec, surroundings: Surroundings) -> None:
     node = spec.node
     supervisor = Supervisor(spec)
     with suppress(ConfigError):  # the node's start will report it
-        config = BrokerConfig(node.configuration(), brokers=spec.brokers)
+        keys = {key: value for own in spec.overrides.values() for key, value in own.items()}
+        config = BrokerConfig({**node.configuration(), **keys}, brokers=spec.brokers)
         warn_about_keys(config, surroundings.written)
     folder = make_temporary(node.data_dir) if node.temporary else None
     try:

@@ -79,6 +79,11 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
         {"fast": True, "config": {"replica.fetch.wait.max.ms": 5000}},
         "replica.lag.time.max.ms (3000)",
     ),
+    (
+        {"config": {"2:num.partitions": 1}},
+        "config: 2:num.partitions: there is no broker 2, but 1 only",
+    ),
+    ({"config": {"1:num.partitions": "x"}}, "Invalid value x for configuration num.partitions"),
     ({"data_dir": 5}, "data_dir: expected a path, not 5"),
 ]
 

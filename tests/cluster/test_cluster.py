@@ -66,6 +66,20 @@ def test_racks_go_to_the_brokers_in_turn(isolation: str) -> None:
         assert racks_in_metadata(cluster.broker(1).address) == ["a", "b", "a"]
 
 
+@BOTH
+def test_a_key_of_a_single_broker(isolation: str) -> None:
+    config = {"num.partitions": 1, "2:num.partitions": 5, "2:broker.rack": "b"}
+    with Cluster(2, config=config, racks=["a"], isolation=isolation) as cluster:
+        assert racks_in_metadata(cluster.broker(1).address) == ["a", "b"]
+        for broker, partitions in ((1, 1), (2, 5)):
+            host, port = cluster.broker(broker).address.split(":")
+            named = [configs.DescribeConfigsResource(resource_type=4, resource_name=str(broker))]
+            request = configs.DescribeConfigsRequest(resources=named)
+            answer = asyncio.run(ask((host, int(port)), request, version=1))
+            values = {entry.name: entry.value for entry in answer.results[0].configs}
+            assert values["num.partitions"] == str(partitions)
+
+
 @pytest.fixture
 def three() -> Iterator[Cluster]:
     with Cluster(brokers=3) as cluster:
