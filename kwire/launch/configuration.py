@@ -61,11 +61,8 @@ def cluster_spec(
     if port and port + brokers - 1 > MAX_PORT:
         last = port + brokers - 1
         raise SettingsError(f"--port {port} with {brokers} brokers needs ports up to {last}")
-    if racks:
-        own["overrides"] = _rack_overrides(racks, overrides, node_id, brokers)
-        values["broker.rack"] = racks[0]  # of a standalone broker
-    if len(given) > len(overrides):
-        _add_broker_keys(own, values, given, node_id, brokers)
+    if racks or len(given) > len(overrides):
+        own["overrides"] = _broker_keys(racks, given, values, node_id, brokers)
     node = NodeSpec(
         node_id=node_id, values=values, data_dir=directory, temporary=temporary, **fields
     )
@@ -251,34 +248,34 @@ def _check_one_data_dir(data_dir: str | None, overrides: Mapping[str, str]) -> N
         raise SettingsError(f"--data-dir {data_dir} and -c log.dirs={also}: give one of them")
 
 
-def _add_broker_keys(
-    own: dict[str, Any],
-    values: dict[str, str],
+def _broker_keys(
+    racks: tuple[str, ...],
     given: Mapping[str, str],
+    values: dict[str, str],
     first_id: int,
     brokers: int,
-) -> None:
-    """Add the keys of single brokers (`-c 2:log.retention.ms=1`) to the fields of the ClusterSpec,
-    those of a standalone broker to its `values`. SettingsError."""
+) -> dict[int, dict[str, str]]:
+    """The keys of single brokers: their racks, and `-c 2:log.retention.ms=1`. Those of a standalone
+    broker are added to `values`. SettingsError."""
+    overrides = _rack_overrides(racks, given, first_id, brokers)
     try:
         common, by_broker = split_broker_keys(given, first_id, brokers)
     except ValueError as error:
         raise SettingsError(f"-c {error}") from None
     values.update((key, value) for key, value in common.items() if ":" in key)  # a strange key
-    overrides = dict(own.get("overrides", {}))
     for broker_id, keys in by_broker.items():
         check_security(keys)
         overrides[broker_id] = {**overrides.get(broker_id, {}), **keys}
-    own["overrides"] = overrides
     if brokers == 1:
         values.update(overrides.get(first_id, {}))
+    return overrides
 
 
 def _rack_overrides(
     racks: tuple[str, ...], overrides: Mapping[str, str], first_id: int, brokers: int
 ) -> dict[int, dict[str, str]]:
     also = overrides.get("broker.rack")
-    if also is not None:
+    if racks and also is not None:
         raise SettingsError(f"--rack and -c broker.rack={also}: give one of them")
     try:
         return rack_overrides(racks, first_id, brokers)

@@ -4,9 +4,9 @@ Answers to kafka.controller.ZkPartitionStateMachine and to KafkaController's alt
 processReplicaLeaderElection and checkAndTriggerAutoLeaderRebalance. AlterPartition 0-3: v1 recovery
 state, v2 topic ids, new errors, v3 broker epochs (KIP-903). ElectLeaders 0-2: v1 election types.
 
-Deliberate differences: AlterPartition also enforces KRaft's stricter rules (the sender leads,
-the ISR is part of the assignment and includes the leader). Invariant: an election raises the
-leader epoch, an accepted AlterPartition only the partition epoch.
+Deliberate difference: AlterPartition also enforces KRaft's rules (the sender leads, the ISR is part
+of the assignment and includes the leader). Invariant: an election raises the leader epoch, an
+accepted AlterPartition only the partition epoch.
 """
 
 from __future__ import annotations
@@ -87,8 +87,7 @@ class PartitionControl:
         bump = leader == NO_LEADER or self._context.config.own_flag(EPOCH_BUMP_KEY)
         epoch = partition.leader_epoch + bump
         state = partition.with_leader_and_isr(leader=leader, isr=isr, leader_epoch=epoch)
-        why = "leader lost" if leader == NO_LEADER else "replica lost"
-        changes.set_state(topic, index, state, why)
+        changes.set_state(topic, index, state, "replica lost" if leader >= 0 else "leader lost")
 
     def elect(
         self, topic: TopicState, index: int, changes: Changes, *, force_unclean: bool = False
