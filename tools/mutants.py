@@ -5,7 +5,7 @@ place, and the rule that this breaks. Each change is made in a copy of the tree;
 (`near` in tests/mutants/tests.toml), and if none fails, all tests of the core (`wide`). A mutant that no test kills is
 a hole in the tests, unless its entry argues why nothing can be seen (`argued`).
 
-    python tools/mutants.py [WORD...] [--by sim --seeds 1-20] [--workers 2] [--wanted 97] [--list]
+    python tools/mutants.py [WORD...] [--near] [--by sim --seeds 1-20] [--workers 2] [--wanted 97] [--list]
 
 A WORD selects entries by id (T01, "T*") or by a part of the file's path. The exit status is 1 if too few are killed,
 an argument does not hold, or an entry no longer fits the source.
@@ -256,6 +256,10 @@ class Run:
             server.close()
 
 
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
 def line_of(outcome: Outcome) -> str:
     mutant = outcome.mutant
     if outcome.killed_by is not None:
@@ -268,11 +272,7 @@ def line_of(outcome: Outcome) -> str:
 
 
 def by_tests(
-    run: Run,
-    mutants: list[Mutant],
-    tests: TestMap,
-    killers: dict[str, str],
-    say: Callable[[str], None],
+    run: Run, mutants: list[Mutant], tests: TestMap, killers: dict[str, str], *, only_near: bool
 ) -> list[Outcome]:
     """Run the tests of the module for each mutant, then all for those that survive."""
     run.measure({name for mutant in mutants for name in tests.near(mutant)})
@@ -282,15 +282,18 @@ def by_tests(
         known = killers.get(mutant.id)
         if known is not None and "::" in known and not mutant.argued:
             yield run.tests_task(mutant, [known], lenient=True)
-        yield run.tests_task(mutant, tests.near(mutant))
+        files = tests.near(mutant)  # in parts: to collect ten files takes longer than most tests
+        for part in (files[:1], files[1:3], files[3:]):
+            if part:
+                yield run.tests_task(mutant, part)
 
     def report(outcome: Outcome) -> None:
-        if outcome.killed_by is not None or outcome.mutant.argued:
+        if outcome.killed_by is not None or outcome.mutant.argued or only_near:
             say(line_of(outcome))
 
     outcomes = run.each(mutants, near, report)
     left = [o.mutant for o in outcomes if o.killed_by is None and not o.mutant.argued]
-    if not left:
+    if only_near or not left:
         return outcomes
     run.measure(tests.wide)
 
@@ -303,9 +306,7 @@ def by_tests(
     return [again.get(outcome.mutant.id, outcome) for outcome in outcomes]
 
 
-def by_sim(
-    run: Run, mutants: list[Mutant], seeds: str, steps: int, say: Callable[[str], None]
-) -> list[Outcome]:
+def by_sim(run: Run, mutants: list[Mutant], seeds: str, steps: int) -> list[Outcome]:
     """Run seeds of the simulator for each mutant."""
     run.start()
     task = {"by": "sim", "seeds": seeds, "steps": steps, "cpu_s": 600, "wall_s": 3600}
@@ -332,6 +333,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mutants", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("words", nargs="*", metavar="WORD", help="an id, or a part of a path")
     parser.add_argument("--by", choices=("tests", "sim"), default="tests", help="what kills")
+    parser.add_argument("--near", action="store_true", help="run the tests of the module only")
     parser.add_argument("--seeds", default="1-10", help="of the simulator: 7 or 1-20")
     parser.add_argument("--steps", type=int, default=4000, help="of one seed")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
@@ -359,14 +361,12 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="kwire-mutants-") as folder:
         run = Run(ROOT, Path(folder), min(options.workers, len(mutants)))
 
-        def say(line: str) -> None:
-            print(line, flush=True)
-
         try:
             if options.by == "sim":
-                outcomes = by_sim(run, mutants, options.seeds, options.steps, say)
+                outcomes = by_sim(run, mutants, options.seeds, options.steps)
             else:
-                outcomes = by_tests(run, mutants, TestMap(ROOT), killers, say)
+                tests = TestMap(ROOT)
+                outcomes = by_tests(run, mutants, tests, killers, only_near=options.near)
         finally:
             run.close()
     if options.by == "tests":

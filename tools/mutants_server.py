@@ -12,6 +12,7 @@ is what makes a task take tenths of a second.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -151,6 +152,7 @@ def serve() -> None:
     sys.path.insert(0, str(Path.cwd()))
     sys.argv = ["pytest"]
     preload()
+    gc.freeze()
     for line in sys.stdin:
         task = json.loads(line)
         path = Path(task["file"]) if "text" in task else None

@@ -58,6 +58,15 @@ def test_S64_leader_and_isr_members_and_topic_ids(node):
     assert partition(node).leader_epoch == 0
 
 
+@pytest.mark.parametrize("epoch", [4, 5, 6])
+def test_S86_an_order_for_another_topic_of_that_name_is_inconsistent_whatever_its_epoch(
+    node, epoch
+):
+    assert node.order(leader_epoch=5) == 0
+    assert node.order(leader_epoch=epoch, id_=b"j" * 16) == ErrorCode.INCONSISTENT_TOPIC_ID
+    assert partition(node).leader_epoch == 5
+
+
 def test_S64_an_id_that_comes_with_a_new_epoch_is_kept_beside_the_log(node):
     assert node.order(id_=bytes(16)) == 0
     assert node.order(leader_epoch=1, id_=b"i" * 16) == 0
@@ -220,6 +229,7 @@ def test_S68_orders_for_an_earlier_incarnation_are_refused(node):
     assert node.stop(broker_epoch=2) == ErrorCode.STALE_BROKER_EPOCH
     assert node.update_metadata(broker_epoch=2) == ErrorCode.STALE_BROKER_EPOCH
     assert node.manager.by_key == {}
+    assert node.order("v", broker_epoch=3) == 0
     assert node.order(broker_epoch=4) == 0
     assert node.order("u", broker_epoch=-1) == 0
 
@@ -271,6 +281,29 @@ def test_S86_role_listeners_are_called_when_a_stray_loses_its_leader_role(node):
     node.manager.role_listeners.append(lambda p, leads: heard.append((p.topic, p.index, leads)))
     assert node.order("u", type=2) == 0
     assert heard == [("__consumer_offsets", 0, False), ("u", 0, True)]
+
+
+def test_S86_who_waits_for_a_stray_is_answered(node):
+    from kwire.replication.replica.fetch_data import FetchParams, FetchPartition
+
+    node.create()
+    answer = []
+    params = FetchParams(max_wait_ms=1000, min_bytes=1)
+    node.manager.fetch_records(params, [(("t", 0), FetchPartition(0, 1000))], answer.extend)
+    assert answer == [] and node.waiting() == 1
+    assert node.order("u", type=2) == 0
+    assert [data.error for data in answer] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert node.waiting() == 0
+
+
+def test_listeners_are_called_with_deleted_partitions(node):
+    from kwire.replication.core.metadata import LEADER_DURING_DELETE
+
+    heard = []
+    node.manager.deletion_listeners.append(heard.append)
+    node.update_metadata("t", {0: 1, 1: 1})
+    node.update_metadata("t", {1: LEADER_DURING_DELETE})
+    assert heard == [[("t", 1)]]
 
 
 def test_logs_obey_a_changed_configuration(node, make_batch):

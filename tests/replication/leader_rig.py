@@ -56,12 +56,14 @@ class Leader:
         self.manager = self.node.manager
         self.peers = ControllerPeers()
         self.controller: int | None = CONTROLLER
+        self.unavailable: list[int] = []  # controllers that did not answer as such
         self.proposals = AlterPartitionManager(
             self.manager,
             self.peers,  # type: ignore[arg-type]
             lambda: self.controller,
             self.rig.clock,
             self.node.timers,
+            on_unavailable=self.unavailable.append,
         )
         self.manager.isr_proposer = self.proposals.submit
         self.logged = self.node.logged

@@ -195,6 +195,46 @@ def test_a_request_without_a_response_times_out():
     assert rig[2].ends()[2] == 1 and rig.connections == 2
 
 
+def test_a_busy_link_does_not_time_out_as_long_as_it_answers():
+    rig = Rig()
+    rig.lead(1, 0)
+    rig.wait(65_000)
+    assert rig.connections == 1
+    assert rig[2].logged.of(Event.LEADER_UNREACHABLE) == []
+
+
+def test_a_link_without_a_request_does_not_time_out():
+    rig = Rig(settings={"replica.fetch.backoff.ms": "100000"})
+
+    def refuse(header, response):
+        rig.tamper = None
+        response.responses[0].partitions[0].error_code = 2
+
+    rig.tamper = refuse
+    rig.lead(1, 0)
+    rig.wait(90_000)
+    assert len(rig.requests()) == 1 and rig.connections == 1
+    assert rig[2].logged.of(Event.LEADER_UNREACHABLE) == []
+
+
+def test_an_answer_without_a_whole_batch_is_asked_for_again_after_a_backoff():
+    rig = Rig()
+    rig.lead(1, 0)
+
+    def cut_short(header, response):
+        for topic in response.responses:
+            for data in topic.partitions:
+                data.records = bytes(data.records or b"")[:30]
+
+    rig.tamper = cut_short
+    rig[1].produce(1)
+    rig.run()
+    assert rig[2].ends()[2] == 0 and rig[2].state().delay_until_ms is not None
+    rig.tamper = None
+    rig.wait(2000)
+    assert rig[2].ends()[2] == 1
+
+
 def test_a_dead_leader_is_tried_once_a_backoff():
     rig = Rig()
     rig.lead(1, 0)
@@ -373,6 +413,31 @@ def test_truncations_are_counted_told_and_noted_on_disk():
     assert text.startswith("t-0 cut from 5 to 2, below its high watermark 5:")
     assert rig[2].cut_logs == [("t-0", 2)]
     assert read_offsets(rig[2].store, "recovery-point-offset-checkpoint") == {T: 2}
+
+
+def test_a_truncation_to_the_high_watermark_is_an_ordinary_one():
+    rig = Rig()
+    rig.history([1, 2], (0, 2))
+    rig[2].write((1, 3), hw=2)
+    rig.lead(1, 2)
+    rig.run()
+    (cut,) = rig[2].logged.of(Event.LOG_TRUNCATED)
+    assert (cut["log_end_offset"], cut["high_watermark"]) == (2, 2)
+    assert rig[2].logged.of(Event.LOG_TRUNCATED_BELOW_HIGH_WATERMARK) == []
+
+
+def test_a_log_that_restarts_before_its_end_tells_its_recovery_point():
+    """The leader's log start is inside its first batch; a recovery must see all that is appended below."""
+    rig = Rig()
+    rig[1].write((0, 10)).maybe_increment_log_start_offset(5)
+    rig[2].log().truncate_fully_and_start_at(5)
+    rig[2].log().flush()
+    rig[2].log_manager.checkpoint_recovery_points(flush=True)
+    assert read_offsets(rig[2].store, "recovery-point-offset-checkpoint") == {T: 5}
+    rig.lead(1, 1)
+    rig.run()
+    assert rig[2].ends() == (5, 10, 10)
+    assert read_offsets(rig[2].store, "recovery-point-offset-checkpoint") == {T: 0}
 
 
 def test_an_answer_that_meets_a_disk_that_has_just_failed_is_not_written():

@@ -64,6 +64,9 @@ def test_the_first_request_is_full_and_the_next_incremental():
 def test_a_change_of_anything_but_the_offset_is_sent_too():
     session = established(A)
     for change in ({"start": 3}, {"epoch": 2}, {"last": 1}):
+        want(session, A)
+        session.next_request(17)
+        answer(session)
         want(session, A, **change)
         request, _ = session.next_request(17)
         assert len(asked(request)) == 1, change

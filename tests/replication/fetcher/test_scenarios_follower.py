@@ -146,6 +146,26 @@ def test_S28_out_of_range_high():
     assert rig[2].ends() == (0, 0, 0)
 
 
+def test_S28_the_leader_is_asked_in_the_followers_epoch_and_must_know_its_end():
+    rig = Rig()
+    rig[2].write((0, 3)).leader_epochs.clear()
+
+    def no_offset(header, response):
+        if header.api_key == 2:
+            rig.tamper = None
+            response.topics[0].partitions[0].offset = -1
+
+    rig.tamper = no_offset
+    rig.lead(1, 4)
+    rig.run()
+    assert rig.talk == ["fetch(3,-1) error 1", "offset(-1) -1"]
+    assert rig[2].ends()[2] == 3 and rig[2].state().delay_until_ms is not None
+    (request,) = rig.requests(2)
+    assert request.topics[0].partitions[0].current_leader_epoch == 4
+    rig.wait(2000)
+    assert rig[2].ends() == (0, 0, 0)
+
+
 def test_S29_list_offsets_race():
     rig = Rig()
     rig.history([1, 2], (0, 5))
@@ -460,6 +480,42 @@ def test_S39_stale_answer_to_a_fetch(epoch):
     rig.run()
     assert any(line.startswith("fetch(6,0)") for line in rig.talk)
     assert same_logs(rig) == 11
+
+
+def test_S39_an_answer_to_a_fetch_of_the_epoch_before_is_stale_while_the_log_may_be_cut():
+    rig = Rig(fetch_version=11)
+    rig.history([1, 2], (0, 3))
+    rig.lead(1, 0)
+    rig.run()
+    rig.hold = True
+    rig[1].produce(1)
+    rig.run()
+    rig.lead(1, 1)
+    assert rig[2].state().phase == TRUNCATING
+    rig.hold = False
+    rig.answer_one()
+    assert rig[2].ends()[2] == 3  # ignored
+    rig.run()
+    assert same_logs(rig) == 4
+
+
+def test_S31_an_epoch_that_the_leader_leaves_out_of_its_answer_is_asked_for_later():
+    rig = Rig(fetch_version=11)
+    rig.history([1, 2], (0, 3))
+    asked = []
+
+    def leave_out(header, response):
+        if header.api_key == 23:
+            asked.append(header.correlation_id)
+            if len(asked) == 1:  # it answers about another partition
+                response.topics[0].partitions[0].partition = 7
+
+    rig.tamper = leave_out
+    rig.lead(1, 1)
+    rig.run()
+    assert len(asked) == 1 and rig[2].state().delay_until_ms is not None
+    rig.wait(2000)
+    assert len(asked) == 2 and same_logs(rig) == 3
 
 
 def test_S39_stale_answer_about_epochs():

@@ -98,6 +98,18 @@ def test_S41_session_epoch_wraps():
     assert same_logs(rig) == 1
 
 
+def test_S42_a_lost_link_ends_its_session():
+    rig = Rig()
+    rig.lead(1, 0)
+    rig.wait(600)
+    before = len(rig.requests())
+    rig.cut_off(1)
+    rig.heal()
+    rig.wait(2000)
+    assert [r.session_epoch for r in rig.requests()[before:]][:2] == [0, 1]
+    assert not [line for line in rig.talk if line.startswith("fetch error")]
+
+
 def test_S42_link_loss():
     rig = Rig(3)
     rig.lead(1, 0, topic="a")

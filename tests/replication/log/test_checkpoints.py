@@ -71,6 +71,7 @@ def test_partition_metadata(store: MemoryLogStore) -> None:
         data[:-1],
         data.replace(b": 0", b": 1"),
         b"version: 0\ntopic_id: " + b"!" * 22,
+        b"version: 0\ntopic_id: " + b"A" * 26,
     ):
         store.write_file("t-0/partition.metadata", bad)
         with pytest.raises(CorruptCheckpoint):

@@ -39,6 +39,14 @@ def test_floor_finds_the_last_entry_not_above_the_target(count: int, reopened: b
     assert index.last() == (entries[-1] if entries else None)
 
 
+def test_a_page_that_was_read_before_a_truncation_is_forgotten() -> None:
+    index = offset_index([(n, 100 * n) for n in range(200)], 0)
+    index.write_out()
+    assert index.floor(150) == (150, 15_000)
+    index.truncate_to(100, 0)
+    assert index.floor(150) == (99, 9_900)
+
+
 def test_index_entries_have_kafkas_bytes() -> None:
     store = MemoryLogStore()
     offsets, times = OffsetIndex(store, "o"), TimeIndex(store, "t")

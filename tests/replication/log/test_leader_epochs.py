@@ -224,3 +224,18 @@ def test_entries_always_increase_and_the_file_agrees(
         if entries:
             assert parse_checkpoint(store.read_file(PATH)) == entries
     assert parse_checkpoint(format_checkpoint(cache.entries)) == cache.entries
+
+
+def test_the_file_follows_every_truncation() -> None:
+    store = MemoryLogStore()
+    cache = cache_with((1, 0), (2, 5), (3, 9), store=store)
+
+    def stored() -> list[tuple[int, int]]:
+        return parse_checkpoint(store.read_file(PATH))
+
+    cache.truncate_from_end(9)
+    assert stored() == cache.entries == [(1, 0), (2, 5)]
+    cache.truncate_from_start(6)
+    assert stored() == cache.entries == [(2, 6)]
+    cache.clear()
+    assert stored() == cache.entries == []

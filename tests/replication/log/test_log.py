@@ -272,6 +272,48 @@ def test_jitter_only_brings_a_roll_forward() -> None:
     assert len(one.log.segments) >= 2
 
 
+def test_jitter_shortens_the_age_of_a_segment() -> None:
+    one = OneLog(segment_ms=1000, segment_jitter_ms=1000)
+    jitter_ms = one.log.active.jitter_ms(one.log.config, "t-0")
+    assert 0 < jitter_ms < 1000
+    for ms, segments in ((0, 1), (1000 - jitter_ms, 1), (1001 - jitter_ms, 2)):
+        one.append(b"a", timestamp=NOW_MS + ms)
+        assert len(one.log.segments) == segments
+
+
+def test_a_full_time_index_rolls() -> None:
+    """Its entries are larger than those of the offset index."""
+    one = OneLog(segment_index_bytes=120, index_interval_bytes=0)
+    for n in range(40):
+        one.append(b"x", timestamp=NOW_MS + n)
+    assert len(one.log.segments) >= 4
+    assert all(segment.time_index.count <= 10 for segment in one.log.segments)
+
+
+def test_the_index_interval_counts_all_bytes_since_the_last_entry() -> None:
+    one = OneLog(index_interval_bytes=2 * BATCH_BYTES)
+    for _ in range(12):
+        one.append(b"x" * 100)
+    assert one.log.active.offset_index.count == 3
+
+
+def test_a_rolled_segment_has_its_largest_timestamp_in_the_index() -> None:
+    one = OneLog()
+    one.append(b"a", timestamp=NOW_MS + 5)
+    one.append(b"b", timestamp=NOW_MS)
+    one.log.roll()
+    assert one.log.segments[0].time_index.last() == (NOW_MS + 5, 0)
+
+
+def test_batches_of_a_segment_end_at_the_first_that_is_not_whole() -> None:
+    one = OneLog()
+    one.append(b"a")
+    one.append(b"b")
+    segment = one.log.active
+    offsets = [[h.base_offset for h in segment.batches(0, segment.size - cut)] for cut in (0, 1)]
+    assert offsets == [[0, 1], [0]]
+
+
 def test_a_full_index_rolls() -> None:
     one = OneLog(segment_index_bytes=120, index_interval_bytes=0)
     for _ in range(40):
@@ -296,8 +338,9 @@ def test_an_offset_too_far_from_the_base_rolls() -> None:
 
 def test_rolling_an_empty_segment_does_nothing() -> None:
     one = OneLog()
+    before = one.log.active
     one.log.roll()
-    assert len(one.log.segments) == 1
+    assert one.log.segments == [before] and one.log.active is before
     one.append(b"a")
     one.log.roll()
     one.log.roll()
@@ -342,6 +385,34 @@ def test_retention_by_time_stops_at_the_first_segment_to_keep() -> None:
     one.commit_all()
     assert one.log.delete_old_segments() == 2
     assert one.log.log_start_offset == 2
+
+
+def test_retention_ms_is_the_longest_age_allowed() -> None:
+    one = OneLog(segment_bytes=BATCH_BYTES, retention_ms=1000)
+    for _ in range(2):
+        one.append(b"x" * 100, timestamp=NOW_MS)
+    one.commit_all()
+    one.wait(1000)
+    assert one.log.delete_old_segments() == 0
+    one.wait(1)
+    assert one.log.delete_old_segments() == 2
+    one.wait(100_000)
+    assert one.log.delete_old_segments() == 0  # an empty active segment is nothing to delete
+
+
+def test_retention_bytes_0_keeps_nothing_that_is_committed() -> None:
+    one = OneLog(segment_bytes=BATCH_BYTES, retention_bytes=0)
+    for _ in range(3):
+        one.append(b"x" * 100)
+    one.log.maybe_increment_high_watermark(2)
+    assert one.log.delete_old_segments() == 2
+
+
+def test_a_record_found_by_time_is_named_with_its_epoch() -> None:
+    one = OneLog()
+    one.append(b"a", epoch=4, timestamp=NOW_MS)
+    found = one.log.offset_by_timestamp(NOW_MS, 1)
+    assert found is not None and (found.offset, found.leader_epoch) == (0, 4)
 
 
 def test_records_without_timestamps_are_as_old_as_their_file() -> None:
@@ -398,6 +469,51 @@ def test_a_new_log_start_truncates_epochs_and_limits_reads() -> None:
     check_invariants(one.log)
 
 
+def test_a_deleted_segment_takes_its_index_of_aborted_transactions_along() -> None:
+    one = OneLog()
+    one.append(b"t", producer=(1, 0, 0), transactional=True)
+    one.log.append_as_leader(marker(1, 0, commit=False), 0, origin=AppendOrigin.COORDINATOR)
+    one.log.roll()
+    one.append(b"x")
+    one.commit_all()
+    assert "00000000000000000000.txnindex" in one.files()
+    one.log.maybe_increment_log_start_offset(2)
+    assert one.log.delete_old_segments() == 1
+    one.wait(60_000)
+    assert not [name for name in one.files() if name.startswith("00000000000000000000.")]
+
+
+def test_S09_a_log_start_at_the_end_leaves_the_active_segment() -> None:
+    one = filled(**SMALL)
+    active = one.log.active
+    one.log.maybe_increment_log_start_offset(200)
+    one.log.delete_old_segments()
+    assert one.log.segments == [active] and active.size > 0
+
+
+def test_S09_the_log_start_never_passes_the_high_watermark() -> None:
+    one = OneLog()
+    for _ in range(4):
+        one.append(b"x")
+    one.log.maybe_increment_high_watermark(2)
+    for offset in (3, 4, 5):
+        with pytest.raises(KafkaError) as caught:
+            one.log.maybe_increment_log_start_offset(offset)
+        assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert one.log.log_start_offset == 0
+    assert one.log.maybe_increment_log_start_offset(2)
+
+
+def test_a_log_start_inside_an_open_transaction_is_the_last_stable_offset() -> None:
+    one = OneLog()
+    one.append(b"a", b"b", b"c", producer=(1, 0, 0), transactional=True)
+    one.commit_all()
+    assert one.log.last_stable_offset == 0
+    one.log.maybe_increment_log_start_offset(2)
+    assert one.log.last_stable_offset == 2
+    check_invariants(one.log)
+
+
 # ---- high watermark and truncation
 
 
@@ -446,6 +562,56 @@ def test_appends_continue_after_a_truncation(config: dict[str, object]) -> None:
         one.log.truncate_to(end)
         one.restart()
         assert (one.log.log_end_offset, one.values()) == (end, before[:end])
+
+
+def test_a_remembered_position_does_not_survive_a_truncation() -> None:
+    """A reader that comes back finds the batches that are there now, not where it had stopped."""
+    one = OneLog()
+    for _ in range(6):
+        one.append(b"old" * 20)
+    assert one.read_all(max_bytes=1) and one.log.read(6, 1000, 6).records == b""
+    one.log.truncate_to(1)
+    for n in range(5):
+        one.append(b"n" * (7 + 13 * n))
+    for offset in range(6):
+        header = parse_header(one.log.read(offset, 1, 6).records)
+        assert header.base_offset == offset
+
+
+def test_truncation_cuts_epochs_and_moves_a_log_start_that_is_above_it() -> None:
+    one = OneLog()
+    for epoch in (1, 1, 3, 3, 4):
+        one.append(b"x", epoch=epoch)
+    one.commit_all()
+    one.log.maybe_increment_log_start_offset(3)
+    one.log.truncate_to(2)
+    log = one.log
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (2, 2, 2)
+    assert log.leader_epochs.entries == []
+    one = OneLog()
+    for epoch in (1, 1, 3):
+        one.append(b"x", epoch=epoch)
+    one.log.truncate_to(2)
+    assert one.log.leader_epochs.entries == [(1, 0)]
+
+
+def test_a_log_that_restarts_empty_knows_no_producer_and_no_epoch() -> None:
+    one = OneLog()
+    one.append(b"a", epoch=1, producer=(7, 0, 0))
+    one.log.flush()
+    one.log.truncate_fully_and_start_at(0)
+    assert one.log.recovery_point == 0
+    one.log.truncate_fully_and_start_at(10)
+    assert not one.append(b"a", epoch=1, producer=(7, 0, 0)).duplicate
+    assert one.log.leader_epochs.entries == [(1, 10)]
+    assert [offset for offset, _ in one.values()] == [10]
+
+
+def test_a_segment_truncated_to_nothing_has_no_age() -> None:
+    one = OneLog()
+    one.append(b"x")
+    one.log.truncate_to(0)
+    assert one.log.active.first_timestamp is None and one.log.active.max_timestamp == -1
 
 
 def test_truncation_inside_a_batch_removes_the_whole_batch() -> None:

@@ -10,7 +10,7 @@ from log_harness import NOW_MS, TOPIC_ID, OneLog, batch, check_invariants, marke
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.record_validation import InvalidRecordsError
-from kwire.protocol.records import iter_records, parse_header
+from kwire.protocol.records import iter_records, parse_header, recompress
 from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.log import AppendOrigin, UnexpectedAppendOffset
 
@@ -175,6 +175,47 @@ def test_a_batch_of_the_topics_codec_is_not_recompressed() -> None:
     assert one.read_all() == stamped(data, 0, 0)
 
 
+def test_a_batch_that_grew_by_recompression_may_be_too_large() -> None:
+    one = OneLog(compression_type="uncompressed", max_message_bytes=2000)
+    assert refused(one, batch(b"0" * 5000, compression="gzip")) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_the_level_of_the_topics_codec_is_used() -> None:
+    text = b"".join(b"%d, " % (n * n) for n in range(2000))
+    sizes = []
+    for level in (1, 9):
+        one = OneLog(compression_type="gzip", compression_gzip_level=level)
+        sizes.append(one.append(text).size_bytes)
+    assert sizes[0] > sizes[1]
+
+
+def test_a_recompressed_batch_has_consecutive_offsets() -> None:
+    """Old clients sent others; a batch that is not compressed is stored as it came."""
+    data = bytearray(batch(b"a", b"b"))
+    second = data.rindex(b"\x02k") - 1  # the offset delta, before the key's length
+    assert data[second] == 2  # 1, as a zigzag number
+    data[second] = 0
+    pack_into(">I", data, 17, crc32c(memoryview(data)[21:]))
+    compressed = recompress(memoryview(data), parse_header(data), "gzip")
+    one = OneLog(compression_type="lz4")
+    one.log.append_as_leader(compressed, 0)
+    assert one.values() == [(0, b"a"), (1, b"b")]
+
+
+def test_markers_are_not_compressed() -> None:
+    one = OneLog(compression_type="gzip")
+    one.append(b"t" * 100, producer=(1, 0, 0), transactional=True)
+    one.log.append_as_leader(marker(1, 0, commit=True), 0, origin=AppendOrigin.COORDINATOR)
+    assert [header.compression for header in one.headers()] == ["gzip", "none"]
+
+
+def test_the_timestamps_of_a_header_are_made_those_of_its_records() -> None:
+    one = OneLog(cleanup_policy="compact")
+    wrong = changed(batch(b"a", timestamp=NOW_MS), ">q", 35, NOW_MS + 5)
+    one.log.append_as_leader(wrong, 0)
+    assert [header.max_timestamp for header in one.headers()] == [NOW_MS]
+
+
 def test_a_duplicate_batch_is_answered_and_not_stored_twice() -> None:
     one = OneLog()
     one.append(b"other")
@@ -221,6 +262,16 @@ def test_transactions_hold_back_the_last_stable_offset_until_their_marker_is_rep
     check_invariants(log)
 
 
+def test_a_transaction_of_several_batches_begins_with_the_first_and_ends_as_a_whole() -> None:
+    one = OneLog()
+    one.append(b"a", producer=(1, 0, 0), transactional=True)
+    one.append(b"b", producer=(1, 0, 1), transactional=True)
+    one.log.append_as_leader(marker(1, 0, commit=False), 0, origin=AppendOrigin.COORDINATOR)
+    one.commit_all()
+    assert one.log.last_stable_offset == one.log.log_end_offset == 3
+    assert [txn.first_offset for txn in one.log.aborted_transactions(0, 3)] == [0]
+
+
 def test_no_transaction_index_without_an_abort() -> None:
     one = OneLog()
     one.append(b"a", producer=(1, 0, 0), transactional=True)
@@ -264,6 +315,25 @@ def test_data_is_kept_only_with_its_topic_id(follows: bool) -> None:
         one.crash(lambda size: size if size > 100 else 0)
         expected = (1, TOPIC_ID) if is_flushed else (0, bytes(16))
         assert (one.log.log_end_offset, one.log.topic_id) == expected
+
+
+def test_flush_messages_flushes_on_a_follower_too() -> None:
+    one = OneLog(flush_messages=2)
+    one.log.append_as_follower(stamped(batch(b"a"), 0, 0))
+    assert one.log.recovery_point == 0
+    one.log.append_as_follower(stamped(batch(b"b"), 1, 0))
+    assert one.log.recovery_point == 2
+
+
+def test_flush_ms_counts_from_the_last_flush() -> None:
+    one = OneLog(flush_ms=1000)
+    one.append(b"a")
+    one.clock.now_ms += 999
+    one.log.maybe_flush()
+    assert one.log.recovery_point == 0
+    one.clock.now_ms += 1
+    one.log.maybe_flush()
+    assert one.log.recovery_point == 1
 
 
 def test_a_topic_id_that_cannot_be_flushed_takes_the_directory_offline() -> None:

@@ -12,6 +12,7 @@ from kwire.replication.core.events import Event
 from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, format_offsets
 from kwire.replication.log.log import AppendOrigin
+from kwire.replication.log.segment import LogSegment
 
 SMALL = {"segment_bytes": 1000, "index_interval_bytes": 100}
 
@@ -120,6 +121,7 @@ def test_S10_dirty_restart() -> None:
     one.kill()
     assert one.log.log_end_offset == 7
     assert [segment.base_offset for segment in one.log.segments] == [0, 5]
+    assert [int(name[:20]) for name in one.files() if name.endswith(".log")] == [0, 5]
     assert one.log.leader_epochs.entries == [(0, 0), (1, 6)]
     assert one.log.high_watermark <= 7
     assert one.values() == [(n, b"%d" % n) for n in range(7)]
@@ -309,6 +311,53 @@ def test_a_replaced_segment_is_read_immediately_and_after_a_restart() -> None:
     assert not any(name.endswith((".cleaned", ".swap")) for name in one.files())
 
 
+def test_batches_whose_offsets_go_back_end_a_log() -> None:
+    one = OneLog()
+    one.append(b"a")
+    one.append(b"b")
+    path = "t-0/00000000000000000000.log"
+    one.store.open(path).append([stamped(batch(b"again"), 1, 0)])
+    one.kill()
+    assert one.values() == [(0, b"a"), (1, b"b")]
+    (cut,) = one.logged.of(Event.RECOVERY_TRUNCATED)
+    assert cut["detail"] == "offset 1 is not above 1"
+
+
+def test_a_recovery_point_is_never_above_the_log_end() -> None:
+    one = OneLog()
+    for n in range(4):
+        one.append(b"%d" % n)
+    one.log.flush()
+    one.manager.checkpoint_recovery_points(flush=True)
+    file = one.store.open("t-0/00000000000000000000.log")
+    file.truncate(file.size - 1)
+    one.kill()
+    assert one.log.recovery_point == one.log.log_end_offset == 3
+
+
+def test_after_a_clean_stop_everything_counts_as_flushed() -> None:
+    one = OneLog()
+    one.append(b"a")
+    one.manager.close()
+    one.store.delete(RECOVERY_POINTS)
+    one.load_again()
+    assert one.log.recovery_point == 1
+
+
+def test_a_snapshot_without_a_segment_is_deleted_at_the_start() -> None:
+    one = OneLog()
+    for n in range(4):
+        one.append(b"x", producer=(7, 0, n))
+    one.restart()
+    assert "00000000000000000004.snapshot" in one.files()
+    data = one.store.read_file("t-0/00000000000000000004.snapshot")
+    one.store.write_file("t-0/00000000000000000002.snapshot", data)
+    one.restart()
+    assert [name for name in one.files() if name.endswith(".snapshot")] == [
+        "00000000000000000004.snapshot"
+    ]
+
+
 def test_an_empty_topic_id_file_is_ignored() -> None:
     one = OneLog()
     one.append(b"x")
@@ -320,6 +369,7 @@ def test_an_empty_topic_id_file_is_ignored() -> None:
     assert one.values() == [(0, b"x")]
     (ignored,) = one.logged.of(Event.TOPIC_ID_IGNORED)
     assert "partition.metadata" in str(ignored["detail"])
+    assert "partition.metadata" not in one.files()
 
 
 def test_data_that_was_never_flushed_goes_with_its_topic_id() -> None:
@@ -383,6 +433,86 @@ def test_a_directory_without_segments_is_an_empty_log() -> None:
     one.load_again()
     assert (one.log.log_start_offset, one.log.log_end_offset) == (0, 0)
     assert one.append(b"x").first_offset == 0
+
+
+def test_a_clean_stop_keeps_producers_that_no_roll_has_saved() -> None:
+    one = OneLog()
+    one.append(b"x", producer=(7, 0, 0))
+    one.restart()
+    assert one.append(b"x", producer=(7, 0, 0)).duplicate
+
+
+def test_open_transactions_of_a_snapshot_are_known_in_the_order_of_their_offsets() -> None:
+    one = OneLog()
+    one.append(b"x", producer=(1, 0, 0))
+    one.append(b"t", producer=(2, 0, 0), transactional=True)
+    one.append(b"t", producer=(1, 0, 1), transactional=True)
+    one.commit_all()
+    one.restart()
+    one.commit_all()
+    assert one.log.last_stable_offset == 1
+
+
+def test_a_power_cut_after_a_clean_stop_loses_nothing() -> None:
+    one = OneLog()
+    one.append(b"x", epoch=3, producer=(7, 0, 0))
+    one.manager.close()
+    one.crash()
+    assert one.values() == [(0, b"x")] and one.log.topic_id == bytes(range(16))
+    assert one.log.leader_epochs.entries == [(3, 0)]
+    assert one.append(b"x", epoch=3, producer=(7, 0, 0)).duplicate
+
+
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush that is only started does not end."""
+    file = "kwire.replication.core.log_store._MemoryFile"
+    monkeypatch.setattr(f"{file}.start_flush", lambda self: None)
+
+
+def test_a_flush_covers_rolled_segments_that_are_not_on_the_disk_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow_disk(monkeypatch)
+    one = OneLog(**SMALL)
+    some_records(one)
+    one.log.flush()
+    one.manager.checkpoint_recovery_points(flush=True)
+    assert one.log.recovery_point == 60 and len(one.log.segments) > 2
+    before = one.values()
+    active = (
+        f"{one.log.active.base_offset:020d}"  # recovery looks at it again, and rebuilds its indexes
+    )
+    names = [name for name in one.files() if name.endswith("index") and not name.startswith(active)]
+    indexes = {name: one.store.read_file(f"t-0/{name}") for name in names}
+    one.crash()
+    assert one.values() == before
+    assert {name: one.store.read_file(f"t-0/{name}") for name in indexes} == indexes
+
+
+def test_the_recovery_point_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_disk(monkeypatch)
+    one = OneLog()
+    one.append(b"a")
+    one.log.flush()
+    one.append(b"b")
+    one.log.roll()
+    one.append(b"c")
+    assert one.log.advance_recovery_point() == 1
+    one.log.segments[0].flush()
+    assert one.log.advance_recovery_point() == 2
+
+
+def test_a_truncation_is_flushed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a power cut might bring back what was cut off."""
+    one = OneLog()
+    for _ in range(3):
+        one.append(b"x")
+    one.log.flush()
+    one.log.truncate_to(1)
+    flushed: list[LogSegment] = []
+    monkeypatch.setattr(LogSegment, "flush", lambda self: flushed.append(self))
+    one.log.flush()
+    assert flushed == [one.log.active]
 
 
 @pytest.mark.parametrize("how", ["restart", "kill"])

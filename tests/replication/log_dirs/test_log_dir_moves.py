@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from follower_rig import topic_id
-from log_harness import batch, check_invariants, marker
+from log_harness import batch, check_invariants, marker, stamped
 from test_scenarios_log_dirs import EIO, A, B, TwoDisks, order
 
 from kwire.apis.cluster import handle_alter_replica_log_dirs, handle_describe_log_dirs
@@ -19,7 +19,9 @@ from kwire.protocol.schemas.cluster import (
     AlterReplicaLogDirTopic,
     DescribeLogDirsRequest,
 )
-from kwire.replication.log.checkpoints import RECOVERY_POINTS, read_offsets
+from kwire.replication.core.log_config import LogConfig
+from kwire.replication.core.memory_log_store import MemoryLogStore
+from kwire.replication.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
 from kwire.replication.log.log import AppendOrigin, Log
 
 
@@ -108,6 +110,10 @@ def state(log: Log) -> tuple[Any, ...]:
     )
 
 
+def checkpointed(two: TwoDisks, path: str) -> dict[Any, int]:
+    return read_offsets(two.stores[path], HIGH_WATERMARKS)
+
+
 def moved(two: TwoDisks, before: tuple[Any, ...], index: int = 0) -> Log:
     """What is now in B, and that it is what was in A."""
     log = two.node.manager.by_key["t", index].log
@@ -140,6 +146,9 @@ def test_a_replica_moves_with_all_its_state(two: TwoDisks) -> None:
     step(two)
     # then it is there a step later, the same in everything
     after = moved(two, before)
+    # and the checkpoints say so: a power cut finds it where it is
+    assert checkpointed(two, B)["t", 0] == after.high_watermark
+    assert ("t", 0) not in checkpointed(two, A)
     assert after.aborted_transactions(0, 20) == aborted
     # and the old one is deleted after a minute
     (old,) = [name for name in two.stores[A].list_dir() if name.startswith("t-0")]
@@ -220,6 +229,44 @@ def test_a_log_that_restarts_during_a_move_is_copied_again(
     while two.where(0) == A:
         step(two)
     moved(two, before)
+
+
+def test_a_gap_that_compaction_left_at_the_log_end_moves_too(two: TwoDisks) -> None:
+    log = two.node.log()
+    log.append_as_leader(batch(b"a"), 1)
+    log.append_as_follower(stamped(batch(b"b"), 10, 1))
+    log.truncate_to(10)
+    assert log.log_end_offset == 10
+    alter(two, B)
+    step(two)
+    assert two.where(0) == B and two.node.log().log_end_offset == 10
+    assert two.produce() == 0
+
+
+def test_a_future_log_has_the_configuration_of_its_topic(
+    two: TwoDisks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kwire.replication.replica.moves.STEP_BYTES", 100)
+    for _ in range(5):
+        two.produce()
+    alter(two, B)
+    log, future = two.node.log(), two.node.log_manager.future("t", 0)
+    log.config = LogConfig(segment_bytes=4321)
+    step(two)
+    assert two.where(0) == A and future is not None and future.config is log.config
+
+
+def test_no_move_begins_while_any_directory_is_offline() -> None:
+    """That one might hold the partition's future log already."""
+    two = TwoDisks()
+    two.stores = {path: MemoryLogStore() for path in (A, B, "/disk/c")}
+    two.start()
+    two.create(1)
+    third = two.node.log_manager.directory("/disk/c")
+    assert third is not None and two.where(0) == A
+    two.node.log_manager.fail(third, "broken")
+    assert alter(two, B) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert two.node.log_manager.future("t", 0) is None
 
 
 def test_the_log_start_inside_a_batch_moves_too(two: TwoDisks) -> None:

@@ -64,6 +64,35 @@ def test_S53_an_answer_for_nobody_is_asked_for_again_after_50_ms(leader, error):
     assert leader.partition().isr == {1, 2} and len(leader.node.timers) <= 1
 
 
+def test_only_a_node_that_is_no_controller_is_reported_as_unavailable(leader):
+    leader.lead(isr=[1])
+    leader.fetch(2, 0)
+    for error in (None, 41, 77):
+        leader.peers.answer(None if error is None else AlterPartitionResponse(error_code=error))
+        leader.wait(50)
+    assert leader.unavailable == [CONTROLLER, CONTROLLER]
+
+
+def test_what_is_proposed_before_a_repetition_goes_with_it(leader):
+    leader.lead(partitions=[0, 1], isr=[1])
+    leader.fetch(2, 0, index=0)
+    leader.peers.answer(None)
+    leader.fetch(2, 0, index=1)
+    assert len(leader.peers.asked) == 1
+    leader.wait(50)
+    assert len(leader.peers.asked) == 2 and set(leader.asked()) == {("t", 0), ("t", 1)}
+
+
+def test_a_newer_state_is_sent_instead_of_one_that_the_answer_leaves_out(leader):
+    leader.lead(1, isr=[1])
+    leader.fetch(2, 0)
+    leader.lead(2, isr=[1])
+    leader.fetch(3, 0)
+    leader.peers.answer(AlterPartitionResponse())
+    leader.wait(50)
+    assert leader.asked()["t", 0][0] == 2 and set(leader.asked()["t", 0][2]) == {1, 3}
+
+
 def test_an_error_that_stays_is_told_once(leader):
     leader.lead(isr=[1])
     leader.fetch(2, 0)

@@ -100,6 +100,26 @@ def test_changed_offsets_and_new_partitions_are_taken_over(cache):
     assert [(p.partition, p.fetch_offset) for p in context.asked.values()] == [(1, 9), (2, 9)]
 
 
+def test_all_that_a_request_says_of_a_partition_is_taken_over(cache):
+    session_id = create(cache, 0)
+    new = CachedPartition("t", bytes(16), 0, 9, 50, 3, 7, 6)
+    context = request(cache, session_id, 1, {new.session_key: new})
+    (partition,) = context.asked.values()
+    assert partition is not new
+    assert (partition.fetch_offset, partition.max_bytes, partition.log_start_offset) == (9, 50, 3)
+    assert (partition.current_leader_epoch, partition.last_fetched_epoch) == (7, 6)
+
+
+def test_an_old_session_does_not_yield_to_a_smaller_one(cache):
+    create(cache, 0, 1)
+    create(cache, 0, 1)
+    cache._clock.now_ms += 100_000
+    for session in list(cache._sessions.values()):
+        request(cache, session.id, 1)
+    cache._clock.now_ms += 20_001
+    assert create(cache, 0) == 0 and len(cache) == 2
+
+
 def test_what_makes_a_partition_worth_answering(cache):
     session_id = create(cache, 0)
     (partition,) = request(cache, session_id, 1).asked.values()
@@ -119,3 +139,8 @@ def test_what_makes_a_partition_worth_answering(cache):
     assert answered(error=3, high_watermark=-1, log_start_offset=3)
     assert answered(high_watermark=5, log_start_offset=3)
     assert not answered(high_watermark=5, log_start_offset=3)
+    same = {"high_watermark": 5, "log_start_offset": 3}
+    assert answered(error=3, **same)
+    assert answered(**same)  # the end of the error, with nothing else new
+    assert answered(preferred_read_replica=2, **same)
+    assert not answered(**same)

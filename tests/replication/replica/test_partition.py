@@ -58,9 +58,23 @@ class Leader:
         )
         return self.partition.make_leader(state, b"i" * 16)
 
-    def append(self, count):
+    def follow(self, leader, epoch, partition_epoch):
+        state = SimpleNamespace(
+            controller_epoch=0,
+            leader=leader,
+            leader_epoch=epoch,
+            isr=[leader],
+            partition_epoch=partition_epoch,
+            replicas=[1, 2],
+            adding_replicas=[],
+            removing_replicas=[],
+            is_new=False,
+        )
+        return self.partition.make_follower(state, b"i" * 16)
+
+    def append(self, count, acks=1):
         batch = build_batch([Record(-1, 0, None, b"v")] * count)
-        self.partition.append_records_to_leader(batch, 1, AppendOrigin.CLIENT)
+        self.partition.append_records_to_leader(batch, acks, AppendOrigin.CLIENT)
 
     def fetch(self, follower, offset, at=None, **params):
         if at is not None:
@@ -86,6 +100,18 @@ def test_S46_caught_up_rule():
     leader.clock.now_ms = 35_000
     assert not leader.partition.maybe_shrink_isr()
     leader.clock.now_ms = 35_001
+    assert leader.partition.maybe_shrink_isr()
+
+
+def test_S46_a_new_leader_gives_isr_members_the_whole_lag_time():
+    """The first fetch of a follower that is behind says nothing about the time before it."""
+    leader = Leader()
+    leader.append(10)
+    leader.fetch(2, 5, at=10)
+    assert leader.partition.remote_replicas[2].last_caught_up_time_ms == 0
+    leader.clock.now_ms = 30_000
+    assert not leader.partition.maybe_shrink_isr()
+    leader.clock.now_ms = 30_001
     assert leader.partition.maybe_shrink_isr()
 
 
@@ -156,6 +182,16 @@ def test_S50_a_member_that_is_no_replica_any_more_is_late():
     assert leader.proposals == [PendingShrinkIsr(frozenset({1, 2, 3}), frozenset({3}))]
 
 
+def test_S50_nobody_is_taken_out_while_another_change_is_pending():
+    leader = Leader((1, 2, 3), (1, 3))
+    leader.fetch(2, 0, at=30_001)
+    (proposal,) = leader.proposals
+    leader.append(1)
+    leader.clock.now_ms = 100_000
+    assert not leader.partition.maybe_shrink_isr()
+    assert leader.partition.isr_state is proposal
+
+
 def test_S51_the_high_watermark_stands_still_under_min_isr():
     leader = Leader((1, 2, 3), (1, 2), min_insync_replicas=3)
     leader.append(10)
@@ -195,6 +231,15 @@ def test_S53_a_refused_proposal(error, still_pending, again):
     assert (leader.partition.isr_state is proposal) is still_pending
     leader.fetch(2, 0)
     assert len(leader.proposals) == (1 if still_pending else 2)
+
+
+def test_S53_an_answer_to_a_proposal_that_was_taken_back_changes_nothing():
+    leader = Leader(isr=(1,))
+    leader.fetch(2, 0)
+    (proposal,) = leader.proposals
+    leader.partition.reject_isr(proposal, ErrorCode.INELIGIBLE_REPLICA)
+    assert not leader.partition.commit_isr(proposal, 1, 2, [1, 2])
+    assert leader.partition.isr == {1} and leader.partition.partition_epoch == 1
 
 
 def test_S54_leader_and_isr_ends_a_pending_proposal():
@@ -238,6 +283,46 @@ def test_S56_a_committed_append_reports_a_shrunken_isr():
     assert partition.replication_outcome(1) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     partition.is_leader = False
     assert partition.replication_outcome(1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_S56_a_member_that_is_only_proposed_does_not_count_for_min_isr():
+    leader = Leader(isr=(1,), min_insync_replicas=2)
+    leader.fetch(2, 0)
+    assert leader.partition.isr_state.maximal_isr == {1, 2}
+    with pytest.raises(KafkaError) as raised:
+        leader.append(1, acks=-1)
+    assert raised.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert leader.partition.log.log_end_offset == 0
+
+
+def test_S63_a_partition_follows_orders_by_their_partition_epoch():
+    leader = Leader(epoch=3)
+    assert leader.follow(2, 4, 4)
+    assert not leader.follow(3, 5, 3)
+    assert (leader.partition.leader_id, leader.partition.leader_epoch) == (2, 4)
+    assert not leader.follow(2, 4, 5)  # the epoch is known: nobody has to be told
+    assert leader.partition.partition_epoch == 5
+
+
+def test_who_follows_appends_for_its_leader_only_and_who_leads_for_clients_only():
+    leader = Leader()
+    batch = build_batch([Record(-1, 0, None, b"v")])
+    with pytest.raises(KafkaError) as raised:
+        leader.partition.append_records_to_follower(batch, 1)
+    assert raised.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    leader.follow(2, 2, 2)
+    with pytest.raises(KafkaError) as raised:
+        leader.append(1)
+    assert raised.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert leader.partition.log.log_end_offset == 0
+
+
+def test_a_leader_whose_followers_are_taken_away_has_committed_everything():
+    leader = Leader()
+    leader.append(3)
+    assert leader.high_watermark == 0
+    leader.lead((1,), (1,), 2, partition_epoch=2)
+    assert leader.high_watermark == 3
 
 
 def test_without_followers_what_is_appended_is_committed():

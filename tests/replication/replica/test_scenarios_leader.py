@@ -21,7 +21,12 @@ from kwire.replication.core.events import Event
 from kwire.replication.log.log import AppendOrigin
 from kwire.replication.replica.fetch_data import READ_COMMITTED, FetchParams, FetchPartition
 from kwire.replication.replica.isr import CommittedIsr
-from kwire.replication.replica.lookup import LATEST_TIMESTAMP, offset_for_timestamp
+from kwire.replication.replica.lookup import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    offset_for_timestamp,
+    segment_offsets,
+)
 from kwire.replication.replica.selector import RACK_AWARE
 from kwire.replication.replica.status import describe
 
@@ -201,6 +206,79 @@ def test_S20_a_long_poll_of_a_follower_ends_with_the_leader_epoch(leader):
     assert len(leader.manager.fetch_purgatory) == len(leader.manager.produce_purgatory) == 0
 
 
+# Fetches of several partitions
+
+
+def fetch_two(leader, replica_id=2, offset=0, max_bytes=1 << 20, **params):
+    """A fetch of t-0 and t-1 that may wait; its answer will be in the list."""
+    answer = []
+    params = FetchParams(replica_id=replica_id, max_wait_ms=500, **params)
+    asked = [(("t", i), FetchPartition(offset, max_bytes, log_start_offset=0)) for i in (0, 1)]
+    leader.manager.fetch_records(params, asked, answer.extend)
+    return answer
+
+
+def test_S19_the_high_watermark_of_each_partition_is_that_of_the_answer(leader):
+    leader.lead(1, partitions=[0, 1])
+    for index in (0, 1):
+        leader.append(1, index=index)
+        leader.fetch(2, 1, index=index)
+    answer = fetch_two(leader, offset=1, min_bytes=1)
+    leader.fetch(3, 1, index=1)
+    leader.wait(5)
+    assert [data.high_watermark for data in answer] == [0, 1]
+
+
+def test_a_log_start_that_moves_during_a_long_poll_is_in_its_answer(leader):
+    leader.lead(1, partitions=[0, 1], replicas=[1, 2])
+    for index in (0, 1):
+        leader.append(2, index=index)
+        leader.fetch(2, 2, index=index)
+    answer = fetch_two(leader, replica_id=-1, offset=2, min_bytes=1)
+    leader.manager.delete_records(timeout_ms=0, offsets={("t", 1): 1}, on_complete=lambda _: None)
+    leader.wait(500)
+    assert [data.log_start_offset for data in answer] == [0, 1]
+
+
+def test_min_bytes_counts_no_more_of_a_partition_than_it_may_give(leader):
+    leader.lead(1, partitions=[0, 1], replicas=[1])
+    answer = fetch_two(leader, replica_id=-1, min_bytes=300, max_bytes=100)
+    leader.append(100)
+    leader.wait(499)
+    assert answer == []
+    leader.wait(1)
+    assert len(answer) == 2
+
+
+def test_a_long_poll_for_many_bytes_ends_when_the_log_has_rolled(leader):
+    """A read is of one segment: more would not come however long it waits."""
+    leader.lead(1, replicas=[1])
+    leader.append(1)
+    answer = []
+    params = FetchParams(max_wait_ms=500, min_bytes=10_000)
+    asked = [(("t", 0), FetchPartition(0, 1 << 20))]
+    leader.manager.fetch_records(params, asked, answer.extend)
+    leader.append(1)
+    assert answer == []
+    leader.node.log().roll()
+    leader.append(1)
+    assert len(answer) == 1
+
+
+def test_an_append_to_several_partitions_answers_who_waits_for_them(leader):
+    leader.lead(1, partitions=[0, 1], replicas=[1])
+    answer = fetch_two(leader, replica_id=-1, min_bytes=1)
+    results = []
+    leader.manager.append_records(
+        timeout_ms=1000,
+        required_acks=1,
+        entries={("t", 1): leader.rig.batch(1)},
+        origin=AppendOrigin.CLIENT,
+        on_complete=results.append,
+    )
+    assert len(results) == 1 and [len(data.records) > 0 for data in answer] == [False, True]
+
+
 # D. ISR and high watermark
 
 
@@ -348,6 +426,24 @@ def test_S58_a_new_leader_says_what_is_latest_once_its_followers_have_its_start(
     assert leader.ends() == (5, 5) and latest() == (5, -1, 10)
 
 
+def test_S58_the_earliest_offset_has_the_epoch_of_its_record(leader):
+    leader.node.write((3, 2), (5, 2), hw=4)
+    leader.lead(10, replicas=[1, 2])
+    earliest = offset_for_timestamp(leader.partition(), EARLIEST_TIMESTAMP, 0, -1, True)
+    assert earliest == (0, -1, 3)
+
+
+def test_the_offsets_of_segments_end_at_the_high_watermark_for_consumers(leader):
+    leader.lead(1, replicas=[1, 2])
+    leader.append(4)
+    leader.fetch(2, 2)
+
+    def offsets(for_consumer):
+        return segment_offsets(leader.partition(), LATEST_TIMESTAMP, 5, for_consumer, 10)
+
+    assert offsets(True) == [2, 0] and offsets(False) == [4, 0]
+
+
 def test_S59_markers_move_the_last_stable_offset_with_the_high_watermark(leader):
     leader.lead(0, replicas=[1, 2])
     log = leader.node.log()
@@ -463,6 +559,11 @@ def test_S62_among_equals_who_was_caught_up_last_then_the_larger_id(racks):
     assert racks.fetch(-1, 5, rack="r2").preferred_read_replica == 3
     racks.node.metadata.brokers.pop(3)
     assert racks.fetch(-1, 5, rack="r2").preferred_read_replica == 2
+
+
+def test_S62_a_leader_in_the_readers_rack_is_never_replaced(racks):
+    racks.node.metadata.brokers[2].rack = "r1"
+    assert racks.fetch(-1, 5, rack="r1").preferred_read_replica == -1
 
 
 def test_S62_without_the_selector_everybody_reads_from_the_leader(leader):
