@@ -187,6 +187,31 @@ def test_S74_unclean_on() -> None:
     assert cluster.state() == "leader 2 ISR [2, 1] LE 3 PE 4"
 
 
+def test_S74_after_an_unclean_election_the_other_living_replicas_are_not_in_sync() -> None:
+    # given ISR {1} and replicas 2 and 3 that are behind; when 1 dies
+    cluster = Simulated(1, 2, 3)
+    cluster.create("t", [1, 2, 3], unclean_leader_election_enable="true")
+    cluster.alter(1, [1])
+    cluster.kill(1)
+    # then 2 leads, and 3 has to follow before it counts
+    assert cluster.state() == "leader 2 ISR [2] LE 1 PE 2 recovering"
+
+
+def test_S74_a_leader_that_has_not_recovered_yet_still_has_to_after_another_election() -> None:
+    cluster = Simulated(1, 2)
+    cluster.create("t", [1, 2], unclean_leader_election_enable="true")
+    cluster.kill(2)
+    cluster.kill(1)
+    cluster.start(2)
+    cluster.kill(2)
+    assert cluster.state() == "leader -1 ISR [2] LE 4 PE 4 recovering"
+    cluster.brokers.take()
+    cluster.start(2)
+    assert cluster.state() == "leader 2 ISR [2] LE 5 PE 5 recovering"
+    (order,) = [r for _, r in cluster.brokers.take() if isinstance(r, LeaderAndIsrRequest)]
+    assert order.topic_states[0].partition_states[0].leader_recovery_state == 1
+
+
 def test_S75_unclean_off() -> None:
     cluster = Simulated(1, 2)
     cluster.create("t", [1, 2])
@@ -437,6 +462,39 @@ def test_S81_an_adding_replica_dies_and_returns() -> None:
     assert cluster.state() == "leader 2 ISR [2] LE 3 PE 4"
 
 
+def test_S81_a_reassignment_whose_replicas_are_in_sync_waits_for_one_that_can_lead() -> None:
+    # given 2 is to replace 1, in sync, and stopping when the ISR is agreed to
+    cluster = Simulated(1, 2, 3)
+    cluster.create("t", [1])
+    reassign(cluster, [2])
+    cluster.alter(1, [1, 2])
+    assert cluster.state() == "leader 2 ISR [2] LE 3 PE 4"
+    # given an earlier controller that died between the agreement and the end of the reassignment
+    journal = ListJournal()
+    old = Simulated(1, 2, journal=journal)
+    old.create("u", [1])
+    reassign(old, [2], "u")
+    old.controller.reassignments.complete_if_ready = lambda *_: None
+    old.alter(1, [1, 2], "u")
+    assert old.state("u") == "leader 1 ISR [1, 2] LE 1 PE 2 of [2, 1] +[2] -[1]"
+    # when another takes over, then it ends it
+    new = Simulated(journal=ListJournal(journal.records))
+    assert new.state("u") == "leader 2 ISR [2] LE 3 PE 4"
+
+
+def test_S81_the_replication_factor_may_be_protected() -> None:
+    cluster = Simulated(1, 2)
+    cluster.create("t", [1])
+    partition = ReassignablePartition(partition_index=0, replicas=[1, 2])
+    request = AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name="t", partitions=[partition])],
+        allow_replication_factor_change=False,
+    )
+    response = cluster.ask(request, 1)
+    code = response.responses[0].partitions[0].error_code
+    assert code == ErrorCode.INVALID_REPLICATION_FACTOR and not cluster.partition().reassigning
+
+
 def test_S81_the_leader_dies_while_replicas_are_added() -> None:
     cluster = Simulated(1, 2, 3)
     cluster.create("t", [1, 2])
@@ -608,6 +666,16 @@ def test_S83_dead_members_are_refused(version: int, expected: int) -> None:
     cluster = known()
     cluster.kill(3)
     assert cluster.alter(1, [1, 2, 3], version=version).error_code == expected
+
+
+def test_S83_a_request_of_a_leader_renews_its_lease() -> None:
+    cluster = Simulated(1, 2)
+    cluster.create("t", [1, 2])
+    cluster.advance(5000)
+    assert cluster.alter(1, [1, 2]).error_code == 0
+    cluster.heartbeat(2)
+    cluster.advance(5000)
+    assert sorted(cluster.controller.brokers) == [1, 2]
 
 
 def test_S83_stale_brokers_and_unknown_topics() -> None:

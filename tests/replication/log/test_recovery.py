@@ -465,8 +465,8 @@ def test_a_power_cut_after_a_clean_stop_loses_nothing() -> None:
 
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flush that is only started does not end."""
-    file = "kwire.replication.core.log_store._MemoryFile"
-    monkeypatch.setattr(f"{file}.start_flush", lambda self: None)
+    file = "kwire.replication.core.memory_log_store._MemoryFile"
+    monkeypatch.setattr(f"{file}.start_flush", lambda self, on_flushed=None: None)
 
 
 def test_a_flush_covers_rolled_segments_that_are_not_on_the_disk_yet(
