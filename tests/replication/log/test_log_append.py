@@ -86,6 +86,16 @@ def test_invalid_client_batches_are_refused(name: str, data: bytes, code: int) -
     assert [value for _, value in one.values()] == [b"before", b"after"]
 
 
+def test_a_header_that_shows_an_error_is_refused_though_records_are_not_read() -> None:
+    one = OneLog(record_validation="header")
+    assert refused(one, changed(batch(b"a", b"b"), ">i", 57, 1)) == ErrorCode.INVALID_RECORD
+    unknown_codec = changed(batch(b"a"), ">h", 21, 5)
+    assert refused(one, unknown_codec) == ErrorCode.UNKNOWN_SERVER_ERROR
+    one = OneLog(record_validation="header", message_timestamp_before_max_ms=1000)
+    assert refused(one, batch(b"a", timestamp=NOW_MS - 1001)) == ErrorCode.INVALID_TIMESTAMP
+    one.append(b"a", timestamp=NOW_MS - 1000)
+
+
 def test_a_partial_batch_after_the_first_is_dropped() -> None:
     one = OneLog()
     one.log.append_as_leader(batch(b"a") + batch(b"b")[:40], 0)
