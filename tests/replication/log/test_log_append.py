@@ -226,6 +226,12 @@ def test_the_timestamps_of_a_header_are_made_those_of_its_records() -> None:
     assert [header.max_timestamp for header in one.headers()] == [NOW_MS]
 
 
+def test_a_claim_of_log_append_time_is_taken_back_in_a_topic_of_create_time() -> None:
+    one = OneLog()
+    one.log.append_as_leader(changed(batch(b"a", timestamp=NOW_MS), ">h", 21, 0x08), 0)
+    assert [header.timestamp_type for header in one.headers()] == ["CreateTime"]
+
+
 def test_a_duplicate_batch_is_answered_and_not_stored_twice() -> None:
     one = OneLog()
     one.append(b"other")
