@@ -274,3 +274,20 @@ def test_java_and_a_library_read_each_other(
         "kafka-console-consumer", "--topic", topic, "--from-beginning", "--max-messages", "100"
     )
     assert printed.splitlines() == lines * 2
+
+
+@pytest.mark.kwire_only
+def test_there_is_no_quorum_and_there_are_no_features(broker: Broker) -> None:
+    """Said as such: a metadata.version would promise what kwire does not have."""
+
+    def run(tool: str, *arguments: str) -> tuple[int, str]:
+        argv = tooling.java_argv("3.9.1", f"{TOOLS}.{tool}", "--bootstrap-server")
+        argv += [broker.bootstrap_servers, *arguments]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+        return done.returncode, done.stdout + done.stderr
+
+    assert run("FeatureCommand", "describe") == (0, "")
+    code, text = run("FeatureCommand", "upgrade", "--feature", "metadata.version=20")
+    assert code == 1 and "The node does not support UPDATE_FEATURES" in text
+    code, text = run("MetadataQuorumCommand", "describe", "--status")
+    assert code == 1 and "The node does not support DESCRIBE_QUORUM" in text
