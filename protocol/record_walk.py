@@ -19,6 +19,8 @@ from kwire.protocol.varint import INT64_MAX, read_varint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kwire.protocol.records import Buffer
 
 NOT_PLAIN = -1
@@ -75,7 +77,7 @@ def walk(
     flags = 0
     stretch = _ALIKE_MIN
     try:
-        while stop - index >= _ALIKE_MIN and type(data) is bytes:
+        while stop - index >= _ALIKE_MIN and not isinstance(data, memoryview):
             count, length, delta, found = _alike(data, position, index, stop, base_timestamp)
             if count:
                 index += count
@@ -211,7 +213,7 @@ def _is_filled(data: Buffer, position: int, end: int) -> bool:
 
 
 def _alike(
-    data: bytes, position: int, index: int, stop: int, base_timestamp: int
+    data: bytes | bytearray, position: int, index: int, stop: int, base_timestamp: int
 ) -> tuple[int, int, int, int]:
     """How many records from `index` on are laid out as the first: (count, length, largest delta, flags).
 
@@ -246,7 +248,7 @@ def _alike(
     return count, length, delta, flags
 
 
-def _layout(data: bytes, position: int, index: int) -> tuple[int, int, int, list[int], int] | None:
+def _layout(data: Buffer, position: int, index: int) -> tuple[int, int, int, list[int], int] | None:
     """Where a record has its fields: (length, timestamp, offset, constant bytes, flags), or None.
 
     The constant bytes are those of the lengths and of the number of headers, which is 0.
@@ -294,7 +296,7 @@ def _expected_offsets(index: int, count: int) -> list[bytes]:
     return [low[part], middle[part], bytes([block]) * count] if block else [low[part], high[part]]
 
 
-def _largest_delta(columns: list[bytes], count: int) -> tuple[int, int | None]:
+def _largest_delta(columns: Sequence[bytes | bytearray], count: int) -> tuple[int, int | None]:
     """How many of `count` deltas are as wide as the first, and the largest of them.
 
     None: hard to say, or all are negative. `columns`: the low byte first.
