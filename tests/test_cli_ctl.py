@@ -32,6 +32,7 @@ PARTITION = {"topic": "orders", "partition": 0, "leader": 2, "leader_epoch": 5, 
 # Words, the request that they make, and the first line of what is printed.
 VERBS: list[tuple[str, tuple[str, str, dict[str, Any] | None], str]] = [
     ("status", ("GET", "/v1/cluster", None), "controller 1000 127.0.0.1:9093 running active"),
+    ("status 2", ("GET", "/v1/nodes/2/status", None), "MaxLag=3 DeadThreadCount=0"),
     ("cut 1 2,3", ("POST", "/v1/network/cuts", {"a": [1], "b": [2, 3]}), "cut 1 2,3"),
     (
         "delay 1 2 50",
@@ -89,6 +90,7 @@ VERBS: list[tuple[str, tuple[str, str, dict[str, Any] | None], str]] = [
 RULES = {"cuts": [{"a": 1, "b": 2}], "delays": [{"a": 1, "b": 3, "milliseconds": 50}]}
 ANSWERS: dict[str, Any] = {
     "/v1/cluster": CLUSTER,
+    "/v1/nodes/2/status": {"counts": {"MaxLag": 3, "DeadThreadCount": 0}},
     "/v1/topics": {"topics": {"orders": 3}},
     "/v1/topics/orders/partitions/0": PARTITION,
     "/v1/elections": PARTITION,

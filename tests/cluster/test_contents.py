@@ -193,10 +193,10 @@ def test_the_state_of_a_node(isolation: str) -> None:
 
         def caught_up(cluster: Cluster) -> dict[str, Any] | None:
             (found,) = cluster.status(3 - leader)["partitions"]
-            return found if found["lag"] == 0 and found["log_end_offset"] == 1 else None
+            has_all = found["log_end_offset"] == 1 and (found["lag"], found["lag_ms"]) == (0, 0)
+            return found if has_all else None
 
-        found = cluster.wait_for(caught_up)
-        assert (found["leads"], found["lag_ms"]) == (False, 0)
+        assert not cluster.wait_for(caught_up, timeout=30)["leads"]
         follower = cluster.status(3 - leader)
         (fetcher,) = follower["fetchers"]
         assert (fetcher["leader"], fetcher["partitions"], fetcher["failures"]) == (leader, 1, 0)
