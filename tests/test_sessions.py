@@ -228,6 +228,6 @@ def test_no_release_advertises_more_than_it_served(release: str | None) -> None:
 
 
 def test_an_unknown_release_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"'1\.1'; known are 2\.0, .*4\.4"):
+    with pytest.raises(ValueError, match=r"'1\.1'; the nearest is 2\.0; known are 2\.0, .*4\.4"):
         release_ranges("1.1")
     assert release_ranges("3.9") == release_ranges("3.9.1")

@@ -96,6 +96,7 @@ _OWN: tuple[Api, ...] = (
     Api(ApiKey.SYNC_GROUP, "groups", "handle_sync_group", 0, 5),
     Api(ApiKey.DESCRIBE_GROUPS, "groups", "handle_describe_groups", 0, 6),
     Api(ApiKey.LIST_GROUPS, "groups", "handle_list_groups", 0, 5),
+    Api(ApiKey.SASL_HANDSHAKE, "sasl", "handle_sasl_handshake", 0, 1),
     Api(ApiKey.API_VERSIONS, "api_versions", "handle_api_versions", 0, 5),
     Api(ApiKey.DELETE_RECORDS, "offsets", "handle_delete_records", 0, 2),
     Api(ApiKey.INIT_PRODUCER_ID, "produce", "handle_init_producer_id", 0, 5),
@@ -103,13 +104,14 @@ _OWN: tuple[Api, ...] = (
     Api(ApiKey.DESCRIBE_CONFIGS, "configs", "handle_describe_configs", 0, 4),
     Api(ApiKey.ALTER_REPLICA_LOG_DIRS, "cluster", "handle_alter_replica_log_dirs", 0, 2),
     Api(ApiKey.DESCRIBE_LOG_DIRS, "cluster", "handle_describe_log_dirs", 0, 5),
+    Api(ApiKey.SASL_AUTHENTICATE, "sasl", "handle_sasl_authenticate", 0, 2),
     Api(ApiKey.DELETE_GROUPS, "groups", "handle_delete_groups", 0, 3),
     Api(ApiKey.OFFSET_DELETE, "group_offsets", "handle_offset_delete", 0, 0),
     Api(ApiKey.DESCRIBE_CLUSTER, "cluster", "handle_describe_cluster", 0, 2),
     Api(ApiKey.DESCRIBE_PRODUCERS, "offsets", "handle_describe_producers", 0, 0),
     Api(ApiKey.LIST_CONFIG_RESOURCES, "configs", "handle_list_config_resources", 0, 1),
 )
-"""APIs that a broker answers itself. SaslHandshake and SaslAuthenticate will be in `sasl`."""
+"""APIs that a broker answers itself."""
 
 _SHARED = {
     ApiKey.ALTER_CONFIGS: ("configs", "handle_alter_configs"),

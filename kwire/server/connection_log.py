@@ -1,6 +1,6 @@
 """Log lines about the connections of clients: opened, closed, closed by the node.
 
-A client that speaks TLS or HTTP to a Kafka listener gets a line that says so: to Kafka its first bytes
+A client that speaks TLS, HTTP or SASL to a Kafka listener gets a line that says so: to Kafka its first bytes
 are the length of a huge request, and nobody recognizes 369295617. Such clients try again each second;
 each address has one line a minute. Other connections that the node closes have one line a second for
 each kind of reason, with the number of those in between: a client may open thousands.
@@ -29,7 +29,7 @@ ABORTED_QUIET_MS = 1000
 """How long connections that are closed for the same kind of reason are only counted."""
 _MAX_REMEMBERED = 1000
 
-TLS, HTTP = "TLS", "HTTP"
+TLS, HTTP, SASL = "TLS", "HTTP", "SASL"
 _METHODS = (
     b"GET ",
     b"POST",
@@ -98,6 +98,9 @@ class ConnectionLog:
         """Log the end of a connection: by the node as a warning, otherwise at level DEBUG."""
         reason = connection.close_reason
         kind = NodeEvent.CONNECTION_ABORTED
+        if reason is not None and reason.startswith(SASL):
+            self._log_foreign(SASL, connection)
+            return
         if reason in (None, NODE_STOPS) or reason.startswith("idle "):
             kind = NodeEvent.CONNECTION_CLOSED
         elif reason.startswith("malformed request"):
@@ -139,7 +142,7 @@ class ConnectionLog:
             self._write(NodeEvent.CONNECTION_CLOSED, connection, detail=f"{protocol} again")
             return
         detail = "this port speaks Kafka's protocol"
-        if protocol == TLS:
+        if protocol in (TLS, SASL):
             detail = "this listener is plaintext; set security.protocol=PLAINTEXT in the client"
         elif self.control_url is not None:
             detail += f"; the control API is at {self.control_url}"

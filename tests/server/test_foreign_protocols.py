@@ -18,9 +18,11 @@ import pytest
 from cluster_harness import until
 from server_harness import Client, running_node
 
+from kwire.client.streams import ask
 from kwire.control.socket import ControlSocket
+from kwire.protocol.errors import ErrorCode
 from kwire.protocol.frame import FrameReader
-from kwire.server import connection_log
+from kwire.protocol.schemas.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from kwire.server.connection_log import QUIET_MS, Repetitions, foreign_protocol
 
 KAFKA = struct.pack(">ihhih", 10, 18, 0, 1, -1)  # ApiVersions, as librdkafka begins
@@ -55,6 +57,23 @@ def test_a_tls_client_is_named_with_what_to_do(caplog: pytest.LogCaptureFixture)
     )
 
 
+def test_a_sasl_client_is_refused_as_by_kafka_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "kwire"), running_node() as running:
+        for request, version in (
+            (SaslHandshakeRequest(mechanism="PLAIN"), 1),
+            (SaslAuthenticateRequest(auth_bytes=b"secret"), 2),
+        ):
+            answer = asyncio.run(ask(("127.0.0.1", running.port), request, version=version))
+            assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        until(lambda: warnings_of(caplog) and not running.node.connections)
+    (line,) = warnings_of(caplog)  # the second within a minute is not said again
+    assert re.fullmatch(
+        r"broker 1: connection closed: 127.0.0.1:\d+ speaks SASL: this listener is plaintext;"
+        r" set security.protocol=PLAINTEXT in the client listener=PLAINTEXT",
+        line,
+    )
+
+
 def test_an_http_client_is_named_and_shown_the_control_api(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -80,7 +99,7 @@ def test_a_client_that_retries_has_a_line_a_minute(
         until(lambda: len(warnings_of(caplog)) == 2 and not running.node.connections)
         again = [r for r in caplog.records if "TLS again" in r.getMessage()]
         assert len(again) == 3 and {r.levelname for r in again} == {"DEBUG"}
-        monkeypatch.setattr(connection_log, "QUIET_MS", 0)
+        monkeypatch.setattr(running.node.connection_log._foreign, "_quiet_ms", 0)
         tls_hello(running.port)
         until(lambda: len(warnings_of(caplog)) == 3)
     assert " speaks TLS, as 3 connections before: " in warnings_of(caplog)[-1]
