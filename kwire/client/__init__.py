@@ -8,6 +8,7 @@ __all__ = [
     "blocking",
     "connection",
     "groups",
+    "lines",
     "maintenance",
     "offsets",
     "partitioner",

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 
+from kwire.client.lines import line_chunks
 from kwire.client.partitioner import partition_of
 from kwire.docker.client import TIMEOUT_MS, Client, ToolError, check
 from kwire.protocol.records import Record, build_batch, iter_batches, iter_records
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from kwire.client.connection import Address
     from kwire.protocol.schemas.fetch import PartitionData
 
-_READ_BYTES = 1 << 16
 _POLL_MS = 250
 
 
@@ -86,8 +86,8 @@ def produce_lines(client: Client, topic: str, properties: Mapping[str, str], sou
     leaders = sorted(client.leaders(topic, create=True).items())
     reader = LineReader(properties)
     number = 0
-    terminal = os.isatty(source)
-    for turn, lines in enumerate(_chunks(source, terminal)):
+    prompt = _show_prompt if os.isatty(source) else None
+    for turn, lines in enumerate(line_chunks(source, prompt)):
         pending: dict[int, list[Record]] = {}
         now_ms = time.time_ns() // 1_000_000
         try:
@@ -100,21 +100,9 @@ def produce_lines(client: Client, topic: str, properties: Mapping[str, str], sou
             send_records(client, topic, leaders, pending)
 
 
-def _chunks(source: int, terminal: bool) -> Iterator[list[bytes]]:
-    """Lists of lines: as many as one read returned."""
-    rest = b""
-    while True:
-        if terminal:
-            sys.stdout.write(">")
-            sys.stdout.flush()
-        data = os.read(source, _READ_BYTES)
-        *lines, rest = (rest + data).split(b"\n")
-        if not data and rest:
-            lines, rest = [rest], b""
-        if lines:
-            yield [line.removesuffix(b"\r") for line in lines]
-        if not data:
-            return
+def _show_prompt() -> None:
+    sys.stdout.write(">")
+    sys.stdout.flush()
 
 
 def send_records(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 
+from kwire.client.lines import line_chunks
 from kwire.client.reader import Reader
 from kwire.client.records import produce_all
 from kwire.protocol.records import Record as Written
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     Header = tuple[str, bytes | None]
 
-_READ_BYTES = 1 << 16
 _WAIT_MS = 250
 _STUCK_SECONDS = 5.0
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
@@ -68,7 +67,7 @@ def produce(
     as_json: bool,
 ) -> int:
     """Write the values, or else a record for each line of stdin; print where those of values are."""
-    chunks = iter([[value.encode() for value in values]]) if values else _chunks()
+    chunks = iter([[value.encode() for value in values]]) if values else _chunks_of_stdin()
     number = 0
     for chunk in chunks:
         now_ms = time.time_ns() // 1_000_000
@@ -105,20 +104,10 @@ def _print_places(written: list[Record], as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _chunks() -> Iterator[list[bytes]]:
-    """The lines of stdin, as many at a time as one read returned."""
+def _chunks_of_stdin() -> Iterator[list[bytes]]:
     if sys.stdin is None:  # closed before Python started
         raise NodeError("stdin is closed: give values as arguments")
-    rest = b""
-    while True:
-        data = os.read(sys.stdin.fileno(), _READ_BYTES)
-        *lines, rest = (rest + data).split(b"\n")
-        if not data and rest:
-            lines = [rest]
-        if lines:
-            yield [line.removesuffix(b"\r") for line in lines]
-        if not data:
-            return
+    yield from line_chunks(sys.stdin.fileno())
 
 
 # --- consume

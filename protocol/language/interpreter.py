@@ -120,6 +120,32 @@ class FirstEncoder:
         Writer(parts, marks).structure(message, plan)
 
 
+# --- plans
+
+
+def _step(
+    face: type[Reader | Writer], plan: ReadPlan | WritePlan, field: Field, version: int
+) -> tuple[Any, Any]:
+    """How a field is read or written: the method of `face` for its kind, and what that needs to know."""
+    kind = field.kind
+    compact = plan.flexible and field.compact
+    nullable = field.nullable is not None and covers(parse_versions(field.nullable), version)
+    if isinstance(kind, ArrayKind):
+        element = kind.element
+        if not isinstance(element, Kind):
+            nested = plan._nested(element, version)  # type: ignore[arg-type]
+            return face.structures, (compact, nullable, nested)
+        if element.format:
+            return face.numbers, (compact, nullable, element)
+        return face.lengthy_elements, (compact, nullable, element.name)
+    if not isinstance(kind, Kind):
+        method = face.structure_or_null if nullable else face.structure
+        return method, plan._nested(kind, version)  # type: ignore[arg-type]
+    if kind.format:
+        return face.number, layout(kind.format)
+    return face.lengthy, (compact, nullable, kind.name)
+
+
 # --- reading
 
 
@@ -143,31 +169,15 @@ class ReadPlan:
                 else:
                     self.defaults.append((name, field.default))
             if present:
-                step = self._step(field, version, flexible)
+                step = _step(Reader, self, field, version)
+                self.holds_records |= isinstance(field.kind, Kind) and field.kind.name == "records"
                 if field.tag is None:
                     self.steps.append((name, *step))
 
-    def _step(self, field: Field, version: int, flexible: bool) -> tuple[Read, Any]:
-        kind = field.kind
-        compact = flexible and field.compact
-        nullable = field.nullable is not None and covers(parse_versions(field.nullable), version)
-        if isinstance(kind, ArrayKind):
-            element = kind.element
-            if not isinstance(element, Kind):
-                plan = ReadPlan(element, version, flexible)  # type: ignore[arg-type]
-                self.holds_records |= plan.holds_records
-                return Reader.structures, (compact, nullable, plan)
-            if element.format:
-                return Reader.numbers, (compact, nullable, element)
-            return Reader.lengthy_elements, (compact, nullable, element.name)
-        if not isinstance(kind, Kind):
-            plan = ReadPlan(kind, version, flexible)  # type: ignore[arg-type]
-            self.holds_records |= plan.holds_records
-            return (Reader.structure_or_null if nullable else Reader.structure), plan
-        if kind.format:
-            return Reader.number, layout(kind.format)
-        self.holds_records |= kind.name == "records"
-        return Reader.lengthy, (compact, nullable, kind.name)
+    def _nested(self, kind: StructType, version: int) -> ReadPlan:
+        plan = ReadPlan(kind, version, self.flexible)
+        self.holds_records |= plan.holds_records
+        return plan
 
 
 class Reader:
@@ -282,27 +292,10 @@ class WritePlan:
             elif field.tag is not None:
                 self.defaults.append((name, field.default))
             else:
-                self.steps.append((name, *self._step(field, version, flexible)))
+                self.steps.append((name, *_step(Writer, self, field, version)))
 
-    @staticmethod
-    def _step(field: Field, version: int, flexible: bool) -> tuple[Write, Any]:
-        kind = field.kind
-        compact = flexible and field.compact
-        nullable = field.nullable is not None and covers(parse_versions(field.nullable), version)
-        if isinstance(kind, ArrayKind):
-            element = kind.element
-            if not isinstance(element, Kind):
-                plan = WritePlan(element, version, flexible)  # type: ignore[arg-type]
-                return Writer.structures, (compact, nullable, plan)
-            if element.format:
-                return Writer.numbers, (compact, nullable, element)
-            return Writer.lengthy_elements, (compact, nullable, element.name)
-        if not isinstance(kind, Kind):
-            plan = WritePlan(kind, version, flexible)  # type: ignore[arg-type]
-            return (Writer.structure_or_null if nullable else Writer.structure), plan
-        if kind.format:
-            return Writer.number, layout(kind.format)
-        return Writer.lengthy, (compact, nullable, kind.name)
+    def _nested(self, kind: StructType, version: int) -> WritePlan:
+        return WritePlan(kind, version, self.flexible)
 
 
 class Writer:
