@@ -77,8 +77,14 @@ class Row:
 _VERBS = "{verb:kill|stop|start|pause|resume}"
 _TOPIC = "/v1/topics/{topic}"
 _CTL_NODES = "ctl kill,ctl stop,ctl start,ctl pause,ctl resume"
-_LOOP = {"HTTP": "a shell loops over the partitions", "CLI": "`kwire partitions` in a loop"}
-_TESTS = {"CLI": "for tests", "HTTP": "for tests"}
+_LOOP = {
+    "HTTP": "the client asks `GET /v1/topics/{topic}` until `isr` has all `replicas`: it knows how long to wait",
+    "CLI": "`kwire partitions orders` in a loop, until no line says under-replicated or offline",
+}
+_TESTS = dict.fromkeys(
+    ("CLI", "HTTP"),
+    "for a fixture that resets and says what it cleared; `reset` refuses them anyway",
+)
 
 ROWS = (
     Row(
@@ -174,7 +180,7 @@ ROWS = (
     Row(
         "what earlier tests left",
         "leftovers",
-        holes={**_TESTS, "container": "for tests"},
+        holes={**_TESTS, "container": _TESTS["HTTP"]},
     ),
     Row("kwire's own errors", "failures", "ctl failures", "GET /v1/failures"),
     Row(
