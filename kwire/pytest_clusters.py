@@ -129,7 +129,9 @@ def check_may_be_emptied(config: pytest.Config) -> None:
 def is_cheap(config: pytest.Config) -> bool:
     """Whether each test gets a new cluster without being asked: one that starts in milliseconds, and
     whose keys do not give ports or directories, which two clusters at a time cannot have."""
-    return mode_of(config, {}) == "thread" and _ONCE.isdisjoint(lines_of(config, "kwire_config"))
+    return mode_of(config, {}) in ("thread", "process") and _ONCE.isdisjoint(
+        lines_of(config, "kwire_config")
+    )
 
 
 def _count(config: pytest.Config, options: dict[str, object], name: str) -> object:

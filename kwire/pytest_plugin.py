@@ -4,9 +4,10 @@ Loaded by pytest through its entry point in every environment that has kwire: no
 its name until a fixture is used. `-p no:kwire` disables it.
 
 Isolation. Whatever a test leaves open (a consumer in a failing test's traceback, a thread that nobody
-stops), the next test does not meet it. In mode thread each test has a new cluster at other ports, and
-the ports of clusters that have ended stay reserved (`kwire.server.ports`), so that the clients left
-behind connect to nothing. In the other modes, whose clusters take longer to start, tests share the
+stops), the next test does not meet it. In the modes thread and process each test has a new cluster at
+other ports, and the ports of clusters that have ended stay reserved (`kwire.server.ports`), so that the
+clients left behind connect to nothing; processes are forked from one that has imported everything
+(`kwire.forks.forked`). In the other modes, whose clusters take longer to start, tests share the
 session's cluster, which is reset before each (`Cluster.reset`).
 """
 
@@ -130,14 +131,18 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None
 
 @pytest.fixture(scope="session")
 def _kwire_session() -> Iterator[None]:
-    """What all clusters of a session share: the event loop's thread, and the ports that are used up."""
+    """What all clusters of a session share: the event loop's thread, the process that nodes are forked
+    from, and the ports that are used up."""
     from kwire.backends import loop_thread
+    from kwire.forks import forked
     from kwire.server import ports
 
     owner = object()
     loop_thread.acquire(owner, lambda: None)  # or it would end and start with each test's cluster
+    forked.keep()
     ports.keep_reserved()
     yield
+    forked.end()
     ports.release_all()
     loop_thread.release(owner)
 
@@ -154,7 +159,7 @@ def kwire_cluster(pytestconfig: pytest.Config, _kwire_session: None) -> Iterator
 
 @pytest.fixture
 def kwire(request: pytest.FixtureRequest, _kwire_session: None) -> Iterator[Cluster]:
-    """An empty cluster: a new one, in other modes than thread the session's, reset. The marker `kwire` has options."""
+    """An empty cluster: a new one; in the modes docker and external the session's, reset. The marker has options."""
     from kwire import pytest_clusters
 
     config = request.config

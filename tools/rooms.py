@@ -29,6 +29,7 @@ FOLDERS = (
     "kwire/tools",
     "kwire/backends",
     "kwire/launch",
+    "kwire/forks",
     "kwire/report",
     "kwire/control",
     "kwire/server",

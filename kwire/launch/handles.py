@@ -22,9 +22,10 @@ from kwire.server.logs import event
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, BinaryIO
 
     from kwire.control.errors import ControlError
+    from kwire.forks.forked import ForkedProcess
     from kwire.launch.spec import NodeSpec
     from kwire.protocol.errors import KafkaError
     from kwire.server.link_rules import LinkRule
@@ -44,6 +45,11 @@ def python_of_nodes() -> list[str]:
     """
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return [sys.executable] if os.path.samefile(home, ".") else [sys.executable, "-P"]
+
+
+def template_command() -> list[str]:
+    """The command of a process that forks itself into nodes (`kwire.forks.forked`)."""
+    return [*python_of_nodes(), "-m", "kwire", "node", "--template"]
 
 
 class NodeHandle:
@@ -168,7 +174,7 @@ class ProcessHandle(NodeHandle):
         """`on_death(node id, return code)` is called when the process has ended unexpectedly."""
         super().__init__(spec)
         self._on_death = on_death
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: asyncio.subprocess.Process | ForkedProcess | None = None
         self._ending = False
         self._asking = asyncio.Lock()
         self._exchanges: set[asyncio.Task[str]] = set()
@@ -189,19 +195,7 @@ class ProcessHandle(NodeHandle):
             log = None
             if self.log_path is not None:
                 log = files.enter_context(open(self.log_path, "ab"))
-            self._process = process = await asyncio.create_subprocess_exec(
-                *python_of_nodes(),
-                "-m",
-                "kwire",
-                "node",
-                "--supervised",
-                *self.spec.argv(),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                limit=_MAX_ANSWER_BYTES,
-                start_new_session=True,  # Ctrl-C reaches the supervisor only: it stops the nodes in order
-            )
+            self._process = process = await self._spawn(log)
         assert process.stdout is not None
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -226,7 +220,28 @@ class ProcessHandle(NodeHandle):
         self._keep_ports(found["listeners"])
         self._watcher = asyncio.get_running_loop().create_task(self._watch(process))
 
-    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+    async def _spawn(self, log: BinaryIO | None) -> asyncio.subprocess.Process | ForkedProcess:
+        forked = sys.modules.get("kwire.forks.forked")  # not loaded: nobody keeps a template
+        if forked is not None and forked.is_kept():
+            process: ForkedProcess = await forked.start(
+                template_command(), self.spec.argv(), log, _MAX_ANSWER_BYTES
+            )
+            return process
+        return await asyncio.create_subprocess_exec(
+            *python_of_nodes(),
+            "-m",
+            "kwire",
+            "node",
+            "--supervised",
+            *self.spec.argv(),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            limit=_MAX_ANSWER_BYTES,
+            start_new_session=True,  # Ctrl-C reaches the supervisor only: it stops the nodes in order
+        )
+
+    async def _watch(self, process: asyncio.subprocess.Process | ForkedProcess) -> None:
         await process.wait()
         if self._process is process:
             self._process = None
@@ -240,11 +255,8 @@ class ProcessHandle(NodeHandle):
         process, watcher = self._process, self._watcher
         if process is None or watcher is None:
             return
-        with suppress(ChildProcessError):  # reaped already, the watcher will run
-            ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            if os.waitid(os.P_PID, process.pid, ended) is None:
-                return
-        await asyncio.shield(watcher)
+        if _has_died(process):
+            await asyncio.shield(watcher)
 
     async def stop(self, *, controlled: bool = True, last: bool = False) -> None:
         """As a ThreadHandle's; `last` goes with `controlled=False` only."""
@@ -327,6 +339,17 @@ class ProcessHandle(NodeHandle):
 
 
 Handle = ThreadHandle | ProcessHandle
+
+
+def _has_died(process: asyncio.subprocess.Process | ForkedProcess) -> bool:
+    """Whether a process has ended, though its `returncode` may not say so yet."""
+    if not isinstance(process, asyncio.subprocess.Process):
+        return process.has_died()
+    try:
+        ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, process.pid, ended) is not None
+    except ChildProcessError:  # reaped already, the watcher will run
+        return True
 
 
 def _kafka_error(error: ControlError) -> KafkaError:

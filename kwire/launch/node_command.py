@@ -16,6 +16,7 @@ import gc
 import os
 import signal
 import sys
+from contextlib import suppress
 
 from kwire.launch.configuration import node_spec, warn_about_keys
 from kwire.launch.node_runner import NodeRunner
@@ -30,6 +31,33 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.launch.spec import NodeSpec
+
+_SCHEMAS = (
+    *(
+        "api_versions",
+        "configs",
+        "consumer_protocol",
+        "control_plane",
+        "fetch",
+        "groups",
+        "metadata",
+    ),
+    *("nodes", "offsets", "produce", "records_group", "topics", "transactions"),
+)
+_REPLICATION = ("controller", "core", "config", "fetcher", "log", "log_dirs", "member", "replica")
+_ROOMS = (
+    *("kwire.apis", "kwire.coordinator", "kwire.server"),
+    *(f"kwire.replication.{name}" for name in _REPLICATION),
+)
+_LATE = (
+    *("kwire.broker", "kwire.controller_node", "kwire.leftovers", "kwire.recent"),
+    *("kwire.launch.joining", "kwire.launch.shape"),
+    *("kwire.control.known", "kwire.control.lines", "kwire.control.routes", "kwire.control.status"),
+    *("kwire.protocol.language.compiler", "kwire.protocol.language.interpreter"),
+    *("kwire.protocol.message_set", "kwire.protocol.records", "kwire.protocol.record_validation"),
+    *(f"kwire.protocol.schemas.{name}" for name in _SCHEMAS),
+    *("concurrent.futures.thread", "difflib", "fastcrc", "random", "resource", "uvloop"),
+)
 
 
 async def _run(spec: NodeSpec, supervised: bool) -> int:
@@ -132,6 +160,22 @@ def run_node(options: dict[str, Any], *, supervised: bool) -> int:
         return _print_failure(1, str(error), supervised)
     finally:
         loop.close()
+
+
+def import_all() -> None:
+    """Import what a node imports sooner or later, for a process that is forked into nodes.
+
+    Whole rooms, of which a node leaves out very little; and what they import late."""
+    from importlib import import_module
+    from pkgutil import iter_modules
+
+    for room in _ROOMS:
+        package = import_module(room)
+        for module in iter_modules(package.__path__, f"{room}."):
+            import_module(module.name)
+    for name in _LATE:
+        with suppress(ImportError):  # an extra that is not installed
+            import_module(name)
 
 
 def _print_failure(status: int, line: str, supervised: bool) -> int:

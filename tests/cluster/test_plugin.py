@@ -25,7 +25,8 @@ CLIENT = """
 """
 
 
-def test_each_test_has_a_new_cluster_at_another_port(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_each_test_has_a_new_cluster_at_another_port(tmp_path: Path, mode: str) -> None:
     run = run_pytest(
         tmp_path,
         CLIENT
@@ -50,6 +51,7 @@ def test_each_test_has_a_new_cluster_at_another_port(tmp_path: Path) -> None:
     def test_left_as_it_was(kwire_cluster):
         assert kwire_cluster.topics() == {"t": 1}
     """,
+        f"--kwire-mode={mode}",
     )
     assert run.counts == {"passed": 5}, run.text
 
@@ -57,13 +59,13 @@ def test_each_test_has_a_new_cluster_at_another_port(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "ini"),
     [
-        (("--kwire-mode=process",), ""),
         ((), "kwire_config = log.dirs=data\n"),
+        (("--kwire-mode=process",), "kwire_config = log.dirs=data\n"),
         ((), "kwire_config = listeners=PLAINTEXT://127.0.0.1:0\n"),
     ],
-    ids=["process", "directory", "listeners"],
+    ids=["directory", "process", "listeners"],
 )
-def test_where_clusters_are_dear_or_unique_tests_share_the_sessions(
+def test_where_clusters_are_unique_tests_share_the_sessions(
     tmp_path: Path, options: tuple[str, ...], ini: str
 ) -> None:
     run = run_pytest(

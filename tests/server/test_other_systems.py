@@ -24,6 +24,7 @@ PROC = {
     "kwire/backends/engine.py": "the host's name alone tells machines apart",
     "kwire/launch/health.py": "in the image, which is Linux",
     "kwire/launch/registry.py": "an entry has no start time; its lock tells whether it runs",
+    "kwire/forks/forked.py": "a process that was killed is noticed a moment later",
 }
 
 
