@@ -8,11 +8,13 @@ earlier tests left behind live in one process with the same default ids; nor, on
 reconnected, by its address. A connection that is older than the reset is what tells it apart.
 
 So such a connection is not closed: its client would only open another one, which would be like any
-new one. It is served as by a broker of the same id and address that knows no topics, coordinates no
-groups and creates nothing. All clients take that for a cluster that is starting: they ask again, at
-their own pace, as long as they live, and are refused each time with a retriable error. Its Metadata
-lists no other broker, so that the client has nowhere else to connect to. Requests that producers and
-consumers do not send (CreateTopics, say) end the connection.
+new one. It is served as by a broker of the same id and address that knows no topics and creates
+nothing. All clients take that for a cluster that is starting: they ask again, at their own pace, as
+long as they live, and are refused each time with a retriable error. Its Metadata lists no other
+broker, so that the client has nowhere else to connect to. Members of groups keep their coordinator,
+which lets each be alone in a group of its own (`RemovedGroups`): one that is closed can leave, and does
+not wait for its session time-out. Who has no coordinator yet is given none: that would be another
+connection. Requests that producers and consumers do not send (CreateTopics, say) end the connection.
 
 Left out: a client that had no connection at the reset, or opens another one by itself (after
 connections.max.idle.ms, say), is taken for a new one. Who needs more than that takes a new cluster.
@@ -140,7 +142,7 @@ class Leftovers(Sessions):
             if group:
                 self.groups[ctx.session.connection] = group
             if handler is None:
-                handler = api.handler
+                handler = _refuse_commit if api.key is ApiKey.OFFSET_COMMIT else api.handler
             handler(ctx, request)
 
         return api.with_handler(handle)
@@ -155,6 +157,12 @@ class Leftovers(Sessions):
             if client != _UNKNOWN and not is_internal(client):
                 found.append((connection, client, self.groups.get(connection, "")))
         return found
+
+
+def _refuse_commit(ctx: RequestContext, request: Any) -> None:
+    from kwire.coordinator.removed_groups import refuse_commit
+
+    ctx.reply(refuse_commit(request))
 
 
 def _client_id(frame: memoryview | bytes) -> str:
@@ -184,7 +192,7 @@ class _NoLogs:
 
 def _empty(services: Services) -> Services:
     """The components of a broker with the same id, address and settings, and nothing in it."""
-    from kwire.coordinator.group_coordinator import GroupCoordinator
+    from kwire.coordinator.removed_groups import RemovedGroups
     from kwire.replication.core.metadata import MetadataCache
     from kwire.replication.replica.fetch_session import FetchSessionCache
     from kwire.replication.replica.manager import ReplicaManager
@@ -203,7 +211,7 @@ def _empty(services: Services) -> Services:
         log_manager=logs,
         metadata=metadata,
     )
-    groups = GroupCoordinator(config, clock, timers, random, metadata, replicas, work)
+    groups: Any = RemovedGroups(random)
     return Services(
         node_id=node_id,
         cluster_id=services.cluster_id,

@@ -21,8 +21,11 @@ from kwire.protocol.schemas.groups import (
     FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
+    JoinGroupRequestProtocol,
     LeaveGroupRequest,
+    MemberIdentity,
     SyncGroupRequest,
+    SyncGroupRequestAssignment,
 )
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.offsets import (
@@ -33,6 +36,7 @@ from kwire.protocol.schemas.offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetFetchRequest,
+    OffsetFetchRequestTopic,
 )
 from kwire.protocol.schemas.produce import (
     PartitionProduceData,
@@ -157,27 +161,6 @@ COMMIT = OffsetCommitRequest(
             FindCoordinatorRequest(coordinator_keys=["shop"]),
             "COORDINATOR_NOT_AVAILABLE",
         ),
-        (ApiKey.JOIN_GROUP, 5, JOIN, "NOT_COORDINATOR"),
-        (
-            ApiKey.HEARTBEAT,
-            3,
-            HeartbeatRequest(group_id="shop", member_id="m"),
-            "NOT_COORDINATOR",
-        ),
-        (
-            ApiKey.SYNC_GROUP,
-            3,
-            SyncGroupRequest(group_id="shop", member_id="m"),
-            "NOT_COORDINATOR",
-        ),
-        (
-            ApiKey.LEAVE_GROUP,
-            2,
-            LeaveGroupRequest(group_id="shop", member_id="m"),
-            "NOT_COORDINATOR",
-        ),
-        (ApiKey.OFFSET_COMMIT, 7, COMMIT, "UNKNOWN_TOPIC_OR_PARTITION"),
-        (ApiKey.OFFSET_FETCH, 5, OffsetFetchRequest(group_id="shop"), "NOT_COORDINATOR"),
     ],
     ids=lambda value: value.name if isinstance(value, ApiKey) else None,
 )
@@ -192,10 +175,99 @@ def test_requests_are_refused_with_an_error_after_which_clients_retry(
     assert started.topics == ["orders"]
     log = started.broker.services.replica_manager.partition("orders", 0).log
     assert log.log_end_offset == 0
-    if "group" in repr(request_) or key is ApiKey.FIND_COORDINATOR:
+    if key is ApiKey.FIND_COORDINATOR:
         assert started.left.clients() == [(1, "me", "shop")]
     else:
         assert started.left.clients() == [(1, "me", "")]
+
+
+HEARTBEAT = HeartbeatRequest(group_id="shop", generation_id=1, member_id="m")
+SYNC = SyncGroupRequest(group_id="shop", generation_id=1, member_id="m")
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "request_"),
+    [
+        (ApiKey.HEARTBEAT, 3, HEARTBEAT),
+        (ApiKey.SYNC_GROUP, 3, SYNC),
+        (ApiKey.OFFSET_COMMIT, 7, COMMIT),
+    ],
+    ids=["heartbeat", "sync", "commit"],
+)
+def test_a_member_is_not_known_any_more(
+    started: Started, key: ApiKey, version: int, request_: Any
+) -> None:
+    """So that it joins again. It is not sent to another coordinator, to which it would connect."""
+    set_clients_aside(started.broker)
+    answer = started.ask(1, key, version, request_)
+    assert error_codes(answer) - {0} == {ErrorCode.UNKNOWN_MEMBER_ID}
+    assert started.left.clients() == [(1, "me", "shop")]
+
+
+@pytest.mark.parametrize("member_id", ["", "m"])
+def test_each_member_is_alone_in_its_group(started: Started, member_id: str) -> None:
+    started.connect(2)
+    set_clients_aside(started.broker)
+    protocols = [
+        JoinGroupRequestProtocol(name="range", metadata=b"orders"),
+        JoinGroupRequestProtocol(name="sticky", metadata=b"more"),
+    ]
+    for connection in (1, 2):
+        request = JoinGroupRequest(
+            group_id="shop",
+            member_id=member_id,
+            group_instance_id="instance",
+            protocol_type="consumer",
+            protocols=protocols,
+        )
+        joined = started.ask(connection, ApiKey.JOIN_GROUP, 7, request)
+        assert (joined.error_code, joined.protocol_type, joined.protocol_name) == (
+            *(0, "consumer"),
+            "range",
+        )
+        assert joined.leader == joined.member_id == (member_id or joined.leader) != ""
+        (member,) = joined.members
+        assert (member.member_id, member.metadata) == (joined.member_id, b"orders")
+        of_member = {
+            "group_id": "shop",
+            "generation_id": joined.generation_id,
+            "member_id": joined.member_id,
+        }
+        assignments = [
+            SyncGroupRequestAssignment(member_id="stranger", assignment=b"other"),
+            SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"own"),
+        ]
+        request = SyncGroupRequest(**of_member, assignments=assignments)
+        synced = started.ask(connection, ApiKey.SYNC_GROUP, 3, request)
+        assert (synced.error_code, synced.assignment) == (0, b"own")
+        beat = started.ask(connection, ApiKey.HEARTBEAT, 3, HeartbeatRequest(**of_member))
+        assert beat.error_code == 0
+    assert started.topics == ["orders"]  # no group was kept: there is no __consumer_offsets
+
+
+def test_a_join_without_protocols_is_refused(started: Started) -> None:
+    set_clients_aside(started.broker)
+    answer = started.ask(1, ApiKey.JOIN_GROUP, 5, JOIN)
+    assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_members_can_leave_whoever_they_are(started: Started) -> None:
+    set_clients_aside(started.broker)
+    alone = LeaveGroupRequest(group_id="shop", member_id="m")
+    assert started.ask(1, ApiKey.LEAVE_GROUP, 2, alone).error_code == 0
+    two = [MemberIdentity(member_id="m"), MemberIdentity(member_id="", group_instance_id="i")]
+    left = started.ask(1, ApiKey.LEAVE_GROUP, 3, LeaveGroupRequest(group_id="shop", members=two))
+    assert error_codes(left) == {0} and len(left.members) == 2
+
+
+def test_nothing_is_committed(started: Started) -> None:
+    set_clients_aside(started.broker)
+    topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[0, 1])]
+    request = OffsetFetchRequest(group_id="shop", topics=topics)
+    (topic,) = started.ask(1, ApiKey.OFFSET_FETCH, 5, request).topics
+    assert [(each.committed_offset, each.error_code) for each in topic.partitions] == [(-1, 0)] * 2
+    request = OffsetFetchRequest(group_id="shop", topics=None)
+    assert started.ask(1, ApiKey.OFFSET_FETCH, 5, request).topics == []
 
 
 def error_codes(message: Any) -> set[int]:

@@ -8,5 +8,6 @@ __all__ = [
     "events",
     "group_coordinator",
     "offsets",
+    "removed_groups",
     "result",
 ]

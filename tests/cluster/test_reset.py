@@ -141,6 +141,102 @@ def test_a_client_closes_quickly_after_a_reset() -> None:
         cluster.wait_for(lambda c: c.leftovers() == [])
 
 
+CLOSES = """
+import asyncio, sys, time
+library, servers = sys.argv[1:]
+
+def beginning():
+    print("member", flush=True)
+    sys.stdin.readline()  # the cluster is reset
+
+async def with_aiokafka():
+    from aiokafka import AIOKafkaConsumer
+
+    consumer = AIOKafkaConsumer(
+        "orders", bootstrap_servers=servers, group_id="shop", auto_offset_reset="earliest",
+        heartbeat_interval_ms=100,
+    )
+    await consumer.start()
+    await consumer.getone()
+    await asyncio.to_thread(beginning)
+    if poll:
+        while consumer.assignment():
+            await consumer.getmany(timeout_ms=50)
+    begin = time.monotonic()
+    await consumer.stop()
+    return begin
+
+def with_kafka_python():
+    from kafka import KafkaConsumer
+
+    consumer = KafkaConsumer(
+        "orders", bootstrap_servers=servers, group_id="shop", auto_offset_reset="earliest",
+        heartbeat_interval_ms=100,
+    )
+    next(consumer)
+    beginning()
+    while poll and consumer.assignment():
+        consumer.poll(50)
+    begin = time.monotonic()
+    consumer.close()
+    return begin
+
+def with_confluent_kafka():
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers, "group.id": "shop", "auto.offset.reset": "earliest",
+            "heartbeat.interval.ms": 100,
+        }
+    )
+    consumer.subscribe(["orders"])
+    assert consumer.poll(20).value()
+    beginning()
+    while poll and consumer.assignment():
+        consumer.poll(0.05)
+    begin = time.monotonic()
+    consumer.close()
+    return begin
+
+library, _, poll = library.partition("/")
+begin = asyncio.run(with_aiokafka()) if library == "aiokafka" else globals()["with_" + library]()
+print(time.monotonic() - begin)
+"""
+
+
+@pytest.mark.parametrize("when", ["", "/poll"], ids=["at-once", "later"])
+@pytest.mark.parametrize("library", ["confluent_kafka", "kafka_python", "aiokafka"])
+def test_a_member_that_is_closed_after_a_reset_does_not_wait(library: str, when: str) -> None:
+    """`later`: after it has gone on until it has nothing assigned any more. It used to take 30 s and more."""
+    with Cluster() as cluster:
+        cluster.produce("orders", "tea")
+        member = subprocess.Popen(
+            [
+                sys.executable,
+                "-W",
+                "ignore",
+                "-c",
+                CLOSES,
+                library + when,
+                cluster.bootstrap_servers,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert member.stdout is not None and member.stdout.readline() == "member\n"
+            cluster.reset()
+            cluster.create_topic("orders")
+            seconds = member.communicate("\n", timeout=20)[0]
+        finally:
+            member.kill()
+            member.communicate()
+        assert float(seconds) < 5
+        assert cluster.group("shop").state == "Dead" and cluster.topics() == {"orders": 1}
+
+
 def test_outside_topics_that_clients_make_again_are_told(leaks: list[Leak]) -> None:
     with Cluster() as cluster:
         outside = Cluster.connect(cluster.bootstrap_servers)
