@@ -45,7 +45,7 @@ Steps = Generator[int, None, Any]
 
 FIRST_UNITS: Final = 2_000
 """Units that work may take in the step that begins it."""
-TURN_UNITS: Final = 8_000
+TURN_UNITS: Final = 6_000
 """Units of all jobs together between two looks at the sockets."""
 _FREED_AT_ONCE: Final = 4_000
 _FREED_A_STEP: Final = 500

@@ -290,16 +290,45 @@ def list_groups(broker: Broker) -> Run:
     return asking(broker, frame_of(ListGroupsRequest(), 4), lambda a: check_longer(a, 300_000))
 
 
+def many_offsets(broker: Broker) -> Run:
+    """100,000 committed offsets of 100 groups."""
+    create(broker, "t0", partitions=1000)
+    find_coordinator(broker, "g0")
+    for number in range(100):
+        broker.ask(offsets_request(f"g{number}", 1, 1000), 8)
+    return lambda: None
+
+
+def until_loaded(broker: Broker) -> None:
+    groups = [OffsetFetchRequestGroup(group_id="g99", topics=None)]
+    for _ in range(10_000):
+        response = broker.ask(OffsetFetchRequest(groups=groups), 8)
+        if response.groups[0].error_code == ErrorCode.NONE:
+            assert len(response.groups[0].topics[0].partitions) == 1000
+            return
+        assert response.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        time.sleep(0.005)
+    raise AssertionError("not loaded")
+
+
+def validated_produce(broker: Broker) -> Run:
+    records = [Record(i, 1, b"k", b"%d" % (i % 10)) for i in range(1_000_000)]
+    batch = build_batch(records, compression="gzip")
+    assert len(batch) < 10_000_000
+    create(broker, "large", cleanup_policy="compact", max_message_bytes="10000000")
+    return asking(broker, frame_of(produce_request("large", {0: batch}), 9))
+
+
 CASES = [
     Case("Produce v2: a million gzipped messages, too large", old_produce(2, 1_000_000, 1, 10)),
     Case("Produce v2: 8 partitions of 100,000 gzipped messages", old_produce(2, 100_000, 8, 0)),
     Case("Fetch v2 of 700,000 gzipped records", old_fetch),
-    Case("Fetch of 50,000 partitions, of which 10,000 exist", fetch_partitions),
+    Case("Fetch of 50,000 partitions, of which 10,000 exist", fetch_partitions, limit_ms=200),
     Case("Metadata of 1,000,000 unknown topics", unknown_topics),
     Case("Metadata that creates 2,000 topics", topics_by_metadata),
     Case("Metadata of all of 10,000 partitions", all_metadata),
     Case("CreateTopics: 2,000 topics", create_topics),
-    Case("CreateTopics: 5,000 partitions", create_partitions),
+    Case("CreateTopics: 5,000 partitions", create_partitions, limit_ms=100),
     Case("DeleteTopics: 2,000 topics", delete_topics),
     Case("DescribeConfigs of 1,000 topics", describe_configs),
     Case("ListOffsets of 100,000 partitions, of which 10,000 exist", list_offsets),
@@ -307,4 +336,12 @@ CASES = [
     Case("OffsetFetch of 100,000 partitions", fetch_offsets),
     Case("OffsetFetch of all of a group's 10,000 offsets", fetch_all_offsets),
     Case("ListGroups: 50,000 groups", list_groups),
+    Case(
+        "A start with 100,000 committed offsets",
+        many_offsets,
+        settings={"offsets.topic.num.partitions": "1"},
+        restarts=True,
+        after_restart=until_loaded,
+    ),
+    Case("Produce of a million gzipped records to a compacted topic", validated_produce),
 ]

@@ -8,7 +8,6 @@ broker took during that answer counts as well (`Stall.cpu_ms`): what it did inst
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 import subprocess
@@ -198,20 +197,26 @@ class Case(NamedTuple):
     limit_ms: float = 50
     """Of `Stall.cpu_ms` on a quiet machine of 2026."""
     settings: dict[str, str] | None = None
+    restarts: bool = False
+    """`prepare` fills a data directory; the broker is started again on it, and then `run` is measured."""
+    after_restart: Callable[[Broker], None] = lambda broker: None
     on_disk: bool = False
     """In a data directory that is flushed, which is what stalls: the clock counts, not the processor."""
 
 
 def measure(case: Case, folder: Path) -> Stall:
     """Run a case once, on a broker of its own."""
-    data_dir = folder / "data" if case.on_disk else None
+    data_dir = folder / "data" if case.on_disk or case.restarts else None
     with running(folder, case.settings, data_dir) as broker:
         run = case.prepare(broker)
-        broker.ask(ApiVersionsRequest(), 0)
-        with Pinger(broker) as pinger:
-            run()
-        return pinger.stall
+        if not case.restarts:
+            return _measure(broker, run)
+        broker.stop()
+    with running(folder, case.settings, data_dir) as broker:
+        return _measure(broker, lambda: case.after_restart(broker))
 
 
-def is_busy() -> bool:
-    return os.getloadavg()[0] > 0.75 * (os.cpu_count() or 1)
+def _measure(broker: Broker, run: Callable[[], None]) -> Stall:
+    with Pinger(broker) as pinger:
+        run()
+    return pinger.stall

@@ -42,21 +42,19 @@ HEAD = "| | processor, ms | clock, ms | done after, s |\n|---|---|---|---|\n"
 
 
 def main(arguments: list[str]) -> None:
-    words = [word for word in arguments if not word.startswith("-")]
-    table = HEAD
+    words = [word.lower() for word in arguments if not word.startswith("-")]
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    table, _, after = rest.partition(END)
+    rows = {row.split("|")[1].strip(): row for row in table.splitlines(keepends=True)}
     print(HEAD, end="")
     for case in CASES:
-        if words and not any(word.lower() in case.name.lower() for word in words):
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            row = line(case, measure(case, Path(folder)))
-        print(row, end="", flush=True)
-        table += row
+        if not words or any(word in case.name.lower() for word in words):
+            with tempfile.TemporaryDirectory() as folder:
+                rows[case.name] = line(case, measure(case, Path(folder)))
+            print(rows[case.name], end="", flush=True)
     if "--write" in arguments:
-        text = PAGE.read_text()
-        before, _, rest = text.partition(BEGIN)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(before + BEGIN + table + END + after)
+        known = [rows[case.name] for case in CASES if case.name in rows]
+        PAGE.write_text(before + BEGIN + HEAD + "".join(known) + END + after)
 
 
 if __name__ == "__main__":
