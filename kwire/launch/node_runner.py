@@ -10,12 +10,12 @@ import logging
 import os
 from enum import Enum
 
+from kwire.launch.aside import Aside
 from kwire.launch.spec import BROKER, CONTROLLER, STANDALONE, may_ask_for_security
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
-from kwire.replication.core.types import SECURITY_PROTOCOLS
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.events import NodeEvent
-from kwire.server.listeners import format_address, inter_broker_listener
+from kwire.server.listeners import endpoints, format_address, inter_broker_listener
 from kwire.server.log_dirs import LogDirs, disk_space, load_error, split_dirs
 from kwire.server.logs import event
 from kwire.server.node import Node
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from kwire.launch.joining import Joining
     from kwire.launch.spec import NodeSpec
     from kwire.replication.config.release import Release
-    from kwire.replication.core.metadata import Endpoint
     from kwire.server.file_log_store import FileLogStore
     from kwire.server.link_rules import LinkRule
 
@@ -85,6 +84,8 @@ class NodeRunner:
         """Called with the loaded core before the node serves."""
         self.on_halted: Callable[[str], None] | None = None
         """Called with the reason after the broker has halted itself and released everything."""
+        self._loop: asyncio.AbstractEventLoop
+        self._aside = Aside(is_shared=spec.role == BROKER and not spec.temporary)
         self._core: Broker | ControllerNode | None = None
         self._dirs: LogDirs | FileLogStore | None = None
         self._joining = _joining(spec)
@@ -152,8 +153,9 @@ class NodeRunner:
             if cluster_id is None and joining is not None:
                 cluster_id = await joining.fetch_cluster_id()
             self._move(LOADING)
+            self._loop = asyncio.get_running_loop()
             try:
-                self._core = self._load(cluster_id)
+                self._core = await self._aside.run(lambda: self._load(cluster_id))
             except Exception as error:
                 raise self._load_error(error) from None
             finally:
@@ -165,6 +167,7 @@ class NodeRunner:
                 self.set_link_rules(list(self.spec.network))
             if self.on_loaded is not None:
                 self.on_loaded(self._core)
+            self.node.run_aside = self._aside.run
             await self.node.serve(self._core)
             if joining is not None:
                 await joining.wait(wait_seconds)
@@ -236,7 +239,7 @@ class NodeRunner:
             shared=spec.standby,
             alone=store.is_alone,
         )
-        core.start(endpoints(node))
+        core.start(endpoints(node.listeners))
         return core
 
     def _load_broker(self, cluster_id: str | None, random: Random) -> Broker:
@@ -266,7 +269,7 @@ class NodeRunner:
             from kwire.recent import RecentRequests
 
             core.sessions.recent = RecentRequests(node.clock, core.services.metadata)
-        core.start(endpoints(node))
+        core.start(endpoints(node.listeners))
         return core
 
     def _log_loaded(self) -> None:
@@ -299,7 +302,7 @@ class NodeRunner:
         self._halt_reason = why
         if self._joining is not None:
             self._joining.refuse(why)
-        asyncio.get_running_loop().call_soon(self._finish_halt, why)
+        self._loop.call_soon_threadsafe(self._finish_halt, why)  # it may be loading, on a thread
 
     def _finish_halt(self, why: str) -> None:
         if self.stage is not ENDED:
@@ -349,6 +352,7 @@ class NodeRunner:
     def kill(self) -> None:
         """End the node as `kill -9` would: nothing is flushed, clients get no response."""
         if self.stage is not ENDED:
+            self._aside.wait()
             self.node.kill()
             self._release()
 
@@ -364,21 +368,6 @@ def reachable(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)
-
-
-def endpoints(node: Node) -> list[Endpoint]:
-    """The advertised endpoints of a bound node."""
-    from kwire.replication.core.metadata import Endpoint
-
-    return [
-        Endpoint(
-            listener.name,
-            listener.advertised_host,
-            listener.advertised_port,
-            SECURITY_PROTOCOLS.index(listener.security_protocol),
-        )
-        for listener in node.listeners
-    ]
 
 
 def _joining(spec: NodeSpec) -> Joining | None:

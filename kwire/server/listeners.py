@@ -23,6 +23,7 @@ from kwire.server.errors import NodeError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kwire.replication.core.metadata import Endpoint
     from kwire.server.connection import Connection
 
 SPOKEN_PROTOCOLS = ("PLAINTEXT",)
@@ -218,6 +219,21 @@ def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
         raise NodeError(
             f"cannot listen on {address} (listener {listener.name}): {reason}"
         ) from None
+
+
+def endpoints(listeners: list[Listener]) -> list[Endpoint]:
+    """The advertised endpoints of bound listeners."""
+    from kwire.replication.core.metadata import Endpoint
+
+    return [
+        Endpoint(
+            listener.name,
+            listener.advertised_host,
+            listener.advertised_port,
+            SECURITY_PROTOCOLS.index(listener.security_protocol),
+        )
+        for listener in listeners
+    ]
 
 
 def backlog_of(config: BrokerConfig) -> int:

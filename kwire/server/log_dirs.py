@@ -87,14 +87,13 @@ class LogDirs:
             raise
 
     def deliver_to(self, node: Node) -> LogDirs:
-        """Let what threads have ended take effect in steps of a node of the running loop."""
-        from asyncio import get_running_loop
-
-        loop = get_running_loop()
+        """Let what threads have ended take effect in steps of a node."""
+        from kwire.server.node import STARTING
 
         def wake() -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(node.background_done)
+            if node.state is not STARTING:  # else it looks itself, when it begins to serve
+                with suppress(RuntimeError):  # the loop is closed
+                    node.loop.call_soon_threadsafe(node.background_done)
 
         node.deliver = self._deliver
         for store in self._stores:

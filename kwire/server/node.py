@@ -111,8 +111,8 @@ class Node:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
         self._idle_timer: asyncio.TimerHandle | None = None
-        self.deliver: Callable[[], None] | None = None
-        """Lets what threads of the log directories have ended take effect."""
+        self.run_aside = _run
+        self.deliver: Callable[[], None] | None = None  # the log directories', for background_done
         self._all_closed: asyncio.Event | None = None
 
     # --- start and stop
@@ -193,7 +193,7 @@ class Node:
         self._move(STOPPED)
         try:
             if not discard:
-                self.broker.close()
+                await self.run_aside(self.broker.close)
         except (OSError, KafkaError) as error:
             raise NodeError(f"the logs could not be closed cleanly: {error}") from None
         finally:
@@ -334,8 +334,7 @@ class Node:
             connection.throttle_reading()
 
     def background_done(self) -> None:
-        """Let what threads of the log directories have ended take effect, as one step. What ends
-        while the node does not run waits."""
+        """Let what threads have ended take effect, as one step; while the node is paused it waits."""
         if self.deliver is not None and self.state in (SERVING, STOPPING):
             self._set_clock()
             self._guard(None, self.deliver)
@@ -523,6 +522,10 @@ class Node:
                 connection.close(f"idle for connections.max.idle.ms={idle_ms}", abort=True)
         self.connection_log.write_counts()
         self._arm_idle_check()
+
+
+async def _run(work: Callable[[], Any]) -> Any:
+    return work()
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
