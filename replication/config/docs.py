@@ -27,7 +27,7 @@ _BROKER = {
     "default.replication.factor": "Replicas of topics created on demand or without a number.",
     "delete.topic.enable": "Whether topics can be deleted at all.",
     "eligible.leader.replicas.enable": "Remember who left the ISR with all that is committed: they may lead (KIP-966).",
-    "fetch.max.bytes": "Most bytes in one answer to a fetch; one batch is always let through.",
+    "fetch.max.bytes": "Most bytes in one answer to a fetch, and 16 MiB at most; one batch is always let through.",
     "group.initial.rebalance.delay.ms": "Wait for more members before a new group's first rebalance. Kafka: 3000.",
     "group.max.session.timeout.ms": "Largest session time-out that a classic member may ask for.",
     "group.max.size": "Most members in a classic group.",

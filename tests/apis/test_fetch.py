@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from recorded import PARKED
 
+import kwire.apis.fetch
 from kwire.apis.fetch import handle_fetch
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.message_set import iter_entries, message_records
@@ -191,6 +192,19 @@ def test_the_first_batch_is_returned_whatever_its_size(node, fetch, make_batch):
     answers = partitions(fetch({("t", 0): 0, ("t", 1): 0}, **limits))
     assert len(answers["t", 0].records) > 1000 and len(answers["t", 1].records) == 0
     assert answers["t", 1].high_watermark == 1
+
+
+def test_a_response_reads_a_bounded_number_of_bytes(node, fetch, make_batch, monkeypatch):
+    """55 MB, the default of consumers and of fetch.max.bytes, would take 90 to 140 ms of the loop."""
+    node.create(partitions=2)
+    batch = make_batch(b"x" * 100)
+    for _ in range(4):
+        for index in (0, 1):
+            node.produce(batch, index=index)
+    monkeypatch.setattr(kwire.apis.fetch, "READ_BYTES_MAX", 6 * len(batch))
+    limits = {"max_bytes": 55 << 20, "min_bytes": 7 * len(batch)}
+    answers = partitions(fetch({("t", 0): 0, ("t", 1): 0}, **limits))
+    assert [len(a.records) // len(batch) for a in answers.values()] == [4, 2]
 
 
 def test_max_bytes_and_partition_max_bytes_limit_an_answer(node, fetch, make_batch):
