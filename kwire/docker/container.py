@@ -205,6 +205,7 @@ def log_warnings(settings: ContainerSettings) -> None:
     """Log a line for each unknown variable, and for each listener that clients cannot reach."""
     import logging
 
+    from kwire.launch.spec import PROCESS
     from kwire.server.events import NodeEvent
     from kwire.server.logs import event
 
@@ -213,6 +214,8 @@ def log_warnings(settings: ContainerSettings) -> None:
         event(log, NodeEvent.UNKNOWN_VARIABLE, variable=variable, suggestion=meant)
     warn_of_loopback(settings.node.values)
     if settings.node.controllers:  # else the start of all nodes logs them
+        if settings.cluster.get("isolation") == PROCESS:
+            event(log, NodeEvent.ISOLATION_WITHOUT_EFFECT)
         from contextlib import suppress
 
         from kwire.launch.configuration import warn_about_keys

@@ -22,6 +22,7 @@ from kwire.launch.process import (
     write_ready_file,
     write_ready_line,
 )
+from kwire.launch.spec import PROCESS
 from kwire.server import logs
 from kwire.server.descriptors import raise_limit
 from kwire.server.errors import NodeError, SettingsError
@@ -123,6 +124,8 @@ def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> 
         _remove_files(surroundings)  # an earlier run's would announce the wrong node
         spec = make_spec()
         if spec.is_standalone:
+            if spec.isolation == PROCESS:
+                event(_log, NodeEvent.ISOLATION_WITHOUT_EFFECT)
             main = _run_standalone(spec.node, surroundings)
         else:
             from kwire.launch.up_cluster import run_cluster

@@ -65,6 +65,12 @@ class NodeEvent:
     """Keys that were given and that kwire does not act on, with values other than Kafka's default. Keys that only tune
     a broker are not named. `keys`: as they were written, in a container the variables.
     To do: leave them out; `kwire config --unused` lists all keys without effect."""
+    ISOLATION_WITHOUT_EFFECT = EventType(
+        WARNING,
+        "isolation process has no effect with a single broker, which is one process in any case",
+    )
+    """`kwire up --isolation process`, or `KWIRE_ISOLATION` in a container, of one broker.
+    To do: leave it out, or start several: `--brokers 3`, in a container `KWIRE_BROKERS=3`."""
 
     NOT_REGISTERED = EventType(
         INFO, "kwire status, down and ctl will not find this cluster: {detail}"
