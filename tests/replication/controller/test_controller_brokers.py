@@ -450,6 +450,21 @@ def test_the_reason_of_an_election_says_why_that_replica_leads() -> None:
     assert (counts["elections.appointed"], counts["elections.online again"]) == (2, 1)
 
 
+def test_only_a_live_replica_is_appointed_and_one_that_is_behind_only_uncleanly() -> None:
+    cluster = Simulated(1, 2, 3)
+    cluster.create("t", [1, 2, 3])
+    cluster.alter(1, [1, 3])
+    cluster.kill(3)
+    partitions, step = cluster.controller.partitions, cluster.controller.step
+    for broker, unclean in ((2, False), (3, False), (3, True)):
+        with pytest.raises(KafkaError) as raised:
+            step(lambda b=broker, u=unclean: partitions.appoint("t", 0, b, u))  # type: ignore[misc]
+        assert raised.value.code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        assert cluster.partition().leader == 1
+    step(lambda: partitions.appoint("t", 0, 2, True))
+    assert (cluster.partition().leader, cluster.partition().isr) == (2, [2])
+
+
 # Storage
 
 
