@@ -33,6 +33,7 @@ def named(code: Any) -> str:
 
 @pytest.mark.slow  # half a minute, of which Kafka's start is the half
 @pytest.mark.kwire_only
+@pytest.mark.timeout(600)
 def test_the_verdicts_are_those_of_kafka(tmp_path: Path) -> None:
     kafka = observed(RealKafka(tmp_path / "kafka"))
     kwire = observed(KwireBroker(tmp_path / "kwire"))
