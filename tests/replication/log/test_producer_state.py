@@ -157,6 +157,7 @@ def test_a_retry_of_another_length_is_out_of_order() -> None:
     log = FakeLog()
     log.append(data(0, 3))
     assert log.refuses(data(0, 2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.refuses(data(1, 2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # the same last one
 
 
 def test_sequences_wrap_around() -> None:
