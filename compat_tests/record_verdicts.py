@@ -20,7 +20,7 @@ def main() -> None:
     import odd_batches
 
     with tempfile.TemporaryDirectory() as folder:
-        broker = RealKafka(Path(folder) / "kafka")
+        broker = RealKafka(Path(folder) / "kafka", {"broker.session.timeout.ms": "60000"})
         broker.start()
         try:
             found = odd_batches.observe(SocketClient(broker.port))
