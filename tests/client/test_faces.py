@@ -87,7 +87,7 @@ def test_an_operation_is_the_same_over_both_faces() -> None:
 
 def test_an_answer_that_is_no_kafkas_is_the_same_over_both_faces() -> None:
     with listener(b"HTTP/1.1 400 Bad Request\r\n\r\n") as (host, port):
-        text = f"no broker answers: {host}:{port}: an answer of 1213486160 bytes"
+        text = f"no broker answers: {host}:{port}: this is an HTTP server, no Kafka broker"
         assert both((host, port), "metadata") == (text, "Metadata")
 
 
