@@ -23,7 +23,7 @@ PAIRS = [
 ]
 ASYNC_ONLY = {
     "Cluster": {"of", "inside", "node"},
-    "Network": {"apply", "undo", "rules_of"},
+    "Network": {"apply", "lift", "undo", "rules_of"},
 }
 # A context, not an awaitable that is one; and a predicate that is called, not awaited.
 OTHER_TYPES = {"Network.cut", "Network.delay", "Cluster.wait_for"}

@@ -261,7 +261,7 @@ def test_a_dead_leader_is_logged_once_until_it_responds():
         rig.wait(2000)
     logged = [each for each in rig[2].logged.logged if each.fields.get("leader") == 1]
     assert [each.event for each in logged] == [Event.LEADER_UNREACHABLE, Event.LEADER_REACHABLE] * 2
-    lost = "broker 1 cannot be fetched from, tried again: the connection was lost, or not made (1 partitions)"
+    lost = "broker 1 cannot be fetched from, tried again: the connection was lost, or not made (1 partition)"
     again = "broker 1 is fetched from again"
     assert [each.text for each in logged] == [lost, again, lost, again]
 
