@@ -34,6 +34,11 @@ def runs(pid: int) -> bool:
         return False
 
 
+def take_interrupts() -> None:
+    """In a new process: a shell that runs these tests in the background has SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill"])
 @pytest.mark.parametrize("options", [(), ("-n1",)], ids=["alone", "xdist"])
 def test_no_process_outlives_a_session(
@@ -43,7 +48,11 @@ def test_no_process_outlives_a_session(
     (tmp_path / "pytest.ini").write_text("[pytest]\nkwire_mode = process\nkwire_brokers = 2\n")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
     run = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=take_interrupts,
     )
     deadline = time.monotonic() + 60
     while not (tmp_path / "pids").exists():
