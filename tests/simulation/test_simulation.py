@@ -75,7 +75,7 @@ def test_a_seed_runs_the_same_whatever_the_hash_seed() -> None:
 
 def test_runs_do_work_worth_checking() -> None:
     acked = delivered = committed = 0
-    for seed in range(1, 9):
+    for seed in range(1, 13):
         simulation = Simulation(seed, steps=STEPS)
         simulation.run()
         acked += simulation.histories.acked
