@@ -285,7 +285,7 @@ def test_a_container_tells_its_status_on_sigusr1_and_survives_an_early_one() -> 
     [
         ({"KAFKA_NUM_PARTITIONS": "many"}, "KAFKA_NUM_PARTITIONS: Invalid value many"),
         ({"KAFKA_LISTENERS": "9092"}, "listeners"),
-        ({"KAFKA_LISTENERS": "A://:9092"}, "No security protocol defined for listener A"),
+        ({"KAFKA_LISTENERS": "A://:9092"}, "listener A has no protocol"),
         ({"KAFKA_NODE_ID": "-5"}, "KAFKA_NODE_ID=-5"),
         ({"KAFKA_PROCESS_ROLES": "broker"}, "KAFKA_CONTROLLER_QUORUM_VOTERS"),
         ({"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://0.0.0.0:9092"}, "0.0.0.0"),
