@@ -12,8 +12,9 @@ from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
-from kwire.replication.core.outbox import Outbox
+from kwire.replication.core.outbox import Log, Outbox
 from kwire.replication.log_dirs.manager import LogDirStore
+from kwire.replication.replica.events import ReplicaEvent
 
 ENDPOINT = Endpoint("PLAINTEXT", "localhost", 9092, 0)
 
@@ -117,7 +118,8 @@ def test_a_second_directory_is_added_to_one_with_data() -> None:
     first.broker.close()
     again = Alone(a=a, b=MemoryLogStore())
     assert again.leaders() == [1, 1]
-    assert again.broker.outbox.drain() == []
+    (event,) = again.broker.outbox.drain()
+    assert isinstance(event, Log) and event.event is ReplicaEvent.ROLES_CHANGED
 
 
 def test_another_broker_s_directory_is_no_partition_whatever_its_name() -> None:

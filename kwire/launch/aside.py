@@ -20,16 +20,13 @@ _Value = TypeVar("_Value")
 
 
 class Aside:
-    """The thread of one node. Without `is_shared` the loop has nobody else to serve, and waits."""
+    """The thread of one node whose loop may have others to serve."""
 
-    def __init__(self, *, is_shared: bool) -> None:
-        self._is_shared = is_shared
+    def __init__(self) -> None:
         self._running: Future[Any] | None = None
 
     async def run(self, work: Callable[[], _Value]) -> _Value:
         """Run a function and return its result. Cancelled, it ends when the function has ended."""
-        if not self._is_shared:
-            return work()
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(1, "kwire-aside") as pool:

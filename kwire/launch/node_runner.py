@@ -10,7 +10,6 @@ import logging
 import os
 from enum import Enum
 
-from kwire.launch.aside import Aside
 from kwire.launch.spec import BROKER, CONTROLLER, STANDALONE, may_ask_for_security
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.server.errors import NodeError, SettingsError
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.control.node_api import NodeControl
     from kwire.controller_node import ControllerNode
+    from kwire.launch.aside import Aside
     from kwire.launch.joining import Joining
     from kwire.launch.spec import NodeSpec
     from kwire.replication.config.release import Release
@@ -85,7 +85,11 @@ class NodeRunner:
         self.on_halted: Callable[[str], None] | None = None
         """Called with the reason after the broker has halted itself and released everything."""
         self._loop: asyncio.AbstractEventLoop
-        self._aside = Aside(is_shared=spec.role == BROKER and not spec.temporary)
+        self._aside: Aside | None = None
+        if spec.role == BROKER and not spec.temporary:
+            from kwire.launch.aside import Aside
+
+            self._aside = Aside()
         self._core: Broker | ControllerNode | None = None
         self._dirs: LogDirs | FileLogStore | None = None
         self._joining = _joining(spec)
@@ -154,7 +158,7 @@ class NodeRunner:
                 cluster_id = await joining.fetch_cluster_id()
             self._move(LOADING)
             try:
-                self._core = await self._aside.run(lambda: self._load(cluster_id))
+                self._core = await self._load_aside(cluster_id)
             except Exception as error:
                 raise self._load_error(error) from None
             finally:
@@ -201,7 +205,9 @@ class NodeRunner:
             try:
                 self.node.bind()
                 self.node.connection_log.control_url = self.spec.control_url
-                self.node.run_aside, self._loop = self._aside.run, asyncio.get_running_loop()
+                self._loop = asyncio.get_running_loop()
+                if self._aside is not None:
+                    self.node.run_aside = self._aside.run
                 return
             except NodeError:
                 self.node.close_sockets()
@@ -209,6 +215,11 @@ class NodeRunner:
                     raise
                 self.node = Node(self.config, self.spec.name)
             await asyncio.sleep(_BIND_PAUSE_SECONDS)
+
+    async def _load_aside(self, cluster_id: str | None) -> Broker | ControllerNode:
+        if self._aside is None:
+            return self._load(cluster_id)
+        return await self._aside.run(lambda: self._load(cluster_id))
 
     def _load(self, cluster_id: str | None) -> Broker | ControllerNode:
         """Construct and start the core: its data is loaded, requests to other nodes are in the
@@ -351,7 +362,8 @@ class NodeRunner:
     def kill(self) -> None:
         """End the node as `kill -9` would: nothing is flushed, clients get no response."""
         if self.stage is not ENDED:
-            self._aside.wait()
+            if self._aside is not None:
+                self._aside.wait()
             self.node.kill()
             self._release()
 

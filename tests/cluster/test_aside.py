@@ -54,7 +54,7 @@ def ask(port: int) -> None:
 
 async def test_what_runs_aside_is_waited_for_by_those_who_release_its_files() -> None:
     """A broker that is killed while it loads: its directory is given to the next run after that."""
-    aside, begun, go_on = Aside(is_shared=True), threading.Event(), threading.Event()
+    aside, begun, go_on = Aside(), threading.Event(), threading.Event()
     ended = []
 
     def work() -> None:
@@ -75,6 +75,5 @@ async def test_what_runs_aside_is_waited_for_by_those_who_release_its_files() ->
 
 
 async def test_an_error_aside_is_raised_here() -> None:
-    for is_shared in (False, True):
-        with pytest.raises(ZeroDivisionError):
-            await Aside(is_shared=is_shared).run(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        await Aside().run(lambda: 1 // 0)

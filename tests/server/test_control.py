@@ -576,7 +576,7 @@ def test_a_port_that_is_taken_ends_the_start_in_a_line() -> None:
             2,
             "'start', 'stop', 'kill', 'pause', 'resume'",
         ),
-        (["--control", "x", "status", "start", "1"], 2, "kwire ctl status: Got unexpected extra"),
+        (["--control", "x", "status", "1", "2"], 2, "kwire ctl status: Got unexpected extra"),
     ],
 )
 def test_ctl_says_what_is_wrong_in_a_line(arguments: list[str], status: int, said: str) -> None:
