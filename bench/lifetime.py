@@ -1,7 +1,7 @@
 """What a broker's start, first use and stop cost: CPU time and wall time of its process.
 
     python bench/lifetime.py                       10 brokers of this checkout
-    python bench/lifetime.py --python VENV/bin/python --runs 20
+    python bench/lifetime.py --kwire VENV/bin/kwire --runs 20
     python bench/lifetime.py --partitions 1000 --write --keep
 
 "start": exec to the first Metadata response. "first use": create a topic, produce to it, join a
