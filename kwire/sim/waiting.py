@@ -59,23 +59,21 @@ def _check_purgatory(
 
 def _why_not(manager: ReplicaManager, operation: DelayedOperation, now_ms: int) -> str | None:
     """Why an operation should not wait any longer, or None."""
-    if isinstance(operation, DelayedProduce):
-        reasons = [_produced(manager, key, r.required_offset) for key, r in operation._pending]
-        return None if None in reasons else f"{reasons}"
-    if isinstance(operation, DelayedDeleteRecords):
-        reasons = [_deleted(manager, key, r.requested_offset) for key, r in operation._pending]
-        return None if None in reasons else f"{reasons}"
     if isinstance(operation, DelayedFetch):
         return _fetched(manager, operation, now_ms)
-    return None
+    if isinstance(operation, DelayedProduce):
+        reasons = [_produced(manager, key, r.required_offset) for key, r in operation._pending]
+    elif isinstance(operation, DelayedDeleteRecords):
+        reasons = [_deleted(manager, key, r.requested_offset) for key, r in operation._pending]
+    else:
+        return None
+    return None if None in reasons else f"{reasons}"
 
 
 def _produced(manager: ReplicaManager, key: TopicPartition, required_offset: int) -> str | None:
     partition = manager.by_key.get(key)
     if partition is None:
-        if key in manager.offline or manager.metadata.partition(*key) is not None:
-            return f"{key} is not here"
-        return f"{key} does not exist"
+        return f"{key} is not here"
     if not partition.is_leader:
         return f"{partition} does not lead"
     high_watermark = partition.log.high_watermark
