@@ -320,7 +320,7 @@ class AppendableLog(LocalLog):
         base_offset, last_offset = header.base_offset, header.last_offset
         marker: ControlMarker | None = None
         if header.attributes & CONTROL_FLAG:
-            from kwire.replication.log.loader import marker_of
+            from kwire.replication.log.producer_replay import marker_of
 
             marker = marker_of(view, header)
         producer_state = self.producer_state

@@ -1,31 +1,16 @@
-"""Create a partition's log, or load it from its directory, with recovery after an unclean shutdown.
+"""Create a partition's log, or load it from its directory.
 
-Answers to kafka.log.LogLoader, LogSegment.recover and UnifiedLog.rebuildProducerState of Kafka 3.9.
-After a clean shutdown the files are trusted: a few small reads a partition. After an unclean one
-recovery reads every batch from the recovery point on (CRC, offsets), rebuilds indexes and producer
-state, truncates at the first bad batch, deletes later segments, and reports that as events.
+Answers to kafka.log.LogLoader of Kafka 3.9. After a clean shutdown the files are trusted: a few small
+reads a partition. After an unclean one, or where indexes are missing, recovery.py checks them.
 
 Invariants: as log.py; no `.deleted`, `.cleaned`, `.swap` file; no index without a segment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
-from fastcrc.crc32 import iscsi as crc32c
+from collections.abc import Callable
 
 from kwire.protocol.language.primitives import ZERO_UUID
-from kwire.protocol.records import (
-    ATTRIBUTES_POSITION,
-    HEADER,
-    HEADER_SIZE,
-    BatchHeader,
-    ControlMarker,
-    header_of,
-    iter_records,
-    parse_control_record,
-)
-from kwire.protocol.varint import INT32_MAX
 from kwire.replication.core.events import Event, ignore
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.log.checkpoints import (
@@ -38,16 +23,15 @@ from kwire.replication.log.leader_epochs import LeaderEpochCache
 from kwire.replication.log.log import Log
 from kwire.replication.log.producer_state import ProducerStateManager
 from kwire.replication.log.segment import LogSegment, base_offset_of
-from kwire.replication.log.types import AppendOrigin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.events import EventType, LogEvent
     from kwire.replication.core.log_store import LogStore
+    from kwire.replication.log.recovery import LogRecovery
 
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
-_CHUNK_BYTES = 1 << 20
 
 
 class LogContext:
@@ -150,12 +134,12 @@ def load_log(
     `recovery_point` and `log_start_offset` come from the checkpoints (0: none). OSError if files
     cannot be read or no crash can explain them (a malformed leader-epoch-checkpoint).
     """
-    return _Loader(
+    return LogLoader(
         context, directory, topic, partition, config, clean, recovery_point, log_start_offset
     ).load()
 
 
-class _Loader:
+class LogLoader:
     def __init__(
         self,
         context: LogContext,
@@ -177,9 +161,9 @@ class _Loader:
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
         self.segments: list[LogSegment] = []
-        self.truncated: set[LogSegment] = set()  # when their indexes were rebuilt
         self.epochs = LeaderEpochCache(context.store, directory)
         self.is_of_unknown_topic = False  # its partition.metadata was damaged
+        self._recovery: LogRecovery | None = None
 
     def log_event(self, event: EventType, **fields: object) -> None:
         """An event of this log, with the fields that name it."""
@@ -196,17 +180,23 @@ class _Loader:
         if self.is_of_unknown_topic:
             self.remove_unflushed()
         if not self.clean:
-            self.recover_unflushed()
+            self.recovery().recover_unflushed()
         log_end_offset = self.end_offset()
         if not self.clean:
-            self.restore_epochs()
+            self.recovery().restore_epochs()
             self.epochs.is_flushed = not self.epochs.entries  # the process may have been killed
         start_offset = max(self.log_start_offset, self.segments[0].base_offset)
         # In this order: it removes all old epochs of an empty log that a power cut brought back.
         self.epochs.truncate_from_start(start_offset)
         self.epochs.truncate_from_end(log_end_offset)
+        return self.make_log(topic_id, start_offset, log_end_offset)
+
+    def make_log(self, topic_id: bytes, start_offset: int, log_end_offset: int) -> Log:
+        """The log of the opened segments, with the state of its producers."""
         producers = self.context.producers(self.directory)
         producers.remove_stray_snapshots(segment.base_offset for segment in self.segments)
+        from kwire.replication.log.producer_replay import rebuild_producer_state
+
         rebuild_producer_state(
             producers,
             self.segments,
@@ -235,6 +225,14 @@ class _Loader:
             log_event=self.context.log_event,
             on_failure=self.context.on_failure,
         )
+
+    def recovery(self) -> LogRecovery:
+        """What most starts do not need."""
+        if self._recovery is None:
+            from kwire.replication.log.recovery import LogRecovery
+
+            self._recovery = LogRecovery(self)
+        return self._recovery
 
     def list_files(self) -> list[str]:
         """The names of the partition's files, without what an interrupted change has left."""
@@ -300,8 +298,7 @@ class _Loader:
                 if missing or not self.indexes_are_sane(segment):
                     reason = "missing" if missing else "damaged"
                     self.log_event(Event.INDEXES_REBUILT, file=name, reason=reason)
-                    if self.recover_segment(segment, self.segments[:-1]):
-                        self.truncated.add(segment)
+                    self.recovery().rebuild_indexes(segment)
 
     def is_unflushed(self, segment: LogSegment) -> bool:
         return not self.clean and segment.base_offset >= self.recovery_point
@@ -312,116 +309,6 @@ class _Loader:
             and segment.time_index.is_sane()
             and segment.txn_index.is_sane(segment.base_offset)
         )
-
-    def recover_unflushed(self) -> None:
-        """Recover the segments that may not be flushed, from the one with the recovery point on."""
-        segments = self.segments
-        first = 0
-        for number, segment in enumerate(segments):
-            if segment.base_offset <= self.recovery_point:
-                first = number
-        for number in range(first, len(segments)):
-            segment = segments[number]
-            is_active = number + 1 == len(segments)
-            is_truncated = (
-                self.recover_segment(segment, segments[:number], is_active=is_active)
-                or segment in self.truncated
-            )
-            if is_truncated and number + 1 < len(segments):
-                doomed = segments[number + 1 :]
-                del segments[number + 1 :]
-                self.log_event(
-                    Event.RECOVERY_DELETED_SEGMENTS,
-                    segments=len(doomed),
-                    offset=doomed[0].base_offset,
-                    segment=segment.base_offset,
-                )
-                for late in doomed:
-                    late.delete_files()
-                return
-
-    def recover_segment(
-        self, segment: LogSegment, before: list[LogSegment], *, is_active: bool = False
-    ) -> int:
-        """Check batches, rebuild indexes, truncate at the first bad batch; return bytes removed.
-
-        The active segment's indexes are written when it is rolled, flushed or closed."""
-        producers = self.context.producers(self.directory)
-        rebuild_producer_state(
-            producers,
-            [*before, segment],
-            self.log_start_offset,
-            segment.base_offset,
-            wall_ms=self.context.clock.wall_ms,
-            snapshot=False,
-        )
-        segment.reset_indexes()
-        end, reason, last_offset = 0, "", segment.base_offset - 1
-        for header, data, reason in scan_batches(segment):
-            if reason:
-                break
-            if header.last_offset <= last_offset or header.base_offset <= last_offset:
-                reason = f"offset {header.base_offset} is not above {last_offset}"
-                break
-            last_offset = header.last_offset
-            end = header.position + header.size
-            segment.index_recovered(header, self.config.index_interval_bytes)
-            epoch = header.partition_leader_epoch
-            if epoch > self.epochs.latest_epoch:
-                self.epochs.assign(epoch, header.base_offset)
-            update_producer_state(producers, header, data, segment)
-            producers.map_end_offset = header.next_offset
-        producers.take_snapshot(flush=False)
-        removed = segment.size - end
-        if removed:
-            self.log_event(
-                Event.RECOVERY_TRUNCATED,
-                size_bytes=removed,
-                segment=segment.base_offset,
-                position=end,
-                log_end_offset=last_offset + 1,
-                detail=reason or "the last batch is not whole",
-            )
-            segment.truncate_file(end)
-        if is_active:
-            segment.index_largest_timestamp()
-        else:
-            segment.seal()
-        return removed
-
-    def restore_epochs(self) -> None:
-        """Rebuild the epoch cache from the batches, or remove the entries that they contradict.
-
-        The first epoch of an empty log and truncations are not flushed. After a power cut the first
-        epoch may be missing or one from before a full truncation, and a removed epoch may be back
-        at an offset where an earlier epoch's batches are now. (A batch of a later epoch contradicts
-        nothing: compaction may have removed the epoch's own batches.)
-        """
-        first = next((batch for segment in self.segments for batch in segment.batches(0)), None)
-        if first is None:
-            return
-        if self.epochs.epoch_for_offset(
-            max(first.base_offset, self.log_start_offset)
-        ) == self.epoch_at_or_after(self.log_start_offset, first):
-            for epoch, start_offset in self.epochs.entries:
-                if self.epoch_at_or_after(start_offset, first) < epoch:
-                    self.epochs.truncate_from_end(start_offset)
-                    break
-            return
-        self.epochs.clear()
-        for segment in self.segments:
-            for batch in segment.batches(0):
-                if batch.partition_leader_epoch > self.epochs.latest_epoch:
-                    self.epochs.assign(batch.partition_leader_epoch, batch.base_offset)
-
-    def epoch_at_or_after(self, offset: int, first: BatchHeader) -> int:
-        """The epoch of the batch at or after an offset."""
-        if offset <= first.last_offset:
-            return first.partition_leader_epoch
-        for segment in reversed(self.segments):
-            if segment.base_offset <= offset and (batch := segment.find_batch(offset)) is not None:
-                return batch.partition_leader_epoch
-        return self.epochs.epoch_for_offset(offset)
 
     def end_offset(self) -> int:
         """The log end; a log that ends below its start has lost its tail and restarts empty."""
@@ -443,128 +330,3 @@ class _Loader:
             )
         )
         return self.log_start_offset
-
-
-def scan_batches(segment: LogSegment) -> Iterator[tuple[BatchHeader, memoryview, str]]:
-    """Yield batches as (header, bytes, error), up to the first with an error ("" if valid)."""
-    file, size, position = segment.file, segment.size, 0
-    chunk, chunk_start = memoryview(b""), 0
-    while position < size:
-        at = position - chunk_start
-        if at + HEADER_SIZE > len(chunk) and chunk_start + len(chunk) < size:
-            chunk, chunk_start, at = memoryview(file.read(position, _CHUNK_BYTES)), position, 0
-        if at + HEADER_SIZE > len(chunk):
-            yield _NO_HEADER, chunk[at:], "it ends within a batch header"
-            return
-        header = header_of(HEADER.unpack_from(chunk, at), position)
-        if header.size > len(chunk) - at and position + header.size <= size:
-            chunk_start, at = position, 0
-            chunk = memoryview(file.read(position, max(header.size, _CHUNK_BYTES)))
-        data = chunk[at : at + header.size] if header.size > 0 else chunk[:0]
-        reason = _batch_error(segment, header, data)
-        yield header, data, reason
-        if reason:
-            return
-        position += header.size
-
-
-_NO_HEADER = BatchHeader(0, -1, 0, -1, -1, 0, 0, 0, -1, -1, -1, -1, -1, 0)
-
-
-def _batch_error(segment: LogSegment, header: BatchHeader, data: memoryview) -> str:
-    if header.size < HEADER_SIZE:
-        return f"a batch of {header.size} bytes is smaller than its header"
-    if len(data) < header.size:
-        return f"the file ends within a batch of {header.size} bytes"
-    if header.magic != 2:
-        return f"magic {header.magic} instead of 2"
-    if crc32c(data[ATTRIBUTES_POSITION:]) != header.crc:
-        return f"the checksum of the batch at offset {header.base_offset} is wrong"
-    relative = header.base_offset - segment.base_offset
-    if relative < 0 or header.last_offset_delta < 0:
-        return f"offsets {header.base_offset} to {header.last_offset} are out of order"
-    if relative + header.last_offset_delta > INT32_MAX:
-        return f"offset {header.last_offset} is too far from the segment's base"
-    return ""
-
-
-def marker_of(buffer: memoryview, header: BatchHeader) -> ControlMarker | None:
-    """The marker in the control batch at the buffer's start; None if compaction has emptied it."""
-    for record in iter_records(buffer, header._replace(position=0)):
-        return parse_control_record(record)
-    return None
-
-
-def update_producer_state(
-    producers: ProducerStateManager,
-    header: BatchHeader,
-    data: memoryview,
-    segment: LogSegment | None,
-) -> None:
-    """Apply a stored batch (LogSegment.updateProducerState); rebuild `segment`'s txn index."""
-    if header.producer_id < 0:
-        return
-    marker = marker_of(data, header) if header.is_control else None
-    completed = producers.append(header, header.base_offset, AppendOrigin.REPLICATION, marker)
-    if completed is None:
-        return
-    if segment is not None:
-        segment.update_txn_index(completed, producers)
-    else:
-        producers.complete_txn(completed)
-
-
-def rebuild_producer_state(
-    producers: ProducerStateManager,
-    segments: list[LogSegment],
-    log_start_offset: int,
-    log_end_offset: int,
-    *,
-    wall_ms: int,
-    clean: bool = False,
-    snapshot: bool = True,
-) -> None:
-    """Rebuild producer state up to `log_end_offset`: latest snapshot, then later batch headers.
-
-    No snapshot after a clean shutdown means no producers: write an empty one, without a scan.
-    """
-    if clean and producers.latest_snapshot_offset() is None:
-        if log_end_offset > 0:
-            producers.map_end_offset = log_end_offset
-            producers.take_snapshot(flush=False)
-        return
-    was_empty = (
-        not producers.producers
-        and producers.first_unstable_offset
-        is None  # an expired producer may have an open transaction
-        and producers.map_end_offset >= log_end_offset > 0
-    )
-    producers.truncate_and_reload(log_start_offset, log_end_offset, wall_ms)
-    if producers.map_end_offset < log_end_offset and not was_empty:
-        for number, segment in enumerate(segments):
-            if number + 1 < len(segments) and (
-                segments[number + 1].base_offset <= producers.map_end_offset
-            ):
-                continue
-            if segment.base_offset >= log_end_offset:
-                break
-            _replay_segment(producers, segment, log_end_offset)
-    producers.map_end_offset = log_end_offset
-    if snapshot:
-        producers.take_snapshot(flush=False)
-
-
-def _replay_segment(
-    producers: ProducerStateManager, segment: LogSegment, log_end_offset: int
-) -> None:
-    start = segment.offset_index.position_for_offset(
-        max(producers.map_end_offset - segment.base_offset, 0)
-    )
-    for header in segment.batches(start):
-        if header.base_offset >= log_end_offset:
-            break
-        if header.base_offset < producers.map_end_offset:
-            continue
-        if header.producer_id >= 0:
-            data = memoryview(segment.read_batch(header)) if header.is_control else memoryview(b"")
-            update_producer_state(producers, header, data, None)

@@ -44,6 +44,17 @@ class Log(AppendableLog):
     Every method may raise KafkaError(KAFKA_STORAGE_ERROR); a failed append changes nothing.
     """
 
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        """Give a log from before topic ids its id (UnifiedLog.assignTopicId)."""
+        from kwire.replication.log.loader import write_topic_id
+
+        try:
+            write_topic_id(self.store, self.directory, topic_id)
+            self.topic_id = topic_id
+            self.flush_topic_id()
+        except OSError as error:
+            raise self.storage_error("keep the topic id of", error) from error
+
     # --- reading
 
     def read(
@@ -181,7 +192,7 @@ class Log(AppendableLog):
                 self.producer_state.delete_snapshot(segment.base_offset)
             self.leader_epochs.truncate_from_end(offset)
             self.log_start_offset = min(self.log_start_offset, offset)
-            from kwire.replication.log.loader import rebuild_producer_state
+            from kwire.replication.log.producer_replay import rebuild_producer_state
 
             rebuild_producer_state(
                 self.producer_state,

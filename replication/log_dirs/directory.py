@@ -27,7 +27,6 @@ from kwire.replication.log.checkpoints import (
     read_offsets,
     write_clean_shutdown,
 )
-from kwire.replication.log.loader import LogContext, create_log, load_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from kwire.replication.core.events import LogEvent
     from kwire.replication.core.log_config import LogConfig
     from kwire.replication.core.log_store import LogStore
+    from kwire.replication.log.loader import LogContext
     from kwire.replication.log.log import Log
 
 DELETE_SUFFIX = "-delete"
@@ -99,14 +99,6 @@ class LogDirectory:
         self._context: LogContext | None = None
         if opened.store is not None:
             opened.store.on_failure = self._task_failed
-            self._context = LogContext(
-                opened.store,
-                clock,
-                timers,
-                producer_id_expiration_ms=config.producer_id_expiration_ms,
-                log_event=log_event,
-                on_failure=self.report_failure,
-            )
 
     @property
     def store(self) -> LogStore:
@@ -114,6 +106,21 @@ class LogDirectory:
         if self._store is None:
             raise OSError(f"log directory {self.path} is offline: {self.failure}")
         return self._store
+
+    def _log_context(self) -> LogContext:
+        """What the logs of this directory share. OSError if it could not be opened."""
+        if self._context is None:
+            from kwire.replication.log.loader import LogContext
+
+            self._context = LogContext(
+                self.store,
+                self._clock,
+                self._timers,
+                producer_id_expiration_ms=self._config.producer_id_expiration_ms,
+                log_event=self._log_event,
+                on_failure=self.report_failure,
+            )
+        return self._context
 
     @property
     def is_online(self) -> bool:
@@ -148,12 +155,10 @@ class LogDirectory:
 
     def load(self, topic_config: Callable[[str], LogConfig]) -> None:
         """Load every partition directory. OSError: the directory cannot be used."""
-        store, context = self.store, self._context
-        assert context is not None
+        store = self.store
         self.broker_epoch = pop_clean_shutdown(store)
-        recovery_points = read_offsets(store, RECOVERY_POINTS)
-        log_starts = read_offsets(store, LOG_START_OFFSETS)
-        high_watermarks = read_offsets(store, HIGH_WATERMARKS)
+        files = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS)
+        recovery_points, log_starts, high_watermarks = (read_offsets(store, f) for f in files)
         tails_lost = False
         for name in store.list_dir():
             if name.endswith(DELETE_SUFFIX):
@@ -164,9 +169,11 @@ class LogDirectory:
                 key, is_future = parse_future_directory(name), True
             if key is None or store.exists(f"{name}/{META_PROPERTIES}"):
                 continue  # with meta.properties: another broker's log directory ("broker-1")
+            from kwire.replication.log.loader import load_log
+
             try:
                 log = load_log(
-                    context,
+                    self._log_context(),
                     name,
                     *key,
                     topic_config(key[0]),
@@ -193,8 +200,9 @@ class LogDirectory:
         self, key: TopicPartition, topic_id: bytes, config: LogConfig, *, future: bool = False
     ) -> Log:
         """Create an empty log. OSError; KafkaError if the file system confuses it with another."""
-        context = self._context
-        assert context is not None
+        from kwire.replication.log.loader import create_log
+
+        context = self._log_context()
         topic, index = key
         if self.store.ignores_case and not future:
             self._check_case(f"{topic}-{index}")
@@ -219,8 +227,9 @@ class LogDirectory:
 
         Closes the future log as in a clean shutdown, but without a flush, and loads it under the
         partition's name (UnifiedLog.renameDir)."""
-        context = self._context
-        assert context is not None
+        from kwire.replication.log.loader import load_log
+
+        context = self._log_context()
         topic, index = key = future.topic, future.partition
         name = f"{topic}-{index}"
         future.leader_epochs.clear()

@@ -32,7 +32,6 @@ from kwire.replication.log.checkpoints import (
     read_meta_properties,
     write_meta_properties,
 )
-from kwire.replication.log.loader import write_topic_id
 from kwire.replication.log_dirs.directory import (
     DELETE_SUFFIX,
     STRAY_SUFFIX,
@@ -300,12 +299,7 @@ class LogManager:
                     ErrorCode.INCONSISTENT_TOPIC_ID,
                     f"the log of {log.name} belongs to another topic of that name",
                 )
-            try:
-                write_topic_id(log.store, log.directory, topic_id)
-                log.topic_id = topic_id
-                log.flush_topic_id()
-            except OSError as error:
-                raise log.storage_error("keep the topic id of", error) from error
+            log.assign_topic_id(topic_id)
         if log.config is not config:
             log.config = config
         return log

@@ -251,7 +251,7 @@ def the_journal_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
 
 def the_topic_id_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
     """Data may get to the disk without the file that says whose it is, and is kept."""
-    patch.setattr(loader._Loader, "remove_unflushed", lambda self: None)
+    patch.setattr(loader.LogLoader, "remove_unflushed", lambda self: None)
 
 
 def a_deposed_controller_goes_on(patch: pytest.MonkeyPatch) -> None:
