@@ -106,7 +106,7 @@ def test_a_folder_has_a_readable_number_of_modules(folder: str) -> None:
 # --- the purity line
 
 BELOW_THE_LINE = (
-    *("protocol", "replication", "kwire/coordinator", "kwire/apis", "kwire/sim"),
+    *("protocol", "replication", "kwire/coordinator", "kwire/shards", "kwire/apis", "kwire/sim"),
     *("kwire/broker.py", "kwire/controller_node.py", "kwire/core.py", "kwire/session.py"),
     "kwire/leftovers.py",
     "kwire/recent.py",

@@ -37,6 +37,7 @@ FOLDERS = (
     "kwire/client",
     "kwire/apis",
     "kwire/coordinator",
+    "kwire/shards",
     "replication/member",
     "replication/fetcher",
     "replication/replica",

@@ -12,7 +12,7 @@ from typing import Final
 
 from kwire.apis.context import refuse_transactions
 from kwire.coordinator.config import OFFSETS_TOPIC
-from kwire.coordinator.result import MemberContext
+from kwire.coordinator.member_context import MemberContext
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.groups import (
     Coordinator,

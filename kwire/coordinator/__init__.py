@@ -7,7 +7,7 @@ __all__ = [
     "config",
     "events",
     "group_coordinator",
+    "member_context",
     "offsets",
     "removed_groups",
-    "result",
 ]

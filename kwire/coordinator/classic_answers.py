@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from kwire.coordinator.classic_group import ClassicGroup
-    from kwire.coordinator.result import Deferred
     from kwire.protocol.schemas.groups import JoinGroupResponse, JoinGroupResponseMember
+    from kwire.shards.result import Deferred
 
 
 def generation(

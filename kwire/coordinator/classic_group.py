@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kwire.coordinator.offsets import OffsetAndMetadata
-    from kwire.coordinator.result import Deferred
     from kwire.protocol.schemas.groups import JoinGroupResponse, SyncGroupResponse
     from kwire.replication.core.clock import Clock
+    from kwire.shards.result import Deferred
 
     Protocols = Sequence[tuple[str, bytes]]
 

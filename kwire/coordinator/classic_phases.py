@@ -16,18 +16,18 @@ from kwire.coordinator.classic_answers import generation, join_error
 from kwire.coordinator.classic_group import ClassicGroup, ClassicGroupMember
 from kwire.coordinator.group_events import GroupEvents
 from kwire.coordinator.group_records import group_metadata_record
-from kwire.coordinator.result import Result, nothing
 from kwire.protocol.errors import ErrorCode
 from kwire.replication.core.events import ignore
+from kwire.shards.result import Result, nothing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from random import Random
 
     from kwire.coordinator.config import GroupConfig
-    from kwire.coordinator.result import CoordinatorTimer
     from kwire.replication.core.clock import Clock
     from kwire.replication.core.events import LogEvent
+    from kwire.shards.result import CoordinatorTimer
 
 PUT_OFF_MS = 100
 """Shortest wait until a rebalance that no member joined is retried; members may set timeout 0."""

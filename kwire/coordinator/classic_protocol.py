@@ -15,14 +15,14 @@ from kwire.coordinator.classic_phases import ClassicPhases
 from kwire.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from kwire.coordinator.group_events import describe_leaving
 from kwire.coordinator.group_records import empty_group_metadata_record, group_metadata_record
-from kwire.coordinator.result import Deferred, Result, nothing
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.shards.result import Deferred, Result, nothing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kwire.coordinator.result import MemberContext
+    from kwire.coordinator.member_context import MemberContext
     from kwire.protocol.schemas.groups import (
         HeartbeatRequest,
         HeartbeatResponse,

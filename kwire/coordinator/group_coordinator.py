@@ -11,18 +11,19 @@ from __future__ import annotations
 from typing import TypeVar
 
 from kwire.coordinator.config import OFFSETS_TOPIC, GroupConfig
-from kwire.coordinator.result import nothing
-from kwire.coordinator.runtime import CoordinatorRuntime
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.core.events import Event, ignore
+from kwire.shards.runtime import CoordinatorRuntime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from random import Random
 
+    from kwire.coordinator.group_records import CoordinatorRecord
     from kwire.coordinator.group_shard import GroupShard
+    from kwire.coordinator.member_context import MemberContext
     from kwire.coordinator.offsets import FetchedTopic
-    from kwire.coordinator.result import Deferred, MemberContext, Result
     from kwire.protocol.schemas.groups import (
         DeletableGroupResult,
         DescribedGroup,
@@ -44,10 +45,12 @@ if TYPE_CHECKING:
     )
     from kwire.replication.config.broker_config import BrokerConfig
     from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.events import LogEvent
     from kwire.replication.core.metadata import MetadataCache
     from kwire.replication.core.work import WorkQueue
     from kwire.replication.replica.manager import ReplicaManager
     from kwire.replication.replica.partition import Partition
+    from kwire.shards.result import CoordinatorTimer, Deferred, Result
 
 T = TypeVar("T")
 
@@ -73,6 +76,43 @@ def partition_for(group_id: str, partition_count: int) -> int:
     return (0 if code == -0x80000000 else abs(code)) % partition_count
 
 
+class GroupShards:
+    """The kind of shard that keeps groups: a ShardKind."""
+
+    __slots__ = ("_clock", "_log_event", "_random", "config", "unreadable")
+
+    timer_prefix = "group-coordinator"
+
+    def __init__(
+        self, config: GroupConfig, clock: Clock, random: Random, log_event: LogEvent = ignore
+    ) -> None:
+        self.config = config
+        self._clock = clock
+        self._random = random
+        self._log_event = log_event
+        self.unreadable = Event.GROUPS_UNREADABLE
+
+    @property
+    def compression(self) -> str:
+        return self.config.offsets_topic_compression
+
+    @property
+    def append_timeout_ms(self) -> int:
+        return self.config.offsets_commit_timeout_ms
+
+    def make(self, timer: CoordinatorTimer, partition: Partition) -> GroupShard:
+        from kwire.coordinator.group_shard import GroupShard
+
+        return GroupShard(self.config, self._clock, timer, self._random, self._log_event)
+
+    def decode(
+        self, key: bytes | memoryview, value: bytes | memoryview | None
+    ) -> CoordinatorRecord | None:
+        from kwire.coordinator.group_records import decode_record
+
+        return decode_record(key, value)
+
+
 class GroupCoordinator:
     """The group coordinator of one broker; the ReplicaManager reports the partitions it leads."""
 
@@ -90,8 +130,9 @@ class GroupCoordinator:
     ) -> None:
         self.config = GroupConfig.from_broker(config)
         self._metadata = metadata
-        self.runtime = CoordinatorRuntime(
-            self.config, clock, timers, random, replica_manager, work, replica_manager.log_event
+        kind = GroupShards(self.config, clock, random, replica_manager.log_event)
+        self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
+            kind, clock, timers, replica_manager, work, replica_manager.log_event
         )
         replica_manager.role_listeners.append(self.role_changed)
         replica_manager.deletion_listeners.append(self.on_partitions_deleted)
@@ -222,6 +263,8 @@ class GroupCoordinator:
             return shard.fetch_offsets(group_id, topics, require_stable)
 
         if require_stable:
+            from kwire.shards.result import nothing
+
             self.runtime.write(
                 index,
                 lambda shard: nothing(),

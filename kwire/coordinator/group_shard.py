@@ -20,9 +20,9 @@ from kwire.coordinator.group_records import (
     group_metadata_tombstone,
 )
 from kwire.coordinator.offsets import FetchedTopic, OffsetManager, not_found, require_group
-from kwire.coordinator.result import Result
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.core.events import ignore
+from kwire.shards.result import Result
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.coordinator.config import GroupConfig
-    from kwire.coordinator.result import CoordinatorTimer, Deferred, MemberContext
+    from kwire.coordinator.member_context import MemberContext
     from kwire.protocol.schemas.groups import (
         DeletableGroupResult,
         DescribedGroup,
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     )
     from kwire.replication.core.clock import Clock
     from kwire.replication.core.events import LogEvent
+    from kwire.shards.kind import ShardRecord
+    from kwire.shards.result import CoordinatorTimer, Deferred
 
 CLASSIC_GROUP_TYPE = "classic"
 OFFSET_COMMIT_NAMES_MISSING_GROUP_VERSION = 9
@@ -214,7 +216,7 @@ class GroupShard:
         return Result(records, None, atomic=False)
 
     def _tombstones_of_ended(
-        self, groups: Iterable[ClassicGroup], deletions: Iterable[CoordinatorRecord]
+        self, groups: Iterable[ClassicGroup], deletions: Iterable[ShardRecord]
     ) -> list[CoordinatorRecord]:
         """Tombstones of the empty groups that have no offsets after these deletions.
 

@@ -12,9 +12,9 @@ transaction's marker is replayed; TxnOffsetCommit would write such records.
 from __future__ import annotations
 
 from kwire.coordinator.group_records import offset_commit_record, offset_commit_tombstone
-from kwire.coordinator.result import Result
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.varint import INT64_MAX
+from kwire.shards.result import Result
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from random import Random
 
+    from kwire.coordinator.member_context import MemberContext
     from kwire.coordinator.offsets import FetchedTopic
-    from kwire.coordinator.result import MemberContext
     from kwire.protocol.schemas.groups import (
         HeartbeatRequest,
         JoinGroupRequest,

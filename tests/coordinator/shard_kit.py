@@ -11,7 +11,7 @@ from event_recorder import Recorder
 from kwire.coordinator.config import GroupConfig
 from kwire.coordinator.group_records import CoordinatorRecord, decode_record
 from kwire.coordinator.group_shard import GroupShard
-from kwire.coordinator.result import Deferred, MemberContext, Result
+from kwire.coordinator.member_context import MemberContext
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.consumer_protocol import ConsumerProtocolSubscription
 from kwire.protocol.schemas.groups import (
@@ -31,6 +31,7 @@ from kwire.protocol.schemas.offsets import (
     OffsetCommitRequestTopic,
 )
 from kwire.replication.core.clock import Clock, Timers
+from kwire.shards.result import Deferred, Result
 
 
 def subscription(*topics: str) -> bytes:

@@ -7,9 +7,9 @@ from shard_kit import Box, ShardKit, subscription
 
 from kwire.coordinator.classic_group import VALID_PREVIOUS_STATES, ClassicGroup
 from kwire.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
-from kwire.coordinator.result import Deferred
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.core.clock import Clock
+from kwire.shards.result import Deferred
 
 NONE = ErrorCode.NONE
 UNKNOWN_MEMBER_ID = ErrorCode.UNKNOWN_MEMBER_ID

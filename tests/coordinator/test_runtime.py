@@ -12,11 +12,9 @@ import pytest
 from event_recorder import Recorder
 
 from kwire.coordinator.config import GroupConfig
+from kwire.coordinator.group_coordinator import GroupShards
 from kwire.coordinator.group_records import offset_commit_record, offset_commit_tombstone
 from kwire.coordinator.offsets import OffsetAndMetadata
-from kwire.coordinator.result import Result, nothing
-from kwire.coordinator.runtime import CoordinatorRuntime
-from kwire.coordinator.shard_context import BATCH_BYTES_MAX, response_error
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import (
     CONTROL_ABORT,
@@ -30,6 +28,9 @@ from kwire.protocol.records import (
 from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.events import Event
 from kwire.replication.core.work import FIRST_UNITS, WorkQueue
+from kwire.shards.context import BATCH_BYTES_MAX, response_error
+from kwire.shards.result import Result, nothing
+from kwire.shards.runtime import CoordinatorRuntime
 
 KEY = ("__consumer_offsets", 2)
 
@@ -99,10 +100,9 @@ class Kit:
         self.replicas = FakeReplicaManager()
         self.logged = Recorder()
         self.runtime = CoordinatorRuntime(
-            GroupConfig(),
+            GroupShards(GroupConfig(), self.clock, Random(1)),
             self.clock,
             self.timers,
-            Random(1),
             self.replicas,  # type: ignore[arg-type]
             WorkQueue(self.clock),
             self.logged,

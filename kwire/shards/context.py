@@ -8,24 +8,25 @@ the shards of a broker, and the invariants. Loading and unloading are done in pa
 from __future__ import annotations
 
 from enum import Enum
+from typing import Generic
 
-from kwire.coordinator.group_shard import GroupShard
 from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from kwire.replication.core.events import Event
+from kwire.shards.runtime import ShardT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from typing import Any
 
-    from kwire.coordinator.group_records import CoordinatorRecord
-    from kwire.coordinator.result import Result
-    from kwire.coordinator.runtime import CoordinatorRuntime
     from kwire.protocol.records import BatchHeader
     from kwire.replication.core.outbox import Buffer
     from kwire.replication.core.work import Job, Steps
     from kwire.replication.log.log import LogAppendInfo
     from kwire.replication.replica.partition import Partition
+    from kwire.shards.kind import ShardRecord
+    from kwire.shards.result import Result
+    from kwire.shards.runtime import CoordinatorRuntime
+
 
 LOAD_BUFFER_BYTES = 1024 * 1024
 BATCH_BYTES_MAX = 512 * 1024
@@ -88,7 +89,7 @@ VALID_PREVIOUS_STATES: dict[ShardState, tuple[ShardState, ...]] = {
 }
 
 
-class ShardContext:
+class ShardContext(Generic[ShardT]):
     """A shard with its partition, timers and appends; implements CoordinatorTimer."""
 
     __slots__ = (
@@ -103,7 +104,7 @@ class ShardContext:
         "state",
     )
 
-    def __init__(self, runtime: CoordinatorRuntime, partition: Partition) -> None:
+    def __init__(self, runtime: CoordinatorRuntime[ShardT], partition: Partition) -> None:
         self._runtime = runtime
         self.partition = partition
         self._appends: list[_Append] = []
@@ -111,11 +112,9 @@ class ShardContext:
         self._is_damaged = False  # a batch could not be loaded
         self.state = ShardState.LOADING
         self.loading: Job | None = None
-        self.deferred: list[Callable[[GroupShard], Result[None]]] = []
+        self.deferred: list[Callable[[ShardT], Result[None]]] = []
         """Operations of `write_all` that wait for the end of loading."""
-        self.shard = GroupShard(
-            runtime.config, runtime.clock, self, runtime.random, runtime.log_event
-        )
+        self.shard = runtime.kind.make(self, partition)
 
     # --- timers
 
@@ -139,7 +138,7 @@ class ShardContext:
             self._runtime.timers.cancel(self._timer_id(key))
 
     def _timer_id(self, key: tuple[str, ...]) -> tuple[object, ...]:
-        return ("group-coordinator", self.partition.index, key)
+        return (self._runtime.kind.timer_prefix, self.partition.index, key)
 
     # --- appends
 
@@ -162,7 +161,7 @@ class ShardContext:
             done(ErrorCode.NONE)
 
     def _append_records(self, result: Result[Any], finished: Callable[[ErrorCode], None]) -> None:
-        batches: list[list[CoordinatorRecord]] = [[]]
+        batches: list[list[ShardRecord]] = [[]]
         encoded: list[list[tuple[bytes, bytes | None]]] = [[]]
         size = 0
         for record in result.records:
@@ -184,7 +183,7 @@ class ShardContext:
 
     def _append_batch(
         self,
-        records: Sequence[CoordinatorRecord],
+        records: Sequence[ShardRecord],
         encoded: Sequence[tuple[bytes, bytes | None]],
         replay: bool,
         finished: Callable[[ErrorCode], None],
@@ -196,7 +195,7 @@ class ShardContext:
         now_ms = runtime.clock.wall_ms
         batch = build_batch(
             [Record(-1, now_ms, key, value) for key, value in encoded],
-            compression=runtime.config.offsets_topic_compression,
+            compression=runtime.kind.compression,
         )
         append = _Append()
         append.waiters.append(finished)
@@ -211,7 +210,7 @@ class ShardContext:
 
         base_offset = partition.log.log_end_offset
         runtime.replica_manager.append_records(
-            timeout_ms=runtime.config.offsets_commit_timeout_ms,
+            timeout_ms=runtime.kind.append_timeout_ms,
             required_acks=-1,
             entries={key: batch},
             origin=AppendOrigin.COORDINATOR,
@@ -278,10 +277,9 @@ class ShardContext:
             self._is_damaged = True
             topic, index = self.partition.topic, self.partition.index
             fields = {"topic": topic, "partition": index, "offset": offset, "detail": detail}
-            self._runtime.log_event(Event.GROUPS_UNREADABLE, **fields)
+            self._runtime.log_event(self._runtime.kind.unreadable, **fields)
 
     def _load_batch(self, records: Buffer, header: BatchHeader) -> Steps:
-        from kwire.coordinator.group_records import decode_record
         from kwire.protocol.records import (
             CONTROL_ABORT,
             CONTROL_COMMIT,
@@ -292,7 +290,7 @@ class ShardContext:
 
         if not check_crc(records, header):
             raise MalformedMessage("the checksum is wrong")
-        shard = self.shard
+        shard, decode = self.shard, self._runtime.kind.decode
         producer_id = header.producer_id if header.is_transactional else -1
         count = 0
         for count, record in enumerate(iter_records(records, header), 1):
@@ -303,7 +301,7 @@ class ShardContext:
                 if marker.type in (CONTROL_COMMIT, CONTROL_ABORT):
                     shard.replay_end_transaction(producer_id, marker.type == CONTROL_COMMIT)
             elif record.key is not None:
-                decoded = decode_record(record.key, record.value)
+                decoded = decode(record.key, record.value)
                 if decoded is not None:
                     shard.replay(record.offset, producer_id, decoded)
         yield count % _RECORDS_A_STEP * _UNITS_A_RECORD + _UNITS_A_BATCH

@@ -1,6 +1,6 @@
 """Results of shard handlers, deferred responses, and the timers of a shard.
 
-Answers to org.apache.kafka.coordinator.group.runtime.CoordinatorResult and CoordinatorTimer, and to
+Answers to org.apache.kafka.coordinator.common.runtime.CoordinatorResult and CoordinatorTimer, and to
 the futures with which Kafka parks requests of classic groups.
 """
 
@@ -12,8 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kwire.coordinator.group_records import CoordinatorRecord
     from kwire.protocol.errors import ErrorCode
+    from kwire.shards.kind import ShardRecord
 
 T = TypeVar("T")
 
@@ -22,15 +22,16 @@ class Result(Generic[T]):
     """Records to append, and the response once they are committed.
 
     `on_append` is called with the outcome of the append (NONE: committed), before the response.
-    `replay` False: the handler has changed the group already, as classic groups do, whose members
-    are soft state. `atomic` False: the records may be appended as several batches.
+    `replay` False: the handler has changed the state already, as classic groups do, whose members
+    are soft state, or `on_append` will, as with transactions. `atomic` False: the records may be
+    appended as several batches.
     """
 
     __slots__ = ("atomic", "on_append", "records", "replay", "response")
 
     def __init__(
         self,
-        records: Sequence[CoordinatorRecord],
+        records: Sequence[ShardRecord],
         response: T,
         *,
         on_append: Callable[[ErrorCode], None] | None = None,
@@ -78,14 +79,3 @@ class CoordinatorTimer(Protocol):
     ) -> None: ...
 
     def cancel(self, key: tuple[str, ...]) -> None: ...
-
-
-class MemberContext:
-    """The client of a request. `client_host` as Kafka shows it: "/127.0.0.1"."""
-
-    __slots__ = ("api_version", "client_host", "client_id")
-
-    def __init__(self, api_version: int, client_id: str, client_host: str) -> None:
-        self.api_version = api_version
-        self.client_id = client_id
-        self.client_host = client_host

@@ -1,51 +1,49 @@
-"""Runs group shards on the log: load, append, respond once committed, timers, unload.
+"""Runs the shards of a coordinator on the log: load, append, respond once committed, timers, unload.
 
-Answers to org.apache.kafka.coordinator.group.runtime.CoordinatorRuntime and Kafka's
-CoordinatorLoaderImpl. A shard lives while this broker leads its partition of `__consumer_offsets`.
-Requests for a shard get COORDINATOR_LOAD_IN_PROGRESS until it is loaded (shard_context.py).
+Answers to org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime and Kafka's
+CoordinatorLoaderImpl. A shard lives while this broker leads its partition of the coordinator's
+topic. Requests for a shard get COORDINATOR_LOAD_IN_PROGRESS until it is loaded (context.py).
 
 Invariants: records are replayed in the order of their offsets, directly after their append and
 before any response; a response is sent when the records it depends on are below the high watermark;
-responses are sent after the operation that gave them, so a client's next request never sees a group
+responses are sent after the operation that gave them, so a client's next request never sees a state
 half changed.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from kwire.coordinator.result import Deferred, Result
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.core.events import ignore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from random import Random
 
-    from kwire.coordinator.config import GroupConfig
-    from kwire.coordinator.group_shard import GroupShard
-    from kwire.coordinator.shard_context import ShardContext
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.events import LogEvent
     from kwire.replication.core.work import WorkQueue
     from kwire.replication.replica.manager import ReplicaManager
     from kwire.replication.replica.partition import Partition
+    from kwire.shards.context import ShardContext
+    from kwire.shards.kind import Shard, ShardKind
+    from kwire.shards.result import Deferred, Result
 
+ShardT = TypeVar("ShardT", bound="Shard")
 T = TypeVar("T")
 
 
-class CoordinatorRuntime:
+class CoordinatorRuntime(Generic[ShardT]):
     """The shards of the partitions that this broker leads, by partition index."""
 
     __slots__ = (
         "_answers",
         "_depth",
         "clock",
-        "config",
         "contexts",
+        "kind",
         "log_event",
-        "random",
         "replica_manager",
         "timers",
         "work",
@@ -53,22 +51,20 @@ class CoordinatorRuntime:
 
     def __init__(
         self,
-        config: GroupConfig,
+        kind: ShardKind[ShardT],
         clock: Clock,
         timers: Timers,
-        random: Random,
         replica_manager: ReplicaManager,
         work: WorkQueue,
         log_event: LogEvent = ignore,
     ) -> None:
         self.work = work
         self.log_event = log_event
-        self.config = config
+        self.kind = kind
         self.clock = clock
         self.timers = timers
-        self.random = random
         self.replica_manager = replica_manager
-        self.contexts: dict[int, ShardContext] = {}
+        self.contexts: dict[int, ShardContext[ShardT]] = {}
         self._depth = 0
         self._answers: list[Callable[[], None]] = []
 
@@ -81,8 +77,8 @@ class CoordinatorRuntime:
             del self.contexts[partition.index]
             self.work.start(context.unload())
         if leads:
-            # Start-up time: most brokers start without groups, so the import waits for the first.
-            from kwire.coordinator.shard_context import ShardContext
+            # Start-up time: most brokers start without shards, so the import waits for the first.
+            from kwire.shards.context import ShardContext
 
             context = ShardContext(self, partition)
             self.contexts[partition.index] = context
@@ -94,12 +90,12 @@ class CoordinatorRuntime:
                 self._loading_failed(context)
                 raise
 
-    def _loading_failed(self, context: ShardContext) -> None:
-        """As in Kafka, this broker is not the coordinator of groups that it could not load."""
+    def _loading_failed(self, context: ShardContext[ShardT]) -> None:
+        """As in Kafka, this broker is not the coordinator of what it could not load."""
         if self.contexts.get(context.partition.index) is context:
             del self.contexts[context.partition.index]
 
-    def _context(self, index: int) -> ShardContext:
+    def _context(self, index: int) -> ShardContext[ShardT]:
         context = self.contexts.get(index)
         if context is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -107,7 +103,7 @@ class CoordinatorRuntime:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return context
 
-    def read(self, index: int, operation: Callable[[GroupShard], T]) -> T:
+    def read(self, index: int, operation: Callable[[ShardT], T]) -> T:
         """Run a read-only operation.
 
         KafkaError: NOT_COORDINATOR if another broker leads, COORDINATOR_LOAD_IN_PROGRESS."""
@@ -118,7 +114,7 @@ class CoordinatorRuntime:
     def write(
         self,
         index: int,
-        operation: Callable[[GroupShard], Result[T]],
+        operation: Callable[[ShardT], Result[T]],
         respond: Callable[[T], None],
         fail: Callable[[ErrorCode], None],
     ) -> None:
@@ -143,7 +139,7 @@ class CoordinatorRuntime:
 
         self.run(run)
 
-    def write_all(self, operation: Callable[[GroupShard], Result[None]]) -> None:
+    def write_all(self, operation: Callable[[ShardT], Result[None]]) -> None:
         """Run `operation` on every shard, now or once it is loaded; failed appends are ignored."""
 
         def run() -> None:
@@ -157,6 +153,8 @@ class CoordinatorRuntime:
 
     def deferred(self, deliver: Callable[[T], None]) -> Deferred[T]:
         """A response that a shard may complete in an operation; delivered when that has ended."""
+        from kwire.shards.result import Deferred
+
         return Deferred(lambda value: self.defer(lambda: deliver(value)))
 
     def defer(self, answer: Callable[[], None]) -> None:
