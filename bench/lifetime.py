@@ -32,7 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from kwire.client.connection import Connection
 from kwire.protocol.api import key_of
 from kwire.protocol.language.schema import Message
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.protocol.schemas import (
     fetch,
     groups,

@@ -19,7 +19,8 @@ from pathlib import Path
 from compat_tests.brokers import KwireBroker
 from compat_tests.record_dialogue import SocketClient
 from kwire.protocol import api
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 

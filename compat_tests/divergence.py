@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 import kwire
 from compat_tests.kafka_nodes import KafkaNodes
 from kwire.client.streams import ask
-from kwire.protocol.records import Record, build_batch, iter_batches
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record, iter_batches
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.topics import (
     CreatableReplicaAssignment,

@@ -11,7 +11,8 @@ import pytest
 from compat_tests.cluster import Cluster, Start, until
 from compat_tests.stock import Writer, read
 from kwire.protocol.errors import ErrorCode
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.protocol.schemas.produce import (
     PartitionProduceData,

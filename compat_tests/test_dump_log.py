@@ -7,13 +7,8 @@ from pathlib import Path
 import pytest
 
 from compat_tests import tooling
-from kwire.protocol.records import (
-    CONTROL_ABORT,
-    CONTROL_COMMIT,
-    Record,
-    build_batch,
-    end_transaction_marker,
-)
+from kwire.protocol.record_builder import build_batch, end_transaction_marker
+from kwire.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, Record
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.log_config import LogConfig

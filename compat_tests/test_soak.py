@@ -8,7 +8,8 @@ import pytest
 from compat_tests import soak
 from compat_tests.soak_checks import Records, Sessions, faults_of
 from compat_tests.soak_clients import Reader, Writer
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 
 pytestmark = pytest.mark.kwire_only
 

@@ -25,10 +25,12 @@ which has a client id of theirs: nothing on the fast path has to know about any 
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from kwire.apis import BY_KEY
 from kwire.apis.context import Services
 from kwire.protocol.api import ApiKey, parse_request_header
-from kwire.protocol.errors import MalformedMessage
+from kwire.protocol.errors import ErrorCode, MalformedMessage
 from kwire.recent import is_internal
 from kwire.session import API_VERSIONS, Session, Sessions
 
@@ -160,9 +162,11 @@ class Leftovers(Sessions):
 
 
 def _refuse_commit(ctx: RequestContext, request: Any) -> None:
-    from kwire.coordinator.removed_groups import refuse_commit
+    """UNKNOWN_MEMBER_ID for each partition: final, while aiokafka repeats a commit for an unknown topic."""
+    from kwire.apis.group_offsets import commit_response
 
-    ctx.reply(refuse_commit(request))
+    error = int(ErrorCode.UNKNOWN_MEMBER_ID)
+    ctx.reply(commit_response(request.topics, defaultdict(lambda: error)))
 
 
 def _client_id(frame: memoryview | bytes) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
-from kwire.protocol import records
+from kwire.protocol import record_builder, records
 from kwire.protocol.errors import KafkaError
 from kwire.protocol.message_set import (
     Message,
@@ -147,10 +147,10 @@ def _check_rebuilt(data: bytes, header: BatchHeader) -> str | None:
     if header.timestamp_type == records.LOG_APPEND_TIME:
         return None
     if header.count == 0:  # what compaction leaves of a batch
-        same = records.empty_batch(header) == data[header.position : header.end]
-        return None if same else f"written as {records.empty_batch(header).hex()}"
+        same = record_builder.empty_batch(header) == data[header.position : header.end]
+        return None if same else f"written as {record_builder.empty_batch(header).hex()}"
     content = list(records.iter_records(data, header))
-    built = records.build_batch(
+    built = record_builder.build_batch(
         content,
         base_offset=header.base_offset,
         compression=header.compression,

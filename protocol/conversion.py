@@ -26,6 +26,7 @@ from kwire.protocol.message_set import (
     iter_entries,
     message_records,
 )
+from kwire.protocol.record_builder import append_record, assemble
 from kwire.protocol.records import (
     COMPRESSION_MASK,
     HEADER_SIZE,
@@ -38,8 +39,6 @@ from kwire.protocol.records import (
     BatchHeader,
     Buffer,
     Record,
-    _assemble,
-    append_record,
     check_crc,
     iter_records,
 )
@@ -113,7 +112,7 @@ class _BatchBuilder:
             base_sequence=NO_SEQUENCE,
             count=self._count,
         )
-        return _assemble(header, section)
+        return assemble(header, section)
 
 
 def _messages(message_set: Buffer) -> Iterator[Message]:

@@ -24,8 +24,8 @@ from kwire.protocol.records import (
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
-    _invalid,
-    _wrap_int64,
+    invalid_record,
+    wrap_int64,
 )
 from kwire.protocol.varint import INT64_MAX, read_varint, read_varlong
 
@@ -68,20 +68,20 @@ class RecordsSummary(NamedTuple):
 def validate_header(header: BatchHeader) -> None:
     """Check the rules about the header of a client's batch: KafkaError(INVALID_RECORD)."""
     if header.last_offset_delta < 0:
-        raise _invalid(
+        raise invalid_record(
             f"Batch has an invalid offset range: [{header.base_offset}, {header.last_offset}]"
         )
     if header.count <= 0:
-        raise _invalid(f"Invalid reported count for record batch: {header.count}")
+        raise invalid_record(f"Invalid reported count for record batch: {header.count}")
     if header.last_offset_delta + 1 != header.count:
-        raise _invalid(
+        raise invalid_record(
             f"Inconsistent batch offset range [{header.base_offset}, {header.last_offset}]"
             f" and count of records {header.count}"
         )
     if header.is_control:
-        raise _invalid("Clients are not allowed to write control records")
+        raise invalid_record("Clients are not allowed to write control records")
     if header.producer_id > -1 and header.base_sequence < 0:
-        raise _invalid(
+        raise invalid_record(
             f"Invalid sequence number {header.base_sequence} in record batch"
             f" with producerId {header.producer_id}"
         )
@@ -163,8 +163,8 @@ def _exact(
         position, end, delta, offset, has_key = _record(data, position, ends, reading)
         position = yield from _headers(data, position, ends or reading is Reading.COPIED)
         if position != end and reading is not Reading.SKIPPED:
-            raise _invalid("Invalid record size: a record's fields and its size differ")
-        timestamp = _wrap_int64(header.base_timestamp + delta)
+            raise invalid_record("Invalid record size: a record's fields and its size differ")
+        timestamp = wrap_int64(header.base_timestamp + delta)
         if claims_append_time:
             timestamp = header.max_timestamp
         max_timestamp = max(max_timestamp, timestamp)
@@ -178,7 +178,7 @@ def _exact(
         if error is not None and len(errors) < RECORD_ERRORS_MAX:
             errors.append((index, error))
     if position != len(data):
-        raise _invalid("Incorrect declared batch size, records still remaining in file")
+        raise invalid_record("Incorrect declared batch size, records still remaining in file")
     if not ends:
         raise _broken()
     if errors:
@@ -199,7 +199,7 @@ def _record(
     except ValueError:
         if reading is Reading.BUFFER:
             raise _unexpected("The size of a record is no varint") from None
-        raise _invalid("Incorrect declared batch size, premature EOF reached") from None
+        raise invalid_record("Incorrect declared batch size, premature EOF reached") from None
     except IndexError:
         raise _cut_off(ends) from None
     end = position + size
@@ -212,7 +212,7 @@ def _record(
         key_length, position = read_varint(data, position)
         value_length, position = read_varint(data, position + max(key_length, 0))
     except ValueError:
-        raise _invalid("Found invalid record structure") from None
+        raise invalid_record("Found invalid record structure") from None
     except IndexError:
         raise _cut_off(ends) from None
     return position + max(value_length, 0), end, delta, offset, key_length >= 0
@@ -223,17 +223,17 @@ def _headers(data: Buffer, position: int, ends: bool) -> Generator[int, None, in
     try:
         count, position = read_varint(data, position)
         if count < 0:
-            raise _invalid(f"Found invalid number of record headers {count}")
+            raise invalid_record(f"Found invalid number of record headers {count}")
         for index in range(count):
             if index % STEP_RECORDS == STEP_RECORDS - 1:
                 yield STEP_RECORDS
             length, position = read_varint(data, position)
             if length < 0:
-                raise _invalid(f"Invalid negative header key size {length}")
+                raise invalid_record(f"Invalid negative header key size {length}")
             length, position = read_varint(data, position + length)
             position += max(length, 0)
     except ValueError:
-        raise _invalid("Found invalid record structure") from None
+        raise invalid_record("Found invalid record structure") from None
     except IndexError:
         raise _cut_off(ends) from None
     if position > len(data):
@@ -245,8 +245,8 @@ def _timestamp_error(timestamp: int, claims_append_time: bool, rules: RecordRule
     """Why a timestamp is refused. Differences wrap as Java's do (LogValidator.validateTimestamp)."""
     if rules.timestamp_type != LOG_APPEND_TIME and timestamp != NO_TIMESTAMP:
         before, after = rules.timestamp_before_max_ms, rules.timestamp_after_max_ms
-        age_ms = _wrap_int64(rules.now_ms - timestamp)
-        if age_ms > before or _wrap_int64(-age_ms) > after:
+        age_ms = wrap_int64(rules.now_ms - timestamp)
+        if age_ms > before or wrap_int64(-age_ms) > after:
             return (
                 f"Timestamp {timestamp} of message is out of range. The timestamp should be within"
                 f" [{rules.now_ms - before}, {rules.now_ms + after}]"
@@ -259,7 +259,11 @@ def _timestamp_error(timestamp: int, claims_append_time: bool, rules: RecordRule
 
 def _cut_off(ends: bool) -> KafkaError:
     """The error where the data ends within a record: its end, or that of what can be decompressed."""
-    return _invalid("Incorrect declared batch size, premature EOF reached") if ends else _broken()
+    return (
+        invalid_record("Incorrect declared batch size, premature EOF reached")
+        if ends
+        else _broken()
+    )
 
 
 def _broken() -> KafkaError:

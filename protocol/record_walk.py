@@ -15,7 +15,7 @@ from kwire.protocol.records import (
     HEADER_SIZE,
     MAX_TIMESTAMP,
 )
-from kwire.protocol.varint import INT64_MAX, read_varint
+from kwire.protocol.varint import INT64_MAX, read_rest, read_varint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ def _one_by_one(
             if byte < 0x80:
                 size += (byte << 7) - 0x80
             else:
-                size, position = _rest(data, position, size, byte, 4)
+                low = size & 0x7F | (byte & 0x7F) << 7
+                size, position = read_rest(data, position, low, 14, 21)
         if size & 1:
             return NOT_PLAIN, max_delta, flags
         end = position + (size >> 1)
@@ -129,7 +130,8 @@ def _one_by_one(
             if byte < 0x80:
                 delta += (byte << 7) - 0x80
             else:
-                delta, position = _rest(data, position, delta, byte, 7)
+                low = delta & 0x7F | (byte & 0x7F) << 7
+                delta, position = read_rest(data, position, low, 14, 42)
         if delta > max_delta:
             if delta & 1:  # negative
                 if delta > 0xFFFFFFFF:
@@ -145,7 +147,8 @@ def _one_by_one(
             if byte < 0x80:
                 offset += (byte << 7) - 0x80
             else:
-                offset, position = _rest(data, position, offset, byte, 4)
+                low = offset & 0x7F | (byte & 0x7F) << 7
+                offset, position = read_rest(data, position, low, 14, 21)
         if offset != number:
             flags |= UNORDERED
         key = data[position]
@@ -175,20 +178,6 @@ def _one_by_one(
             return NOT_PLAIN, max_delta, flags
         position = end
     return position, max_delta, flags
-
-
-def _rest(data: Buffer, position: int, low: int, byte: int, bytes_max: int) -> tuple[int, int]:
-    """The raw value of a varint of 3 to `bytes_max` bytes, and the position after it. ValueError."""
-    value = low & 0x7F | (byte & 0x7F) << 7
-    shift = 14
-    while shift < 7 * bytes_max:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise ValueError("a long varint")
 
 
 def _is_filled(data: Buffer, position: int, end: int) -> bool:

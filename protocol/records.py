@@ -17,7 +17,7 @@ Answers to DefaultRecordBatch, DefaultRecord, EndTransactionMarker and ControlRe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from struct import error as _StructError
 from typing import NamedTuple
@@ -30,7 +30,6 @@ from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.varint import (
     INT32_MAX,
     INT64_MAX,
-    append_varint,
     read_varint,
     read_varlong,
 )
@@ -90,9 +89,9 @@ _CRC = Struct(">I")
 _INT64 = Struct(">q")
 _INT32 = Struct(">i")
 _INT16 = Struct(">h")
-_TWO_INT16 = Struct(">hh")
-_END_TXN_VALUE = Struct(">hi")
-_INT64_MIN = -INT64_MAX - 1
+CONTROL_KEY = Struct(">hh")
+END_TXN_VALUE = Struct(">hi")
+INT64_MIN = -INT64_MAX - 1
 
 
 class BatchHeader(NamedTuple):
@@ -281,7 +280,7 @@ def iter_records(
     count = header.count
     if count == 0:
         return
-    data, position, end = _records_section(buffer, header, limit)
+    data, position, end = records_section(buffer, header, limit)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_FLAG else None
     try:
@@ -294,11 +293,11 @@ def iter_records(
                 size, position = read_varint(data, position)
             body_end = position + size
             if size < 0 or body_end > end:
-                raise _invalid(f"a record of {size} bytes is longer than its batch")
+                raise invalid_record(f"a record of {size} bytes is longer than its batch")
             timestamp, position = read_varlong(data, position + 1)
             timestamp += base_timestamp
-            if not _INT64_MIN <= timestamp <= INT64_MAX:
-                timestamp = _wrap_int64(timestamp)
+            if not INT64_MIN <= timestamp <= INT64_MAX:
+                timestamp = wrap_int64(timestamp)
             offset_delta = data[position]
             if offset_delta < 0x80:
                 offset_delta, position = offset_delta >> 1 ^ -(offset_delta & 1), position + 1
@@ -315,9 +314,9 @@ def iter_records(
             if header_count:
                 headers, position = _read_headers(data, position, header_count, body_end)
             if position != body_end:
-                raise _invalid("a record's fields and its size differ")
+                raise invalid_record("a record's fields and its size differ")
             if not count and position != end:
-                raise _invalid("Incorrect declared batch size, records still remaining")
+                raise invalid_record("Incorrect declared batch size, records still remaining")
             yield Record(
                 base_offset + offset_delta,
                 timestamp if append_time is None else append_time,
@@ -326,13 +325,13 @@ def iter_records(
                 headers,
             )
     except (IndexError, ValueError):
-        raise _invalid("the batch ends within a record") from None
+        raise invalid_record("the batch ends within a record") from None
 
 
-def _records_section(buffer: Buffer, header: BatchHeader, limit: int) -> tuple[bytes, int, int]:
+def records_section(buffer: Buffer, header: BatchHeader, limit: int) -> tuple[bytes, int, int]:
     """The uncompressed records as (data, position, end)."""
     if header.count < 0:
-        raise _invalid(f"Found invalid record count {header.count}")
+        raise invalid_record(f"Found invalid record count {header.count}")
     start = header.position + HEADER_SIZE
     end = header.position + header.size
     if end > len(buffer):
@@ -358,181 +357,31 @@ def _read_headers(
     data: bytes, position: int, count: int, end: int
 ) -> tuple[list[tuple[str, bytes | None]], int]:
     if count < 0 or count > end - position:
-        raise _invalid(f"Found invalid number of record headers {count}")
+        raise invalid_record(f"Found invalid number of record headers {count}")
     headers = []
     for _ in range(count):
         key, position = _read_bytes(data, position)
         if key is None:
-            raise _invalid("Invalid negative header key size")
+            raise invalid_record("Invalid negative header key size")
         value, position = _read_bytes(data, position)
         if position > end:
-            raise _invalid("a record's headers are longer than the record")
+            raise invalid_record("a record's headers are longer than the record")
         headers.append((key.decode("utf-8", "surrogateescape"), value))
     return headers, position
 
 
-def _invalid(message: str) -> KafkaError:
+def invalid_record(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_RECORD, message)
 
 
-def _wrap_int64(value: int) -> int:
+def wrap_int64(value: int) -> int:
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-# --- writing
+# --- changing in place
 
 
-def build_batch(
-    records: Iterable[Record],
-    *,
-    base_offset: int = 0,
-    compression: str = "none",
-    level: int | None = None,
-    timestamp_type: str = CREATE_TIME,
-    log_append_time_ms: int = NO_TIMESTAMP,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = NO_PRODUCER_EPOCH,
-    base_sequence: int = NO_SEQUENCE,
-    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
-    is_transactional: bool = False,
-    is_control: bool = False,
-    delete_horizon_ms: int | None = None,
-    last_offset: int | None = None,
-) -> bytes:
-    """Build a batch as MemoryRecordsBuilder does.
-
-    Offsets must not be below `base_offset`; records with negative offsets are numbered on.
-
-    `last_offset`: of the batch, if it is not the last record's (after compaction). With
-    LogAppendTime all records get `log_append_time_ms`.
-    """
-    section, count, last_offset_delta, base_timestamp, max_timestamp = _encode_records(
-        records, base_offset, delete_horizon_ms
-    )
-    if last_offset is not None:
-        last_offset_delta = last_offset - base_offset
-    is_append_time = timestamp_type == LOG_APPEND_TIME
-    has_horizon = delete_horizon_ms is not None
-    header = BatchHeader(
-        position=0,
-        base_offset=base_offset,
-        size=0,
-        partition_leader_epoch=partition_leader_epoch,
-        magic=2,
-        crc=0,
-        attributes=_compression.codec_id(compression)
-        | _flags(is_append_time, is_transactional, is_control, has_horizon),
-        last_offset_delta=last_offset_delta,
-        base_timestamp=base_timestamp,
-        max_timestamp=log_append_time_ms if is_append_time else max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        count=count,
-    )
-    return _assemble(header, _compressed(section, compression, level))
-
-
-def _flags(
-    is_append_time: bool, is_transactional: bool, is_control: bool, has_horizon: bool
-) -> int:
-    return (
-        (LOG_APPEND_TIME_FLAG if is_append_time else 0)
-        | (TRANSACTIONAL_FLAG if is_transactional else 0)
-        | (CONTROL_FLAG if is_control else 0)
-        | (DELETE_HORIZON_FLAG if has_horizon else 0)
-    )
-
-
-def _encode_records(
-    records: Iterable[Record], base_offset: int, base_timestamp: int | None
-) -> tuple[bytearray, int, int, int, int]:
-    """(uncompressed records in wire form; count; last offset delta; base and max timestamp).
-
-    `base_timestamp` None: the first record's.
-    """
-    section = bytearray()
-    count = 0
-    offset_delta = -1
-    max_timestamp = NO_TIMESTAMP
-    for offset, timestamp, key, value, headers in records:
-        if base_timestamp is None:
-            base_timestamp = timestamp
-        offset_delta = offset_delta + 1 if offset < 0 else offset - base_offset
-        if timestamp > max_timestamp:
-            max_timestamp = timestamp
-        append_record(section, offset_delta, timestamp - base_timestamp, key, value, headers)
-        count += 1
-    if base_timestamp is None:
-        base_timestamp = NO_TIMESTAMP
-    return section, count, offset_delta, base_timestamp, max_timestamp
-
-
-def append_record(
-    out: bytearray,
-    offset_delta: int,
-    timestamp_delta: int,
-    key: Buffer | None,
-    value: Buffer | None,
-    headers: Sequence[tuple[str, bytes | None]] = (),
-) -> None:
-    """Append one record in wire form to `out`."""
-    if not _INT64_MIN <= timestamp_delta <= INT64_MAX:
-        timestamp_delta = _wrap_int64(timestamp_delta)
-    head = bytearray(1)  # attributes: unused
-    append_varint(head, timestamp_delta)
-    append_varint(head, offset_delta)
-    if key is None:
-        head.append(1)
-    else:
-        append_varint(head, len(key))
-        head += key
-    append_varint(head, -1 if value is None else len(value))
-    tail = bytearray()
-    append_varint(tail, len(headers))
-    for name, header_value in headers:
-        encoded = name.encode("utf-8", "surrogateescape")
-        append_varint(tail, len(encoded))
-        tail += encoded
-        append_varint(tail, -1 if header_value is None else len(header_value))
-        tail += header_value or b""
-    append_varint(out, len(head) + (len(value) if value is not None else 0) + len(tail))
-    out += head
-    out += value or b""
-    out += tail
-
-
-def empty_batch(header: BatchHeader) -> bytes:
-    """The batch without records; compaction keeps it for a live producer's last sequences."""
-    attributes = header.attributes & (LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG)
-    return _assemble(
-        header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, count=0), b""
-    )
-
-
-def _compressed(section: Buffer, codec: str, level: int | None) -> Buffer:
-    return section if codec == "none" else _compression.compress(codec, section, level=level)
-
-
-def _assemble(header: BatchHeader, section: Buffer) -> bytes:
-    """The header's fields (but position, size and CRC) before the records."""
-    batch = bytearray(HEADER_SIZE)
-    batch += section
-    HEADER.pack_into(
-        batch,
-        0,
-        header.base_offset,
-        len(batch) - LOG_OVERHEAD,
-        header.partition_leader_epoch,
-        2,
-        0,
-        *header[6:],
-    )
-    _write_crc(batch, 0, len(batch))
-    return bytes(batch)
-
-
-def _write_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
+def write_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
     crc = _crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + size])
     _CRC.pack_into(buffer, position + 17, crc)
 
@@ -564,67 +413,24 @@ def restamp(
         return
     _INT16.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes & _USED_ATTRIBUTES)
     _INT64.pack_into(buffer, position + 35, max_timestamp)
-    _write_crc(buffer, position, header.size)
-
-
-def recompress(
-    buffer: Buffer, header: BatchHeader, codec: str, *, level: int | None = None
-) -> bytes:
-    """Recompress the records of a batch with `codec` (compression.type other than "producer").
-
-    Records are not checked. KafkaError(CORRUPT_MESSAGE) if they cannot be decompressed.
-    """
-    data, start, end = _records_section(buffer, header, DECOMPRESSED_BYTES_MAX)
-    section = _compressed(memoryview(data)[start:end], codec, level)
-    attributes = header.attributes & ~COMPRESSION_MASK | _compression.codec_id(codec)
-    return _assemble(header._replace(attributes=attributes), section)
+    write_crc(buffer, position, header.size)
 
 
 # --- control records
 
 
-def control_record(
-    control_type: int, coordinator_epoch: int, timestamp: int, offset: int = -1
-) -> Record:
-    """The one record of a transaction marker: CONTROL_COMMIT or CONTROL_ABORT."""
-    key = _TWO_INT16.pack(0, control_type)
-    return Record(offset, timestamp, key, _END_TXN_VALUE.pack(0, coordinator_epoch))
-
-
-def end_transaction_marker(
-    control_type: int,
-    *,
-    producer_id: int,
-    producer_epoch: int,
-    coordinator_epoch: int,
-    timestamp: int,
-    base_offset: int = 0,
-    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
-) -> bytes:
-    """The control batch that ends a producer's transaction in a partition."""
-    return build_batch(
-        [control_record(control_type, coordinator_epoch, timestamp)],
-        base_offset=base_offset,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        partition_leader_epoch=partition_leader_epoch,
-        is_transactional=True,
-        is_control=True,
-    )
-
-
 def parse_control_record(record: Record) -> ControlMarker:
     """Parse a control record. `coordinator_epoch` -1: none. KafkaError(INVALID_RECORD)."""
     if record.key is None or len(record.key) < 4:
-        raise _invalid("Invalid key of a control record: fewer than 4 bytes")
-    version, control_type = _TWO_INT16.unpack_from(record.key)
+        raise invalid_record("Invalid key of a control record: fewer than 4 bytes")
+    version, control_type = CONTROL_KEY.unpack_from(record.key)
     if version < 0:
-        raise _invalid(f"Invalid version found for control record: {version}")
+        raise invalid_record(f"Invalid version found for control record: {version}")
     if control_type not in (CONTROL_ABORT, CONTROL_COMMIT):
         return ControlMarker(control_type, -1)
     if record.value is None or len(record.value) < 6:
-        raise _invalid("Invalid value of an end transaction marker: fewer than 6 bytes")
-    version, coordinator_epoch = _END_TXN_VALUE.unpack_from(record.value)
+        raise invalid_record("Invalid value of an end transaction marker: fewer than 6 bytes")
+    version, coordinator_epoch = END_TXN_VALUE.unpack_from(record.value)
     if version < 0:
-        raise _invalid(f"Invalid version found for end transaction marker: {version}")
+        raise invalid_record(f"Invalid version found for end transaction marker: {version}")
     return ControlMarker(control_type, coordinator_epoch)

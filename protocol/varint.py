@@ -21,7 +21,7 @@ def read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[in
     if byte < 0x80:
         value = value & 0x7F | byte << 7
         return value >> 1 ^ -(value & 1), position + 2
-    value, position = _read_long(data, position, 28)
+    value, position = read_rest(data, position, 0, 0, 28)
     value &= 0xFFFFFFFF
     return value >> 1 ^ -(value & 1), position
 
@@ -31,15 +31,17 @@ def read_varlong(data: bytes | bytearray | memoryview, position: int) -> tuple[i
     value = data[position]
     if value < 0x80:
         return value >> 1 ^ -(value & 1), position + 1
-    value, position = _read_long(data, position, 63)
+    value, position = read_rest(data, position, 0, 0, 63)
     value &= 0xFFFFFFFFFFFFFFFF
     return value >> 1 ^ -(value & 1), position
 
 
-def _read_long(
-    data: bytes | bytearray | memoryview, position: int, last_shift: int
+def read_rest(
+    data: bytes | bytearray | memoryview, position: int, value: int, shift: int, last_shift: int
 ) -> tuple[int, int]:
-    value = shift = 0
+    """The raw number whose lower `shift` bits are `value`, and the position after it.
+
+    ValueError where its last byte would be above `last_shift`."""
     while True:
         byte = data[position]
         position += 1

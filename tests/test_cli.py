@@ -452,7 +452,8 @@ def test_config_shows_single_keys_and_names_unknown_ones() -> None:
 
 
 def test_dump_log_prints_batches_and_records_and_finds_damage(tmp_path: Path) -> None:
-    from kwire.protocol.records import Record, build_batch
+    from kwire.protocol.record_builder import build_batch
+    from kwire.protocol.records import Record
 
     batch = build_batch([Record(-1, 5, b"k", "v\u00e9".encode(), [("h", b"\xff")])], base_offset=3)
     path = tmp_path / "00000000000000000003.log"
@@ -471,7 +472,8 @@ def test_dump_log_prints_batches_and_records_and_finds_damage(tmp_path: Path) ->
 
 def test_dump_log_of_directories(tmp_path: Path) -> None:
     """A partition: its segments in order; a data directory: every partition."""
-    from kwire.protocol.records import Record, build_batch
+    from kwire.protocol.record_builder import build_batch
+    from kwire.protocol.records import Record
 
     def segment(folder: str, offset: int, value: bytes | None) -> Path:
         path = tmp_path / "data" / folder / f"{offset:020}.log"

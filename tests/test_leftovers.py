@@ -14,7 +14,8 @@ from kwire.leftovers import Leftovers
 from kwire.protocol import api
 from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.protocol.schemas.groups import (

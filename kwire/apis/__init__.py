@@ -24,6 +24,7 @@ __all__ = [
     "chunks",
     "context",
     "controller_plane",
+    "group_offsets",
     "releases",
 ]  # modules for other rooms, beside the table
 

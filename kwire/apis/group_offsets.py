@@ -58,20 +58,20 @@ def handle_offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> N
     errors: PartitionErrors = {}
     request.topics = _existing_partitions(ctx, topics, errors)
     if not request.topics:
-        ctx.reply(_commit_response(topics, errors))
+        ctx.reply(commit_response(topics, errors))
         return
 
     def committed(response: OffsetCommitResponse) -> None:
         for topic in response.topics:
             for partition in topic.partitions:
                 errors[topic.name, partition.partition_index] = partition.error_code
-        ctx.reply(_commit_response(topics, errors))
+        ctx.reply(commit_response(topics, errors))
 
     def failed(error: ErrorCode) -> None:
         for topic in request.topics:
             for partition in topic.partitions:
                 errors[topic.name, partition.partition_index] = int(error)
-        ctx.reply(_commit_response(topics, errors))
+        ctx.reply(commit_response(topics, errors))
 
     ctx.services.group_coordinator.commit_offsets(request, ctx.api_version, committed, failed)
 
@@ -104,9 +104,10 @@ def _existing_partitions(
     return existing
 
 
-def _commit_response(
+def commit_response(
     topics: Iterable[OffsetCommitRequestTopic], errors: PartitionErrors
 ) -> OffsetCommitResponse:
+    """The response for the partitions of a request, each with its error."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(

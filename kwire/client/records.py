@@ -20,6 +20,7 @@ from kwire.client.offsets import offsets, partitions, unknown
 from kwire.client.partitioner import partition_of
 from kwire.client.retries import RETRY_SECONDS, repeat
 from kwire.client.views import Record
+from kwire.protocol import record_builder
 from kwire.protocol import records as batches
 from kwire.protocol.errors import ErrorCode, KafkaError
 
@@ -261,7 +262,7 @@ def _write(
     )
 
     at, leader_epoch = yield from _take_leader(admin, topic, partition, led)
-    data = PartitionProduceData(index=partition, records=batches.build_batch(batch))
+    data = PartitionProduceData(index=partition, records=record_builder.build_batch(batch))
     request = ProduceRequest(
         acks=-1,
         timeout_ms=int(seconds * 1000),

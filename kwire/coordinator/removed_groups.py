@@ -22,11 +22,6 @@ from kwire.protocol.schemas.groups import (
     MemberResponse,
     SyncGroupResponse,
 )
-from kwire.protocol.schemas.offsets import (
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +36,6 @@ if TYPE_CHECKING:
         LeaveGroupRequest,
         SyncGroupRequest,
     )
-    from kwire.protocol.schemas.offsets import OffsetCommitRequest
 
 GENERATION: Final = 1 << 30
 """Of all groups here: none that a broker has counted up to."""
@@ -129,26 +123,6 @@ class RemovedGroups:
         reply(
             [(name, [(each, ErrorCode.NONE, None) for each in ids]) for name, ids in topics or ()]
         )
-
-
-def refuse_commit(request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """UNKNOWN_MEMBER_ID for each partition: final, while aiokafka repeats a commit for an unknown topic."""
-    error = int(ErrorCode.UNKNOWN_MEMBER_ID)
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=each.partition_index, error_code=error
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
 
 
 def _error_of(generation_id: int) -> int:

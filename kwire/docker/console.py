@@ -15,7 +15,8 @@ import time
 from kwire.client.lines import line_chunks
 from kwire.client.partitioner import partition_of
 from kwire.docker.client import TIMEOUT_MS, Client, ToolError, check
-from kwire.protocol.records import Record, build_batch, iter_batches, iter_records
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record, iter_batches, iter_records
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

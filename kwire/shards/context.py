@@ -188,7 +188,8 @@ class ShardContext(Generic[ShardT]):
         replay: bool,
         finished: Callable[[ErrorCode], None],
     ) -> None:
-        from kwire.protocol.records import Record, build_batch
+        from kwire.protocol.record_builder import build_batch
+        from kwire.protocol.records import Record
         from kwire.replication.log.log import AppendOrigin
 
         runtime, partition = self._runtime, self.partition
@@ -199,10 +200,9 @@ class ShardContext(Generic[ShardT]):
         )
         append = _Append()
         append.waiters.append(finished)
-        key = (partition.topic, partition.index)
 
         def complete(results: dict[tuple[str, int], LogAppendInfo]) -> None:
-            append.outcome = ErrorCode(results[key].error)
+            append.outcome = ErrorCode(results[partition.key].error)
             if append in self._appends:
                 self._appends.remove(append)
                 self.shard.advance(partition.log.high_watermark)
@@ -212,7 +212,7 @@ class ShardContext(Generic[ShardT]):
         runtime.replica_manager.append_records(
             timeout_ms=runtime.kind.append_timeout_ms,
             required_acks=-1,
-            entries={key: batch},
+            entries={partition.key: batch},
             origin=AppendOrigin.COORDINATOR,
             on_complete=complete,
         )

@@ -13,7 +13,8 @@ from typing import Any, Final
 from kwire.core import Core
 from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode
-from kwire.protocol.records import Record, build_batch, iter_batches
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record, iter_batches
 from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.protocol.schemas.metadata import MetadataRequest
 from kwire.protocol.schemas.offsets import (
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from kwire.replication.core.clock import Clock
     from kwire.replication.core.outbox import Buffer, Outbox
     from kwire.session import Session
-
 
 PRODUCE, FETCH, LIST_OFFSETS = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS
 METADATA, INIT_PRODUCER_ID = ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.record_builder import build_batch
 from kwire.protocol.records import Record as BatchRecord
-from kwire.protocol.records import build_batch, check_crc, iter_batches, iter_records
+from kwire.protocol.records import check_crc, iter_batches, iter_records
 from kwire.replication.controller.state import DeposedError, JournalError
 
 TYPE_CHECKING = False

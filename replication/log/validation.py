@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from kwire.protocol.compression import LAST_CODEC_ID
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.record_builder import build_batch, recompress
 from kwire.protocol.record_validation import (
     RecordRules,
     RecordsSummary,
@@ -33,12 +34,10 @@ from kwire.protocol.records import (
     OFFSET_AND_LENGTH,
     TRANSACTIONAL_FLAG,
     BatchHeader,
-    build_batch,
     check_crc,
     iter_batches,
     iter_records,
     parse_header,
-    recompress,
     restamp,
 )
 from kwire.protocol.varint import INT64_MAX

@@ -18,13 +18,12 @@ from collections.abc import Mapping
 from heapq import heappop, heappush
 from typing import Protocol
 
+from kwire.protocol.record_builder import build_batch, empty_batch
 from kwire.protocol.records import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
     BatchHeader,
     Record,
-    build_batch,
-    empty_batch,
     iter_records,
     parse_control_record,
     parse_header,

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from kwire.apis.context import Services
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.protocol.schemas.control_plane import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,

@@ -13,7 +13,8 @@ import itertools
 from typing import Any
 
 from kwire.protocol.message_set import build_message_set, iter_entries
-from kwire.protocol.records import Record, build_batch, iter_batches
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record, iter_batches
 from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kwire.protocol.schemas.metadata import MetadataRequest
 from kwire.protocol.schemas.offsets import (

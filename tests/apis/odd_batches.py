@@ -17,12 +17,11 @@ from fastcrc.crc32 import iscsi as crc32c
 
 from kwire.protocol.compression import compress
 from kwire.protocol.errors import KafkaError
+from kwire.protocol.record_builder import append_record, build_batch
 from kwire.protocol.records import (
     HEADER,
     HEADER_SIZE,
     Record,
-    append_record,
-    build_batch,
     iter_batches,
     iter_records,
     parse_header,

@@ -18,7 +18,8 @@ from kwire.broker import Broker
 from kwire.protocol import api
 from kwire.protocol.api import ApiKey
 from kwire.protocol.language import schema
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest

@@ -517,7 +517,7 @@ def test_a_long_poll_in_a_session_answers_only_the_partition_that_moved(node, fe
 
 
 def test_read_committed_hides_open_transactions_and_names_aborted_ones(node, fetch, make_batch):
-    from kwire.protocol.records import end_transaction_marker
+    from kwire.protocol.record_builder import end_transaction_marker
     from kwire.replication.log.log import AppendOrigin
 
     node.create()

@@ -9,7 +9,8 @@ import pytest
 from test_against_kafka import DirectClient
 
 from kwire.protocol import api
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 
 PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS = 0, 1, 2, 21

@@ -10,7 +10,8 @@ from kwire.apis.offsets import (
     handle_offset_for_leader_epoch,
 )
 from kwire.protocol.errors import ErrorCode
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.protocol.schemas.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

@@ -10,7 +10,8 @@ from test_against_kafka import DirectClient
 
 from kwire.broker import Broker
 from kwire.protocol import api
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.protocol.schemas.topics import (
     CreatableTopic,

@@ -94,7 +94,7 @@ RULES: dict[str, tuple[Any, str, Any]] = {
     "a stream ends where its data ends": (
         record_validation,
         "_cut_off",
-        lambda _: record_validation._invalid(""),
+        lambda _: record_validation.invalid_record(""),
     ),
     "timestamps are within bounds": (record_validation, "_timestamp_error", lambda *_: None),
     "records of compacted topics have keys": (LogConfig, "compact", False),

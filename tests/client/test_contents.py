@@ -15,14 +15,8 @@ from kwire.client.records import produce, produce_all, read_records
 from kwire.client.views import Group, GroupOffset, Member
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.message_set import build_message_set
-from kwire.protocol.records import (
-    CONTROL_COMMIT,
-    Record,
-    build_batch,
-    end_transaction_marker,
-    iter_batches,
-    iter_records,
-)
+from kwire.protocol.record_builder import build_batch, end_transaction_marker
+from kwire.protocol.records import CONTROL_COMMIT, Record, iter_batches, iter_records
 from kwire.protocol.schemas.configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,

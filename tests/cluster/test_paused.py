@@ -11,7 +11,8 @@ from kwire import Cluster
 from kwire.cluster import Broker
 from kwire.protocol import api
 from kwire.protocol.language.schema import Message
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 from kwire.protocol.schemas.metadata import MetadataRequest
 from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData

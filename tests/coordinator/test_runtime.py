@@ -16,15 +16,8 @@ from kwire.coordinator.group_coordinator import GroupShards
 from kwire.coordinator.group_records import offset_commit_record, offset_commit_tombstone
 from kwire.coordinator.offsets import OffsetAndMetadata
 from kwire.protocol.errors import ErrorCode, KafkaError
-from kwire.protocol.records import (
-    CONTROL_ABORT,
-    CONTROL_COMMIT,
-    Record,
-    build_batch,
-    end_transaction_marker,
-    iter_batches,
-    stamp,
-)
+from kwire.protocol.record_builder import build_batch, end_transaction_marker
+from kwire.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, Record, iter_batches, stamp
 from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.events import Event
 from kwire.replication.core.work import FIRST_UNITS, WorkQueue

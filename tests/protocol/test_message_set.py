@@ -25,7 +25,8 @@ from kwire.protocol.message_set import (
     message_records,
     valid_bytes,
 )
-from kwire.protocol.records import Record, build_batch, check_crc, iter_records, parse_header
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record, check_crc, iter_records, parse_header
 
 
 def in_one_go(parts: Generator[int, None, Any]) -> bytes:

@@ -9,9 +9,10 @@ from fastcrc.crc32 import iscsi as crc32c
 
 from kwire.protocol import record_validation as validation
 from kwire.protocol.errors import KafkaError
+from kwire.protocol.record_builder import build_batch
 from kwire.protocol.record_validation import Reading, RecordRules, RecordsSummary
 from kwire.protocol.record_walk import KEYLESS, NO_DELTA, UNORDERED, is_plain, walk
-from kwire.protocol.records import HEADER, HEADER_SIZE, Record, build_batch, parse_header
+from kwire.protocol.records import HEADER, HEADER_SIZE, Record, parse_header
 
 NOW_MS = 1_700_000_000_000
 

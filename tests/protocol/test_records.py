@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.protocol import record_validation, records
+from kwire.protocol import record_builder, record_validation, records
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.record_builder import build_batch
 from kwire.protocol.records import (
     BatchHeader,
     Record,
-    build_batch,
     check_crc,
     iter_batches,
     iter_records,
@@ -168,7 +168,7 @@ def test_the_empty_batch_that_compaction_leaves_has_kafkas_bytes() -> None:
         partition_leader_epoch=6,
         is_transactional=True,
     )
-    assert records.empty_batch(parse_header(full)) == expected
+    assert record_builder.empty_batch(parse_header(full)) == expected
 
 
 @pytest.mark.parametrize("kind", ["commit", "abort"])
@@ -176,7 +176,7 @@ def test_transaction_markers_have_kafkas_bytes(kind: str) -> None:
     expected = golden_case(f"v2-control-{kind}")
     header = parse_header(expected)
     marker = records.parse_control_record(next(iter_records(expected, header)))
-    built = records.end_transaction_marker(
+    built = record_builder.end_transaction_marker(
         marker.type,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
@@ -222,7 +222,7 @@ def test_log_append_time_changes_every_timestamp_and_the_checksum() -> None:
 def test_recompressing_changes_the_codec_and_nothing_else(source: str, target: str) -> None:
     data = golden_case(f"v2-{source}-transactional")
     header = parse_header(data)
-    changed = records.recompress(memoryview(data), header, target, level=None)
+    changed = record_builder.recompress(memoryview(data), header, target, level=None)
     changed_header = parse_header(changed)
     assert changed_header.compression == target
     assert check_crc(changed, changed_header)
@@ -359,7 +359,7 @@ def test_a_bomb_of_records_stops_at_the_limit() -> None:
 
 def varint(value: int) -> bytes:
     out = bytearray()
-    records.append_varint(out, value)
+    record_builder.append_varint(out, value)
     return bytes(out)
 
 
@@ -384,7 +384,7 @@ NULL_VALUE_NO_HEADERS = b"\x01\x00"
 def test_a_malformed_record_is_invalid(body: bytes) -> None:
     section = varint(len(body)) + body
     template = parse_header(build_batch([Record(0, 0, None, None)]))
-    data = records._assemble(template, section)
+    data = record_builder.assemble(template, section)
     assert code_of(lambda: list(iter_records(data, parse_header(data)))) is ErrorCode.INVALID_RECORD
     assert code_of(lambda: validated(data)) is ErrorCode.INVALID_RECORD
 

@@ -17,7 +17,8 @@ from log_harness import check_invariants
 
 from kwire.apis import served_ranges
 from kwire.protocol import api
-from kwire.protocol.records import Record, build_batch, iter_batches, iter_records
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record, iter_batches, iter_records
 from kwire.protocol.schemas.control_plane import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,

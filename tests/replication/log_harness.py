@@ -7,13 +7,12 @@ from typing import Any
 
 from event_recorder import Recorder
 
+from kwire.protocol.record_builder import build_batch, end_transaction_marker
 from kwire.protocol.records import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
     BatchHeader,
     Record,
-    build_batch,
-    end_transaction_marker,
     iter_batches,
     iter_records,
     stamp,

@@ -13,7 +13,8 @@ from stall_rig import Broker, Case, frame_of, raw_frame
 
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.message_set import build_message_set
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.protocol.schemas import topics as admin
 from kwire.protocol.schemas.configs import DescribeConfigsRequest, DescribeConfigsResource
 from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic

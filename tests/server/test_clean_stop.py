@@ -12,7 +12,8 @@ import pytest
 from kwire.launch.initial_topics import check_created, create_request
 from kwire.launch.node_runner import NodeRunner
 from kwire.launch.spec import NodeSpec
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.server.file_log_store import FileLogStore
 from kwire.server.flushes import UnflushedFiles, in_threads
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from server_harness import Client
 
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.protocol.schemas.produce import (
     PartitionProduceData,
     ProduceRequest,

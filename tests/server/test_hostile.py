@@ -27,7 +27,8 @@ from server_harness import Client, framed, request_bytes
 
 from kwire.apis import BY_KEY
 from kwire.protocol import api
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.protocol.schemas import fetch, metadata, produce
 
 SEED = int(os.environ.get("KWIRE_HOSTILE_SEED", random.SystemRandom().randrange(1 << 32)))

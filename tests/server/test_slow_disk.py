@@ -19,7 +19,8 @@ from server_harness import Client, request_bytes
 from kwire.launch.node_runner import NodeRunner
 from kwire.launch.spec import NodeSpec
 from kwire.protocol import api
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest

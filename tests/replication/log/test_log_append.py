@@ -9,8 +9,9 @@ from fastcrc.crc32 import iscsi as crc32c
 from log_harness import NOW_MS, TOPIC_ID, OneLog, batch, check_invariants, marker, stamped
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.record_builder import recompress
 from kwire.protocol.record_validation import InvalidRecordsError
-from kwire.protocol.records import iter_records, parse_header, recompress
+from kwire.protocol.records import iter_records, parse_header
 from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.log import AppendOrigin, UnexpectedAppendOffset
 

@@ -7,14 +7,13 @@ from struct import pack
 import pytest
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.record_builder import build_batch, end_transaction_marker
 from kwire.protocol.records import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
     BatchHeader,
     ControlMarker,
     Record,
-    build_batch,
-    end_transaction_marker,
     iter_records,
     parse_control_record,
     parse_header,

@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_harness import clean_to_end
 
+from kwire.protocol.record_builder import build_batch, end_transaction_marker
 from kwire.protocol.records import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
     BatchHeader,
     Record,
-    build_batch,
-    end_transaction_marker,
     iter_batches,
     iter_records,
 )

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from kwire.protocol.errors import ErrorCode, KafkaError
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.memory_log_store import MemoryLogStore

@@ -10,13 +10,8 @@ from follower_rig import Rig
 from leader_rig import Leader
 
 from kwire.protocol.errors import ErrorCode
-from kwire.protocol.records import (
-    CONTROL_ABORT,
-    CONTROL_COMMIT,
-    Record,
-    build_batch,
-    end_transaction_marker,
-)
+from kwire.protocol.record_builder import build_batch, end_transaction_marker
+from kwire.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, Record
 from kwire.replication.core.events import Event
 from kwire.replication.log.log import AppendOrigin
 from kwire.replication.replica.fetch_data import READ_COMMITTED, FetchParams, FetchPartition
