@@ -110,7 +110,9 @@ class OffsetStore:
         value.previous = None
         if value.record_offset >= self.committed:
             old = value.previous = partitions.get(partition)
-            if old is not None and old.record_offset < self.committed:
+            while old is not None and old.record_offset >= self.committed:
+                old = old.previous
+            if old is not None:
                 old.previous = None  # reads need nothing older than a committed value
         partitions[partition] = value
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from shard_kit import Box, ShardKit, subscription
 
-from kwire.coordinator.classic_group import VALID_PREVIOUS_STATES, ClassicGroup
+from kwire.coordinator.classic_group import (
+    VALID_PREVIOUS_STATES,
+    ClassicGroup,
+    ClassicGroupMember,
+)
 from kwire.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
+from kwire.coordinator.group_records import GROUP_METADATA
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.core.clock import Clock
 from kwire.shards.result import Deferred
@@ -255,6 +262,20 @@ def test_a_member_that_does_not_rejoin_within_the_rebalance_timeout_is_out() -> 
     assert kit.heartbeat(leader, 3) is UNKNOWN_MEMBER_ID
 
 
+def test_a_rebalance_waits_as_long_as_its_slowest_member_may_take() -> None:
+    kit = ShardKit()
+    slow, _ = kit.enter(session_ms=60_000, rebalance_ms=40_000)
+    quick, _ = kit.enter(session_ms=60_000, rebalance_ms=20_000)
+    kit.join(slow, session_ms=60_000, rebalance_ms=40_000)
+    kit.sync(slow, 2)
+    kit.sync(quick, 2)
+    box = kit.join(slow, session_ms=60_000, rebalance_ms=40_000)
+    kit.advance(39_999)
+    assert box.waits
+    kit.advance(1)
+    assert [member.member_id for member in box.value.members] == [slow]
+
+
 def test_a_session_that_expires_takes_the_member_out_and_rebalances() -> None:
     kit = ShardKit()
     leader, follower = kit.stable_group(2)
@@ -393,6 +414,17 @@ def test_an_assignment_overtaken_by_a_rebalance_is_dropped() -> None:
     assert sync.error is REBALANCE_IN_PROGRESS
     kit.commit()
     assert kit.state() == "PreparingRebalance"
+
+
+def test_a_sync_that_a_rebalance_ends_gets_no_assignment_of_an_earlier_generation() -> None:
+    kit = ShardKit()
+    leader, follower = kit.stable_group(2)
+    kit.join(leader)
+    kit.join(follower)
+    sync = kit.sync(follower, 3)
+    kit.enter()
+    assert sync.error is REBALANCE_IN_PROGRESS
+    assert sync.value.assignment == b""
 
 
 def test_an_assignment_that_cannot_be_written_starts_a_rebalance() -> None:
@@ -598,6 +630,35 @@ def test_a_stable_group_survives_a_restart_and_its_sessions_restart() -> None:
     assert again.sync(follower, 2).value.assignment == follower.encode()
     again.advance(10_000)
     assert again.heartbeat(leader, 2) is UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("rebalance_ms", [-1, 40_000])
+def test_a_group_written_before_rebalance_timeouts_has_the_session_timeout_for_both(
+    rebalance_ms: int,
+) -> None:
+    kit = ShardKit()
+    members = kit.stable_group(2, session_ms=30_000, rebalance_ms=40_000)
+    value: Any = next(
+        record.value for record in reversed(kit.log) if record.record_type == GROUP_METADATA
+    )
+    for member in value.members:
+        member.rebalance_timeout = rebalance_ms  # -1: a record of version 0
+    group = kit.restart().shard.classic.groups["g"]
+    wanted = 30_000 if rebalance_ms == -1 else 40_000
+    assert [group.members[name].rebalance_timeout_ms for name in members] == [wanted] * 2
+
+
+def test_a_removed_member_is_not_waited_for() -> None:
+    group = ClassicGroup("g", Clock())
+    options: dict[str, Any] = {"rebalance_timeout_ms": 1, "session_timeout_ms": 1}
+    for name in ("a", "b"):
+        member = ClassicGroupMember(
+            name, protocol_type="consumer", protocols=[("range", b"")], **options
+        )
+        group.add(member, Deferred(lambda response: None))
+    assert group.has_all_members_joined
+    group.remove("a")
+    assert group.has_all_members_joined and group.awaiting_join_count == 1
 
 
 def test_a_group_above_a_lowered_limit_rebalances_when_loaded() -> None:

@@ -233,7 +233,58 @@ def test_offsets_in_an_open_transaction_do_not_expire_and_can_be_deleted() -> No
     assert stable_error(kit) is NONE
 
 
+def test_a_deleted_group_loses_what_only_its_open_transactions_have() -> None:
+    kit = ShardKit()
+    pending(kit, 5, producer_id=9)
+    kit.append(kit.shard.delete_groups(["g"]))
+    kit.commit_offset(1, topic="other")  # a group of that name, later
+    kit.shard.replay_end_transaction(9, committed=True)
+    assert kit.offset() == -1
+
+
+def test_a_committed_offset_does_not_expire_while_a_transaction_replaces_it() -> None:
+    kit = ShardKit(offsets_retention_ms=DAY_MS)
+    kit.shard.on_loaded()
+    kit.commit_offset(1)
+    pending(kit, 5, producer_id=9)
+    kit.advance(2 * DAY_MS)
+    assert kit.offset() == 1
+    kit.shard.replay_end_transaction(9, committed=False)
+    kit.advance(DAY_MS)
+    assert kit.offset() == -1
+
+
+def test_a_coordinator_that_lost_the_partition_has_no_offsets() -> None:
+    kit = ShardKit()
+    kit.commit_offset(1)
+    kit.shard.on_unloaded()
+    assert kit.offset() == -1
+
+
+def test_values_older_than_the_committed_one_are_not_kept() -> None:
+    # given commits of which the newest one is always still on its way
+    kit = ShardKit()
+    kit.hold = True
+    for offset in range(50):
+        kit.commit_offset(offset)
+        kit.shard.advance(len(kit.log) - 1)
+    # then a read needs only what it may see and what comes after it
+    value = kit.shard.offsets.store.newest("g", "t", 0)
+    kept = 0
+    while value is not None:
+        value, kept = value.previous, kept + 1
+    assert kept <= 3 and kit.offset() == 48
+
+
 # ---- deleting
+
+
+def test_a_loaded_group_still_reads_its_topics() -> None:
+    kit = ShardKit()
+    kit.stable_group(1)
+    kit.commit_offset(1, member_id=next(iter(kit.shard.classic.groups["g"].members)), generation=1)
+    again = kit.restart()
+    assert delete(again, "t", "other") == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, NONE]
 
 
 def test_offsets_of_topics_a_group_reads_are_not_deleted() -> None:

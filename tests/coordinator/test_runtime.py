@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from event_recorder import Recorder
+from fastcrc.crc32 import iscsi as crc32c
 
 from kwire.coordinator.config import GroupConfig
 from kwire.coordinator.group_coordinator import GroupShards
@@ -176,6 +177,14 @@ def test_a_failed_append_changes_nothing_and_returns_a_coordinator_error(
     assert response_error(ErrorCode.REQUEST_TIMED_OUT) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
+def test_a_refused_commit_does_not_appear_with_the_next_one(kit: Kit) -> None:
+    kit.replicas.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    kit.commit(5, partition=0)
+    kit.replicas.error = None
+    kit.commit(6, partition=1)
+    assert (kit.fetch(0), kit.fetch(1)) == (-1, 6)
+
+
 @pytest.mark.parametrize(
     ("error", "answer"),
     [
@@ -218,6 +227,19 @@ def test_answers_leave_after_the_operation_that_gave_them(kit: Kit) -> None:
 
     kit.runtime.write(KEY[1], operation, lambda _: order.append("response"), kit.answers.append)
     assert order == ["operation", "answer", "response"]
+
+
+def test_an_append_that_ends_during_an_operation_answers_after_it(kit: Kit) -> None:
+    kit.replicas.wait = True
+    kit.commit(5)
+
+    def operation(_: Any) -> Result[None]:
+        kit.replicas.finish()
+        kit.answers.append("operation")
+        return nothing()
+
+    kit.runtime.write(KEY[1], operation, kit.answers.append, kit.answers.append)
+    assert kit.answers == ["operation", 5, None]
 
 
 def test_an_answer_may_ask_again(kit: Kit) -> None:
@@ -322,6 +344,28 @@ def test_broken_records_are_passed_over_and_reported() -> None:
     assert (event["topic"], event["partition"], event["offset"]) == (*KEY, 1)
 
 
+def test_a_batch_in_an_unknown_compression_does_not_stop_a_load() -> None:
+    kit = Kit()
+    kit.written(offset_record(1))
+    data = bytearray(build_batch([Record(-1, 1, b"k", b"x")], compression="gzip"))
+    data[22] |= 7  # the low bits of the attributes
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    kit.replicas.log.append(bytes(data))
+    kit.written(offset_record(2))
+    kit.lead()
+    assert kit.fetch() == 2
+    (event,) = kit.logged.of(Event.GROUPS_UNREADABLE)
+    assert event["offset"] == 1
+
+
+def test_a_log_whose_last_batches_compaction_has_removed_is_loaded() -> None:
+    kit = Kit()
+    kit.written(offset_record(1))
+    kit.replicas.log.log_end_offset = kit.replicas.log.high_watermark = 9
+    kit.lead()
+    assert kit.fetch() == 1
+
+
 def test_a_flipped_bit_in_the_offsets_is_reported_and_not_believed() -> None:
     kit = Kit()
     kit.written(offset_record(1))
@@ -356,6 +400,19 @@ def test_many_records_that_need_not_stay_together_are_cut_into_batches(kit: Kit)
     again.lead()
     work_off(again)
     assert again.fetch(1_199) == 1_199
+
+
+def test_records_of_one_change_stay_in_one_batch_however_large(kit: Kit) -> None:
+    metadata = "x" * 1000
+    records = [
+        offset_commit_record("g", "t", index, OffsetAndMetadata(index, metadata=metadata))
+        for index in range(600)
+    ]
+    kit.runtime.write(
+        KEY[1], lambda _: Result(records, "done"), kit.answers.append, kit.answers.append
+    )
+    assert kit.answers == ["done"] and kit.replicas.appends == 1
+    assert len(kit.replicas.log.data) > BATCH_BYTES_MAX
 
 
 def test_an_operation_of_all_shards_reaches_each(kit: Kit) -> None:

@@ -28,7 +28,13 @@ from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.loader import LogContext, create_log, load_log
 from kwire.replication.log.log import Log
 from kwire.replication.log.types import AppendOrigin
-from kwire.replication.log_dirs.cleaner import STEP_BYTES, LogCleaner, OffsetMap, find_cleanable
+from kwire.replication.log_dirs.cleaner import (
+    STEP_BYTES,
+    LogCleaner,
+    OffsetMap,
+    clean,
+    find_cleanable,
+)
 
 DAY_MS = 24 * 3600 * 1000
 T0 = 1_700_000_000_000
@@ -206,6 +212,17 @@ def test_unreplicated_records_are_not_cleaned(logs: Logs) -> None:
     log.update_high_watermark(2)
     logs.clean()
     assert content(log) == [(1, "a", "2"), (2, "a", "3")]
+
+
+def test_a_segment_that_is_replicated_in_part_is_not_cleaned(logs: Logs) -> None:
+    log = logs.create()
+    append(log, ("a", "1"))
+    append(log, ("a", "2"))
+    log.roll()
+    append(log, ("b", "1"))
+    log.update_high_watermark(1)
+    logs.clean()
+    assert content(log) == [(0, "a", "1"), (1, "a", "2"), (2, "b", "1")]
 
 
 def test_records_younger_than_the_lag_stay(logs: Logs) -> None:
@@ -470,6 +487,26 @@ def test_a_full_offset_map_cleans_up_to_its_last_key(logs: Logs) -> None:
     assert logs.cleaner.first_dirty_offset(logs, log) == 12  # type: ignore[arg-type]
 
 
+def test_records_beyond_a_full_offset_map_stay_as_they_are(logs: Logs) -> None:
+    # given a batch in whose middle the map is full
+    log = logs.create()
+    append(log, ("a", "1"))
+    append(log, ("a", "2"), ("a", "3"), ("b", "1"), ("c", "1"))
+    roll(log)
+    work = find_cleanable(log, None, T0)
+    # when one cleaning has room for two keys
+    cleaning = clean(work, T0, entries_max=2)
+    while True:
+        try:
+            next(cleaning)
+        except StopIteration as done:
+            end = done.value
+            break
+    # then what the next one will map again is still there, also an older record of a mapped key
+    assert end == 1
+    assert content(log)[-4:] == [(1, "a", "2"), (2, "a", "3"), (3, "b", "1"), (4, "c", "1")]
+
+
 def test_long_keys_take_no_more_room_than_their_hash() -> None:
     offset_map = OffsetMap(10)
     offset_map.put(b"x" * 100_000, 5)
@@ -523,6 +560,18 @@ def test_a_log_that_moves_to_another_directory_is_not_cleaned(logs: Logs, when: 
     assert len(content(log)) == 3
 
 
+def test_a_log_that_moves_does_not_hold_up_the_others(logs: Logs) -> None:
+    moving, other = logs.create("moving"), logs.create("other")
+    for log, values in ((moving, 20), (other, 2)):
+        append(log, *[("a", str(i)) for i in range(values)])
+        roll(log)
+    append(other, ("b", "1"))
+    roll(other)
+    logs.moving.add(("moving", 0))
+    logs.clean()
+    assert (len(content(moving)), len(content(other))) == (20, 2)
+
+
 def test_retention_of_compacted_logs_runs_in_the_same_round(logs: Logs) -> None:
     both = COMPACT.but(cleanup_policy=frozenset({"compact", "delete"}), retention_ms=DAY_MS)
     log, deleted_by_age = logs.create("kept"), logs.create("aged", both)
@@ -540,11 +589,11 @@ def test_a_log_in_work_keeps_its_old_segments_until_it_is_cleaned(logs: Logs) ->
     both = frozenset({"compact", "delete"})
     logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
     log.config = COMPACT.but(cleanup_policy=both, retention_ms=0)
+    logs.clock.wall_ms += 1
     logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
     assert log.log_start_offset == 0
     while logs.cleaner._work is not None:
         step(logs)
-    logs.clock.wall_ms += 1
     logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
     assert log.log_start_offset == 40
 
@@ -615,12 +664,13 @@ def test_a_log_truncated_beyond_the_copied_segments_is_left_alone(logs: Logs) ->
     assert logs.log_event.events == []
 
 
-def test_a_damaged_batch_stops_the_cleaning_of_that_log_only(logs: Logs) -> None:
+@pytest.mark.parametrize("position", [70, -2], ids=["a length", "a byte of a value"])
+def test_a_damaged_batch_stops_the_cleaning_of_that_log_only(logs: Logs, position: int) -> None:
     damaged, other = logs.create("damaged"), logs.create("other")
     for log in (damaged, other):
         append(log, ("a", "1"), ("a", "2"))
         roll(log)
-    damaged.segments[0].file.data[70] = 0xFF
+    damaged.segments[0].file.data[position] ^= 0x7F
     before = damaged.segments[0].file.read(0, 1000)
     logs.clean()
     assert content(other) == [(1, "a", "2")]

@@ -146,6 +146,8 @@ def test_a_replica_moves_with_all_its_state(two: TwoDisks) -> None:
     step(two)
     # then it is there a step later, the same in everything
     after = moved(two, before)
+    # and what was only copied is not taken for flushed
+    assert after.recovery_point == 0
     # and the checkpoints say so: a power cut finds it where it is
     assert checkpointed(two, B)["t", 0] == after.high_watermark
     assert ("t", 0) not in checkpointed(two, A)

@@ -340,6 +340,107 @@ def test_a_failed_clean_shutdown_writes_no_file() -> None:
     assert Managed(managed.store).manager.previous_broker_epoch == -1
 
 
+def killed(managed: Managed) -> Managed:
+    """The process died: what it had written is there, nothing was closed."""
+    return Managed(managed.store)
+
+
+def test_a_log_start_inside_a_segment_is_there_after_a_restart() -> None:
+    managed = Managed()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    for _ in range(4):
+        log.append_as_leader(batch(b"x"), 0)
+    log.maybe_increment_high_watermark(4)
+    log.maybe_increment_log_start_offset(3)
+    managed.manager.checkpoint_log_starts()
+    found = killed(managed).manager.get("t", 0)
+    assert found is not None and found.log_start_offset == 3
+
+
+def test_the_recovery_point_is_there_after_a_kill() -> None:
+    managed = Managed()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    log.append_as_leader(batch(b"x"), 0)
+    log.flush()
+    managed.manager.checkpoint_recovery_points()
+    log.append_as_leader(batch(b"y"), 0)
+    found = killed(managed).manager.get("t", 0)
+    assert found is not None and (found.recovery_point, found.log_end_offset) == (1, 2)
+
+
+def test_without_a_clean_stop_a_damaged_batch_is_cut_at_the_start() -> None:
+    # given a clean stop, and later a kill
+    managed = Managed()
+    managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    managed.manager.close()
+    managed = Managed(managed.store)
+    log = managed.manager.get("t", 0)
+    assert log is not None
+    for value in (b"x", b"y"):
+        log.append_as_leader(batch(value), 0)
+    log.segments[0].file.data[-2] ^= 0xFF  # type: ignore[attr-defined]
+    # then the old marker says nothing about it
+    again = killed(managed)
+    found = again.manager.get("t", 0)
+    assert found is not None and found.log_end_offset == 1
+    assert Event.RECOVERY_TRUNCATED in again.logged.events
+
+
+def test_a_lost_tail_is_not_committed_when_others_take_its_offsets() -> None:
+    # given a high watermark on the disk, and records that a power cut takes
+    managed = Managed()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    for _ in range(3):
+        log.append_as_leader(batch(b"x"), 0)
+    log.maybe_increment_high_watermark(3)
+    managed.manager.checkpoint_high_watermarks(flush=True)
+    managed.store.crash()
+    # when the broker comes back, writes other records and is killed before the next checkpoint
+    again = Managed(managed.store)
+    found = again.manager.get("t", 0)
+    assert found is not None and found.log_end_offset == 0
+    found.append_as_leader(batch(b"y"), 1)
+    # then nobody has committed them
+    found = killed(again).manager.get("t", 0)
+    assert found is not None and (found.high_watermark, found.log_end_offset) == (0, 1)
+
+
+def test_a_file_system_that_ignores_case_does_not_get_two_names_for_one_directory() -> None:
+    managed = Managed()
+    managed.store.ignores_case = True
+    managed.manager.get_or_create("orders", 0, TOPIC_ID, LogConfig())
+    with pytest.raises(KafkaError, match="does not tell Orders-0 from orders-0") as caught:
+        managed.manager.get_or_create("Orders", 0, bytes(16), LogConfig())
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    managed.manager.get_or_create("Orders", 1, bytes(16), LogConfig())
+
+
+def test_a_failed_directory_is_not_touched_for_an_old_deletion() -> None:
+    managed = Managed()
+    managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    managed.manager.delete("t", 0)
+    managed.manager.fail(managed.manager.directories[0], "Input/output error")
+    managed.wait(60_000)
+    assert [name for name in managed.store.list_dir() if name.endswith("-delete")]
+
+
+def test_a_periodic_task_runs_again_after_an_error() -> None:
+    managed = Managed(**{"log.cleaner.backoff.ms": "10000"})
+    rounds = []
+
+    def fail(manager: LogManager) -> None:
+        rounds.append(managed.clock.now_ms)
+        raise OSError(5, "I/O error")
+
+    managed.manager.clean_logs = fail
+    managed.manager.start()
+    managed.wait(30_000)
+    managed.wait(10_000)
+    assert rounds == [30_000, 40_000]
+    assert managed.logged.events == [Event.STORAGE_TASK_FAILED] * 2
+    assert managed.logged.texts[0] == "periodic task cleaner failed: [Errno 5] I/O error"
+
+
 def test_idle_producers_expire() -> None:
     managed = Managed()
     managed.manager.start()

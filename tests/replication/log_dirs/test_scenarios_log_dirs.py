@@ -381,10 +381,12 @@ def test_a_directory_knows_which_of_its_own_logs_are_clean(two: TwoDisks) -> Non
             log.append_as_leader(batch(b"x"), 1)
         log.roll()
         log.update_high_watermark(log.log_end_offset)
-    # what the first directory says of a replica that has moved away counts no more
+    # what a directory says of a replica that has moved away counts no more
     two.stores[A].write_file("cleaner-offset-checkpoint", b"0\n1\nt 1 3\n")
+    two.stores[B].write_file("cleaner-offset-checkpoint", b"0\n1\nt 0 3\n")
     cleaner = LogCleaner()
-    assert cleaner.first_dirty_offset(manager, manager.get("t", 1)) is None
+    for index in (0, 1):
+        assert cleaner.first_dirty_offset(manager, manager.get("t", index)) is None
     clean_to_end(cleaner, manager)
     for path, index in ((A, 0), (B, 1)):
         assert read_offsets(two.stores[path], "cleaner-offset-checkpoint") == {("t", index): 3}
