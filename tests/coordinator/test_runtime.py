@@ -58,7 +58,7 @@ class FakeReplicaManager:
 
     def __init__(self) -> None:
         self.log = FakeLog()
-        self.partition: Any = SimpleNamespace(topic=KEY[0], index=KEY[1], log=self.log)
+        self.partition: Any = SimpleNamespace(topic=KEY[0], index=KEY[1], key=KEY, log=self.log)
         self.error: ErrorCode | None = None
         self.wait = False
         self.waiting: list[Callable[[Any], None]] = []
@@ -291,7 +291,9 @@ def test_a_new_epoch_of_the_same_leader_keeps_the_shard(kit: Kit) -> None:
 def test_a_new_partition_of_the_same_index_starts_from_its_own_log(kit: Kit) -> None:
     kit.commit(5)
     kit.replicas.log = FakeLog()
-    kit.replicas.partition = SimpleNamespace(topic=KEY[0], index=KEY[1], log=kit.replicas.log)
+    kit.replicas.partition = SimpleNamespace(
+        topic=KEY[0], index=KEY[1], key=KEY, log=kit.replicas.log
+    )
     kit.lead()
     assert kit.fetch() == -1
 
