@@ -227,11 +227,9 @@ class OffsetManager:
             {} if group is None or group.state == "Dead" else self.store.groups.get(group_id, {})
         )
         answer: list[FetchedTopic] = []
+        skip_absent = topics is None
         if topics is None:
             topics = [(topic, list(partitions)) for topic, partitions in stored.items()]
-            skip_absent = True
-        else:
-            skip_absent = False
         for topic, indexes in topics:
             partitions: list[tuple[int, ErrorCode, OffsetAndMetadata | None]] = []
             entries = stored.get(topic, {})
