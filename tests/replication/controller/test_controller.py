@@ -8,7 +8,9 @@ import pytest
 from controller_harness import Brokers, ListJournal
 
 from kwire.protocol.errors import ErrorCode
+from kwire.protocol.records import iter_batches
 from kwire.protocol.schemas.control_plane import (
+    AllocateProducerIdsRequest,
     LeaderAndIsrRequest,
     StopReplicaRequest,
     UpdateMetadataRequest,
@@ -230,12 +232,18 @@ def test_the_journal_leads_to_the_same_state() -> None:
     cluster.delete("gone")
     cluster.fail(1)
     replayed, shortest = ControllerState(), ControllerState()
+    broker = cluster.controller.brokers[2]
+    request = AllocateProducerIdsRequest(broker_id=2, broker_epoch=broker.epoch)
+    assert cluster.controller.handle(request, 0).error_code == 0
     for record in cluster.journal.records:
         replayed.replay(record)
     for record in replayed.records():
         shortest.replay(record)
+    assert replayed.registrations.keys() == {1, 2, 3} and replayed.next_producer_id == 1000
     for state in (replayed, shortest):
         assert state.records() == cluster.controller.state.records()
+        assert state.registrations == cluster.controller.state.registrations
+        assert state.next_producer_id == cluster.controller.state.next_producer_id
         assert state.names_by_id == cluster.controller.state.names_by_id
 
 
@@ -259,6 +267,10 @@ def test_a_recreated_topic_does_not_inherit_old_partition_records() -> None:
     for record in cluster.journal.records:
         state.replay(record)
     assert state.topics["t"].partitions[0].leader_epoch == 0
+    # not even one that comes late, and the journal has dropped them all
+    state.replay(("partition/t/0", {"id": bytes(16).hex(), "state": [[1], [1], 1, 7, 7]}))
+    assert state.topics["t"].partitions[0].leader_epoch == 0
+    assert ("partition/t/0", None) in cluster.journal.records
 
 
 def test_the_same_seed_makes_the_same_cluster() -> None:
@@ -316,6 +328,25 @@ def test_the_file_gives_back_what_was_appended() -> None:
     assert list(again.replay()) == [*records(2), ("topic/ä", None)]
     again.append(records(1, 5))
     assert list(StoreJournal(store).replay())[3:] == records(1, 5)
+
+
+def test_offsets_in_the_file_go_on_after_a_restart() -> None:
+    store = MemoryLogStore()
+    StoreJournal(store).append(records(2))
+    again = StoreJournal(store)
+    list(again.replay())
+    again.append(records(1, 2))
+    data = store.read_file(JOURNAL_FILE)
+    assert [header.base_offset for header in iter_batches(data)] == [0, 2]
+
+
+def test_a_file_that_was_closed_survives_a_power_cut() -> None:
+    store = MemoryLogStore()
+    journal = StoreJournal(store)
+    journal.append(records(2))
+    journal.close()
+    store.crash()
+    assert list(StoreJournal(store).replay()) == records(2)
 
 
 @pytest.mark.parametrize("cut", range(1, 90, 7))

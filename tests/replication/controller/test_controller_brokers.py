@@ -230,6 +230,30 @@ def test_unregistering() -> None:
     assert cluster.heartbeat(1).error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
+def test_a_replica_that_is_offline_already_is_logged_once() -> None:
+    cluster = Simulated(1, 2)
+    cluster.brokers.bad_disks.add((2, "t"))
+    cluster.create("t", [1, 2])
+    assert len(cluster.logged.of(Event.BROKER_REPLICA_OFFLINE)) == 1
+    cluster.brokers.take()
+    # when it reports a failed directory, and its roles are sent again to learn what was in it
+    cluster.heartbeat(2, offline_log_dirs=[bytes(15) + b"d"])
+    assert len(cluster.logged.of(Event.BROKER_REPLICA_OFFLINE)) == 1
+    assert "1 metadata t-0 leader 1" not in cluster.brokers.words()
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_a_broker_that_stops_gets_no_new_replicas_but_those_nobody_else_can_take(
+    factor: int,
+) -> None:
+    cluster = Simulated(1, 2)
+    assert cluster.stop(1) == []
+    topic = CreatableTopic(name="t", num_partitions=4, replication_factor=factor)
+    cluster.ask(CreateTopicsRequest(topics=[topic]), 7)
+    placed = [cluster.partition("t", index).replicas for index in range(4)]
+    assert placed == [[2] if factor == 1 else [2, 1]] * 4
+
+
 # What is sent, and when clients are answered
 
 
@@ -377,6 +401,16 @@ def test_leaders_go_back_to_where_they_belong_by_themselves() -> None:
     beat(cluster, 1)
     assert cluster.controller.metrics()["PreferredReplicaImbalanceCount"] == 0
     assert cluster.controller.metrics()["elections.preferred"] == 10
+
+
+def test_leaders_go_back_at_every_interval() -> None:
+    cluster = Simulated(1, 2, leader_imbalance_check_interval_seconds="20")
+    beat(cluster, 6)
+    balanced_later(cluster)
+    beat(cluster, 18)
+    assert cluster.controller.metrics()["PreferredReplicaImbalanceCount"] == 10
+    beat(cluster, 1)
+    assert cluster.controller.metrics()["PreferredReplicaImbalanceCount"] == 0
 
 
 def test_a_partition_on_the_move_is_led_by_whom_it_belongs_to_as_well() -> None:

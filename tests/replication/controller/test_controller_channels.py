@@ -180,6 +180,19 @@ def test_who_waits_is_called_by_the_last_acknowledgement(rig: Rig) -> None:
     assert called == ["at once", "both"]
 
 
+def test_who_waits_is_called_when_a_broker_has_acknowledged_all_that_was_queued(rig: Rig) -> None:
+    called: list[str] = []
+    rig.channels.send(1, update(1))
+    rig.channels.send(1, update(2))
+    rig.channels.when_acknowledged(1000, lambda: called.append("both"))
+    rig.news()
+    rig.answer()
+    assert called == []
+    rig.news()
+    rig.answer()
+    assert called == ["both"]
+
+
 def test_who_waits_is_called_when_the_last_debtor_leaves_or_time_is_over(rig: Rig) -> None:
     called: list[str] = []
     rig.channels.send(1, update(1))

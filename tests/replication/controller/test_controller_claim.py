@@ -142,6 +142,30 @@ def test_of_two_that_claim_at_once_one_succeeds() -> None:
     commit(faster[0], "b")
 
 
+def test_a_deposed_controller_deletes_no_later_generation() -> None:
+    store = MemoryLogStore()
+    old = claimed(store)
+    new = claimed(store)
+    commit(new, "a")
+    old.delete_older()
+    assert generations(store) == [1, 2] and keys(claimed(store)) == ["a"]
+
+
+def test_a_first_generation_that_has_come_and_gone_is_claimed_in_vain() -> None:
+    store = Raced()
+    faster: list[ClaimedJournal] = []
+
+    def two() -> None:
+        claimed(store)
+        faster.append(claimed(store))
+        faster[0].delete_older()
+
+    store.before_claim = two
+    with pytest.raises(DeposedError):
+        claimed(store)
+    commit(faster[0], "a")
+
+
 def test_a_generation_that_has_come_and_gone_is_claimed_in_vain() -> None:
     store = Raced()
     commit(claimed(store), "a")

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from kwire.protocol.errors import ErrorCode, KafkaError
-from kwire.replication.controller.placement import assign_replicas
+from kwire.replication.controller.placement import assign_replicas, check_manual_assignment
 
 SIX = [(i, None) for i in range(6)]
 THREE_RACKS = [(i, f"r{i % 3}") for i in range(6)]
@@ -71,6 +71,25 @@ def test_too_few_brokers_are_an_invalid_replication_factor() -> None:
     with pytest.raises(KafkaError) as caught:
         assign_replicas([(1, None)], 1, 2, Random(1))
     assert caught.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+@pytest.mark.parametrize(
+    ("replicas", "factor", "says"),
+    [
+        ([], None, "an empty replica list"),
+        ([1, 2, 1], None, "the broker 1 more than once"),
+        ([1, 9], None, "broker 9, but no such broker is registered"),
+        ([1], 2, "1 replica(s), but this is not consistent with previous partitions, which have 2"),
+    ],
+)
+def test_a_manual_assignment_names_registered_brokers_once_and_as_many_each(
+    replicas: list[int], factor: int | None, says: str
+) -> None:
+    with pytest.raises(KafkaError) as caught:
+        check_manual_assignment(replicas, [1, 2, 3], factor)
+    assert caught.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert says in str(caught.value.message)
+    check_manual_assignment([1, 2], [1, 2, 3], 2)
 
 
 def test_brokers_that_are_down_get_what_the_living_cannot_take() -> None:

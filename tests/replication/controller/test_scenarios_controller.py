@@ -482,6 +482,28 @@ def test_S81_a_reassignment_whose_replicas_are_in_sync_waits_for_one_that_can_le
     assert new.state("u") == "leader 2 ISR [2] LE 3 PE 4"
 
 
+def test_S81_a_reassignment_to_a_dead_replica_ends_when_that_is_back() -> None:
+    # given 2 is to replace 1, is the only one in sync, and dies with the controller
+    journal = ListJournal()
+    old = Simulated(1, 2, journal=journal)
+    old.create("t", [1])
+    reassign(old, [2])
+    old.controller.reassignments.complete_if_ready = lambda *_: None
+    old.alter(1, [1, 2])
+    old.kill(1)
+    old.kill(2)
+    going_on = "leader -1 ISR [2] LE 3 PE 4 of [2, 1] +[2] -[1]"
+    assert old.state() == going_on
+    # when another controller begins, then nobody can lead it yet
+    new = Simulated(journal=ListJournal(journal.records))
+    new.start(1)
+    assert new.state() == going_on
+    # when the replica is back, then it leads and the reassignment ends
+    new.start(2)
+    assert new.state().startswith("leader 2 ISR [2] ")
+    assert new.partition().replicas == [2] and not new.partition().reassigning
+
+
 def test_S81_the_replication_factor_may_be_protected() -> None:
     cluster = Simulated(1, 2)
     cluster.create("t", [1])
