@@ -123,6 +123,7 @@ def test_aborted_transactions() -> None:
     assert store.read_file("x.txnindex")[:34] == pack(">hqqqq", 0, 1, 0, 10, 5)
     assert index.entries() == [first, second, third]
     assert index.collect(0, 5) == ([first], True)
+    assert index.collect(10, 11) == ([first, second], True)
     assert index.collect(11, 22) == ([second], True)
     assert index.collect(11, 23) == ([second, third], True)
     assert index.collect(31, 100) == ([], False)

@@ -578,6 +578,17 @@ def test_a_remembered_position_does_not_survive_a_truncation() -> None:
         assert header.base_offset == offset
 
 
+def test_a_truncation_takes_the_recovery_point_along() -> None:
+    one = OneLog()
+    for value in (b"a", b"b", b"c"):
+        one.append(value)
+    one.log.flush()
+    assert one.log.recovery_point == 3
+    one.log.truncate_to(1)
+    one.append(b"other")
+    assert one.log.recovery_point == 1  # what is written now is looked at after a kill
+
+
 def test_truncation_cuts_epochs_and_moves_a_log_start_that_is_above_it() -> None:
     one = OneLog()
     for epoch in (1, 1, 3, 3, 4):

@@ -361,6 +361,18 @@ def test_a_reloaded_state_continues_from_the_snapshot() -> None:
     )
 
 
+def test_the_oldest_open_transaction_of_a_snapshot_is_the_first_unstable_offset() -> None:
+    # given a producer that was there first and began its transaction last
+    log = FakeLog()
+    log.append(data(0, producer=2))
+    log.append(data(0, producer=3, transactional=True))
+    log.append(data(1, producer=2, transactional=True))
+    log.state.take_snapshot()
+    again = FakeLog(log.store)
+    again.state.truncate_and_reload(0, 3, 1000)
+    assert again.state.first_unstable_offset == log.state.first_unstable_offset == 1
+
+
 def test_no_second_snapshot_at_the_same_offset() -> None:
     log = FakeLog()
     assert log.state.take_snapshot() is None

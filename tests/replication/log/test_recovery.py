@@ -11,6 +11,7 @@ from kwire.protocol.records import iter_batches
 from kwire.replication.core.events import Event
 from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, format_offsets
+from kwire.replication.log.indexes import AbortedTxn
 from kwire.replication.log.log import AppendOrigin
 from kwire.replication.log.segment import LogSegment
 
@@ -308,6 +309,29 @@ def test_a_replaced_segment_is_read_immediately_and_after_a_restart() -> None:
         assert one.values()[0] == (3, b"only")
         assert one.values()[1][0] == end
         one.restart()
+    assert not any(name.endswith((".cleaned", ".swap")) for name in one.files())
+
+
+@pytest.mark.parametrize("how", ["restart", "kill", "crash"])
+def test_a_replacement_is_there_with_its_index_however_the_broker_ends(how: str) -> None:
+    # given a log of one transaction that was aborted, and records after it
+    one = OneLog(**SMALL)
+    some_records(one)
+    one.commit_all()
+    one.log.flush()
+    one.manager.checkpoint_recovery_points(flush=True)
+    # when the first two segments are replaced by one with a record and that transaction
+    new = LogSegment.create(one.store, "t-0", 0, NOW_MS, ".cleaned")
+    kept = stamped(batch(b"only"), 3, 0)
+    new.append([kept], len(kept), 3, NOW_MS, 100)
+    aborted = AbortedTxn(7, 0, 3, 4)
+    new.txn_index.append(aborted)
+    one.log.replace_segments(one.log.segments[:2], new)
+    assert one.log.aborted_transactions(0, 60) == [aborted]
+    getattr(one, how)()
+    # then the record is there, and the index if nothing had to be rebuilt
+    assert one.values()[0] == (3, b"only") and len(one.values()) > 1
+    assert one.log.aborted_transactions(0, 60) == [aborted]
     assert not any(name.endswith((".cleaned", ".swap")) for name in one.files())
 
 
@@ -669,6 +693,7 @@ def test_a_truncated_epoch_does_not_come_back_among_batches_of_an_earlier_one() 
     one.log.truncate_to(2)  # follows one that is still in epoch 3
     one.append(b"c", epoch=3)
     one.log.flush()
+    one.store.write_file("t-0/leader-epoch-checkpoint", b"0\n2\n3 0\n6 2\n")  # as it was before
     one.crash()
     assert one.log.log_end_offset == 3
     assert one.log.leader_epochs.entries == [(3, 0)]
