@@ -19,7 +19,7 @@ from kwire.replication.core.clock import Clock
 from kwire.replication.core.outbox import Close, Outbox, Reply
 from kwire.replication.core.work import FIRST_UNITS, Steps
 from kwire.session import Sessions
-from kwire.sim.clients import Client
+from kwire.sim.clients.base import Client
 
 
 def frame(key: ApiKey, message: Any) -> bytes:

@@ -126,7 +126,7 @@ IMPURE = {
     "protocol/show.py": ("sys print", "a tool: prints generated code"),
     "protocol/language/reference.py": ("io", "construct reads a BytesIO, in memory"),
     "kwire/apis/compatibility.py": ("sys", "a tool: prints docs/compatibility.md"),
-    "kwire/sim/faults.py": ("random", "faults are drawn from the seed"),
+    "kwire/sim/faults/nemesis.py": ("random", "faults are drawn from the seed"),
     "kwire/sim/plan.py": ("random", "a plan is drawn from the seed"),
     "kwire/sim/simulation.py": ("random", "everything is drawn from the seed"),
 }

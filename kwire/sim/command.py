@@ -76,7 +76,7 @@ def run_seeds(
         runs += 1
         total_steps += simulation.steps
         virtual_us += simulation.schedule.now_us
-        acked += simulation.histories.acked
+        acked += simulation.answers.acked
         if failure is not None:
             failed += 1
             write(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kwire.sim.clients import Client
+from kwire.sim.clients.base import Client
 from kwire.sim.compaction import PREFIX, verify_compacted
 from kwire.sim.ghost import read_entries
 

@@ -63,6 +63,20 @@ class TopicPlan:
         return f"TopicPlan{what!r}"
 
 
+class ClientPlan:
+    """A client: its kind in `clients/kinds.py`, and the options of that."""
+
+    __slots__ = ("kind", "options")
+
+    def __init__(self, kind: str, **options: int | str) -> None:
+        self.kind = kind
+        self.options = options
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
+        return f"ClientPlan({self.kind!r}{options})"
+
+
 class Plan:
     """A run's parameters, drawn from its seed. `weights`: relative frequency per fault; 0: never."""
 
@@ -87,25 +101,67 @@ class Plan:
         if cleaner.random() < 0.3:
             self.topics[-1] = self._compacted(cleaner)
         self.weather = _weather(random)
-        self.weights = {
-            fault: (random.choice((1, 3, 10)) if random.random() < 0.5 else 0) for fault in FAULTS
-        }
-        for fault in LATER_FAULTS:
-            own = Random(f"{seed}/{fault}")
-            self.weights[fault] = own.choice((1, 3, 10)) if own.random() < 0.5 else 0
-        self.weights["reassign"] *= 3  # many of them change nothing but an order
-        for fault in without:
-            self.weights[fault] = 0
+        self.weights = self._weights(random, without)
         self.fault_pause_ms = random.choice((50, 150, 500))
         self.outage_ms = random.choice((50, 300, 1500))
-        self.producers = [
-            (random.choice((-1, -1, -1, 1)), random.random() < 0.7)
+        self.clients = [
+            ClientPlan(
+                "producer",
+                acks=random.choice((-1, -1, -1, 1)),
+                idempotent=random.random() < 0.7,
+            )
             for _ in range(random.choice((1, 2)))
         ]
         self.work_pause_ms = random.choice((5, 20, 60))
         self.skew_ms = random.choice((0, 0, 5, 400))
         self.config = {**_config(random), **(config or {})}
+        self.racks = 0
+        self._add_clients(Random(f"{seed}/kinds of clients"))
         self.skipped_faults: set[int] = set()  # by their number in the run; see shrink.py
+
+    def _weights(self, random: Random, without: frozenset[str]) -> dict[str, int]:
+        weights = {
+            fault: (random.choice((1, 3, 10)) if random.random() < 0.5 else 0) for fault in FAULTS
+        }
+        for fault in LATER_FAULTS:
+            own = Random(f"{self.seed}/{fault}")
+            weights[fault] = own.choice((1, 3, 10)) if own.random() < 0.5 else 0
+        weights["reassign"] *= 3  # many of them change nothing but an order
+        for fault in without:
+            weights[fault] = 0
+        return weights
+
+    def _add_clients(self, random: Random) -> None:
+        """Which producers are wide, which consumers use sessions, and what other clients there are."""
+        for client in self.clients:
+            if random.random() < 0.3:
+                client.options["wide"] = True
+        if random.random() < 0.4:
+            self.racks = 2
+            selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+            self.config["replica.selector.class"] = selector
+        for level in (0, 1):
+            if random.random() < (0.8 if self.racks else 0.4):
+                self.clients.append(self._session_consumer(random, level))
+            else:
+                self.clients.append(ClientPlan("consumer", isolation_level=level))
+        if random.random() < 0.4:
+            self.clients.append(ClientPlan("lookups"))
+
+    def _session_consumer(self, random: Random, isolation_level: int) -> ClientPlan:
+        rack = f"rack-{random.randrange(self.racks)}" if self.racks else ""
+        return ClientPlan(
+            "session_consumer",
+            isolation_level=isolation_level,
+            min_bytes=random.choice((1, 1, 300)),
+            max_bytes=random.choice((100, 1000, 1 << 20)),
+            partition_max_bytes=random.choice((50, 300, 1 << 16)),
+            rack=rack,
+        )
+
+    def rack_of(self, broker_id: int) -> str:
+        """The rack of a broker; empty without racks."""
+        return f"rack-{broker_id % self.racks}" if self.racks else ""
 
     def topic(self, random: Random, name: str) -> TopicPlan:
         """Draw a topic that fits this cluster."""

@@ -28,6 +28,7 @@ _CALM: tuple[Change, ...] = (
     ("skew_ms", 0),
     ("log_dirs", 1),
     ("controllers", 1),
+    ("racks", 0),
 )
 
 
@@ -81,7 +82,7 @@ class Scenario:
         """A test function that runs this scenario and fails as long as the bug is there."""
         given = f", config={config!r}" if config else ""
         lines = [
-            "from kwire.sim.plan import Plan, TopicPlan",
+            "from kwire.sim.plan import ClientPlan, Plan, TopicPlan",
             "from kwire.sim.simulation import Simulation",
             "",
             "",
@@ -218,8 +219,8 @@ def _settings(scenario: Scenario) -> Iterator[Scenario]:
             one = TopicPlan(topic.name, 1, topic.replication_factor, topic.configs)
             topics = [*plan.topics[:number], one, *plan.topics[number + 1 :]]
             yield scenario.with_change("topics", topics)
-    if len(plan.producers) > 1:
-        for producer in plan.producers:
-            yield scenario.with_change("producers", [producer])
+    for number in range(len(plan.clients)):
+        fewer = plan.clients[:number] + plan.clients[number + 1 :]
+        yield scenario.with_change("clients", fewer)
     if plan.brokers > max(topic.replication_factor for topic in plan.topics):
         yield scenario.with_change("brokers", plan.brokers - 1)

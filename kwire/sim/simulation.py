@@ -24,12 +24,14 @@ from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.metadata import Endpoint
 from kwire.replication.core.types import CONTROLLER_ID
 from kwire.replication.member.cluster_member import ClusterSettings
-from kwire.sim.clients import Administrator, Client, Consumer, Producer
+from kwire.sim.answers.checker import Answers
+from kwire.sim.clients.administrator import Administrator
+from kwire.sim.clients.base import Client, Setting
+from kwire.sim.clients.kinds import KINDS
 from kwire.sim.convergence import unconverged, unconverged_with_broken_disks, verify_end
 from kwire.sim.decisions import Decisions
 from kwire.sim.disks import Disks
-from kwire.sim.faults import Nemesis
-from kwire.sim.histories import Histories
+from kwire.sim.faults.nemesis import Nemesis
 from kwire.sim.invariants import Invariants
 from kwire.sim.network import Network
 from kwire.sim.node import EPOCH_WALL_MS, LISTENER, Node
@@ -39,7 +41,7 @@ from kwire.sim.waiting import check_waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from kwire.replication.controller.controller import Controller
     from kwire.replication.controller.state import Record
@@ -83,7 +85,8 @@ class Simulation:
         self.decisions = Decisions(self.invariants, unclean_allowed=plan.unclean)
         if trace is not None:
             self.invariants.trace_lines = []
-        self.histories = Histories(self.invariants)
+        self.answers = Answers(self.invariants)
+        self.answers.racks = {b: plan.rack_of(b) for b in range(1, plan.brokers + 1)}
         self.where = "the start"  # the current step, for error messages
         self.nodes: dict[int, Node] = {}
         self.stores: dict[int, Disks] = {}
@@ -93,9 +96,8 @@ class Simulation:
         self.controller_ids = [CONTROLLER_ID + number for number in range(plan.controllers)]
         self.power_cut: set[int] = set()
         self._missed_us = 0
-        self._requests: dict[
-            tuple[int, int], bytes
-        ] = {}  # their API keys and versions, for a trace
+        # Their API keys and versions, for a trace.
+        self._requests: dict[tuple[int, int], bytes] = {}
         self._random = Random(f"{seed}/clients")
         skews = Random(f"{seed}/skew")
         for node_id in [*self.controller_ids, *self.broker_ids]:
@@ -127,6 +129,8 @@ class Simulation:
     def _make_broker(self, node_id: int, clock: Clock, outbox: Outbox) -> Broker:
         incarnation = self.nodes[node_id].incarnation
         values = {**self.plan.config, "node.id": str(node_id)}
+        if self.plan.racks:
+            values["broker.rack"] = self.plan.rack_of(node_id)
         broker = Broker(
             BrokerConfig(values, brokers=self.plan.brokers),
             self.stores[node_id].as_directories(),
@@ -192,11 +196,18 @@ class Simulation:
                 return core
         return None
 
-    def add_client(self, name: str, make: Callable[[Clock, Outbox, Random], Client]) -> Node:
-        """Add and start a client of the cluster."""
+    def add_client(
+        self, name: str, make: Callable[..., Client], options: Mapping[str, Any]
+    ) -> Node:
+        """Add and start a client of the cluster: `make(setting, **options)`."""
         node_id = _FIRST_CLIENT + len(self.clients)
         random = Random(f"{self.seed}/{name}")
-        node = Node(self, node_id, name, lambda clock, outbox: make(clock, outbox, random))
+        plan, brokers, answers = self.plan, self.broker_ids, self.answers
+
+        def core(clock: Clock, outbox: Outbox) -> Client:
+            return make(Setting(name, clock, outbox, random, brokers, plan, answers), **options)
+
+        node = Node(self, node_id, name, core)
         self.nodes[node_id] = node
         self.clients.append(node)
         node.start()
@@ -231,7 +242,7 @@ class Simulation:
         self.where = f"{node} at {connection}"
         self.digest = (self.digest * 31 + hash_of(frame)) & 0xFFFFFFFFFFFFFFFF
         if connection.asker.node_id >= _FIRST_CLIENT:
-            self.histories.on_request(connection.id, frame)
+            self.answers.on_request(connection.id, frame)
         elif node.node_id < CONTROLLER_ID and frame[1] in _CONTROL:
             frames = self.control_frames.setdefault(node.node_id, [])
             frames.append(frame)
@@ -251,7 +262,7 @@ class Simulation:
         if asker.node_id >= _FIRST_CLIENT and node.node_id < CONTROLLER_ID:
             client = self.nodes[asker.node_id].core
             assert isinstance(client, Client)
-            self.histories.on_response(
+            self.answers.on_response(
                 node.node_id,
                 self.broker(node.node_id),
                 connection.id,
@@ -341,47 +352,16 @@ class Simulation:
     def administrate(self, key: int, version: int, request: Any, broker: int | None = None) -> None:
         """Send one administrator request and ignore the response."""
         if not self.clients:
-            brokers = self.broker_ids
-            self.add_client("admin", lambda c, o, r: Administrator("admin", c, o, r, brokers))
+            self.add_client("admin", Administrator, {})
         node = self.clients[0]
         core = node.core
         assert isinstance(core, Administrator)
         node.step(core.request, key, version, request, lambda response: None, broker)
 
     def _add_clients(self) -> None:
-        plan, brokers, histories = self.plan, self.broker_ids, self.histories
-        for number, (acks, idempotent) in enumerate(plan.producers):
-            name = f"producer-{number}"
-            self.add_client(
-                name,
-                lambda c, o, r, name=name, acks=acks, idempotent=idempotent: Producer(  # type: ignore[misc]
-                    name,
-                    c,
-                    o,
-                    r,
-                    brokers,
-                    acks=acks,
-                    idempotent=idempotent,
-                    pause_ms=plan.work_pause_ms,
-                    timeout_ms=400,
-                ),
-            )
-        for level in (0, 1):
-            name = f"consumer-{level}"
-            self.add_client(
-                name,
-                lambda c, o, r, name=name, level=level: Consumer(  # type: ignore[misc]
-                    name,
-                    c,
-                    o,
-                    r,
-                    brokers,
-                    isolation_level=level,
-                    pause_ms=2 * plan.work_pause_ms,
-                    on_delivered=histories.check_delivered,
-                    on_reset=histories.check_reset,
-                ),
-            )
+        for number, client in enumerate(self.plan.clients):
+            make = KINDS[client.kind]
+            self.add_client(f"{client.kind}-{number}", make, client.options)
 
     def inject_faults(self) -> None:
         """Run the part with the plan's faults."""

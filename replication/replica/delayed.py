@@ -108,14 +108,15 @@ class DelayedFetch(DelayedOperation):
         self._numbers: dict[Hashable, int] = {}
         if len(partitions) == 1:
             self._bounds = [first_read[0].bound]
-            self._total_bytes = available = len(first_read[0].records)
-            self._available_bytes = [available]
+            self._available_bytes = [0]
         else:
             for number, (key, _) in enumerate(partitions):
                 self._numbers[key] = number
             self._bounds = [data.bound for data in first_read]
-            self._available_bytes = [len(data.records) for data in first_read]
-            self._total_bytes = sum(self._available_bytes)
+            self._available_bytes = [0] * len(partitions)
+        self._total_bytes = 0
+        if params.min_bytes > 1:  # else nothing was read
+            self._count_available()
         self._expires_soon = False
         # The high watermarks last sent to a follower; `is_behind`: one has changed since.
         self._sent_high_watermarks: list[int] | None = None
@@ -127,6 +128,14 @@ class DelayedFetch(DelayedOperation):
                 sent.append(data.high_watermark if answered < 0 else answered)
                 if 0 <= answered != data.high_watermark:
                     self.is_behind = True
+
+    def _count_available(self) -> None:
+        """Count what is there, not what was read, for min_bytes; see `available_bytes`."""
+        self._available_bytes = [
+            available_bytes(self._manager, partition, data)
+            for partition, data in zip(self._partitions, self._first_read, strict=True)
+        ]
+        self._total_bytes = sum(self._available_bytes)
 
     def is_satisfied(self) -> bool:
         done = [self._is_done(number) for number in range(len(self._partitions))]
@@ -180,9 +189,9 @@ class DelayedFetch(DelayedOperation):
         log = partition.log
         if log.rolls_between(request.fetch_offset, bound):  # a read is of one segment
             return True
-        more = log.bytes_between(max(self._bounds[number], request.fetch_offset), bound)
         had = self._available_bytes[number]
-        self._available_bytes[number] = now = min(had + more, request.max_bytes)
+        now = min(log.bytes_between(request.fetch_offset, bound), request.max_bytes)
+        self._available_bytes[number] = now
         self._total_bytes += now - had
         return False
 
@@ -216,20 +225,41 @@ class DelayedFetch(DelayedOperation):
         )
 
 
-def has_later_segment(
+def available_bytes(
     manager: ReplicaManager,
+    partition: tuple[TopicPartition, FetchPartition],
+    data: FetchPartitionData,
+) -> int:
+    """How many bytes of a partition count towards min_bytes, as DelayedFetch of Kafka counts them.
+
+    Those below the read bound, up to the partition's limit: more than were read where the limits of
+    size cut a batch off, which is not sent. Waiting for more would be useless then.
+    """
+    key, request = partition
+    hosted = manager.hosted(key)
+    if hosted is None:
+        return len(data.records)
+    return min(hosted.log.bytes_between(request.fetch_offset, data.bound), request.max_bytes)
+
+
+def has_enough(
+    manager: ReplicaManager,
+    params: FetchParams,
     partitions: list[tuple[TopicPartition, FetchPartition]],
     first_read: list[FetchPartitionData],
 ) -> bool:
-    """Whether a partition that was read has more records in a later segment: waiting is useless.
+    """Whether it is useless to wait for min_bytes: enough bytes are there, or the log has rolled.
 
-    A partition without records in its result is at its read bound, maybe before a compaction gap.
+    A partition without records in its result may be before a compaction gap.
     """
-    for (key, request), data in zip(partitions, first_read, strict=True):
-        partition = manager.hosted(key) if len(data.records) else None
-        if partition is not None and partition.log.rolls_between(request.fetch_offset, data.bound):
+    total_bytes = 0
+    for partition, data in zip(partitions, first_read, strict=True):
+        key, request = partition
+        hosted = manager.hosted(key) if len(data.records) else None
+        if hosted is not None and hosted.log.rolls_between(request.fetch_offset, data.bound):
             return True
-    return False
+        total_bytes += available_bytes(manager, partition, data)
+    return total_bytes >= params.min_bytes
 
 
 class DelayedDeleteRecords(DelayedOperation):

@@ -27,7 +27,7 @@ from kwire.replication.replica.delayed import (
     DelayedDeleteRecords,
     DelayedFetch,
     DelayedProduce,
-    has_later_segment,
+    has_enough,
 )
 from kwire.replication.replica.fetch_data import FetchPartitionData
 from kwire.replication.replica.isr import IsrCounters
@@ -447,7 +447,7 @@ class ReplicaManager:
                 on_complete(results)
                 return None
         if size_bytes >= params.min_bytes or (
-            params.min_bytes > 1 and has_later_segment(self, partitions, results)
+            params.min_bytes > 1 and has_enough(self, params, partitions, results)
         ):
             on_complete(results)
             return None

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kwire.apis import offsets
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import iter_batches
 from kwire.replication.controller.brokers import BrokerRegistry
@@ -21,17 +22,21 @@ from kwire.replication.core.metadata import MetadataCache
 from kwire.replication.fetcher import fetcher as replica_fetcher
 from kwire.replication.log import loader
 from kwire.replication.log.leader_epochs import LeaderEpochCache
+from kwire.replication.log.log import Log
 from kwire.replication.log.producer_state import ProducerStateManager
 from kwire.replication.log_dirs.cleaner import OffsetMap
 from kwire.replication.member.cluster_member import ClusterMember
 from kwire.replication.member.controller_link import ControllerLink
 from kwire.replication.replica import control as replica_control
+from kwire.replication.replica import selector
 from kwire.replication.replica.alter_partition import AlterPartitionManager
 from kwire.replication.replica.delayed import DelayedFetch
+from kwire.replication.replica.fetch_session import CachedPartition
 from kwire.replication.replica.isr import CommittedIsr, PendingExpandIsr, PendingShrinkIsr
+from kwire.replication.replica.lookup import LATEST_TIMESTAMP, offset_for_timestamp
 from kwire.replication.replica.manager import ReplicaManager
 from kwire.replication.replica.partition import Partition
-from kwire.sim.plan import Plan
+from kwire.sim.plan import ClientPlan, Plan
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 Focus = Callable[[Plan], None]
@@ -325,6 +330,59 @@ def a_new_high_watermark_waits_for_the_next_fetch(patch: pytest.MonkeyPatch) -> 
     patch.setattr(DelayedFetch, "_expire_soon", lambda self: None)
 
 
+def a_session_leaves_out_new_high_watermarks(patch: pytest.MonkeyPatch) -> None:
+    """An incremental answer to a consumer lists only partitions with records."""
+    update = CachedPartition.update_answered
+
+    def only_records(self: CachedPartition, data: Any) -> bool:
+        is_consumer = self.log_start_offset < 0
+        return update(self, data) and not (is_consumer and not data.error and not data.records)
+
+    patch.setattr(CachedPartition, "update_answered", only_records)
+
+
+def every_partition_may_exceed_the_limit(patch: pytest.MonkeyPatch) -> None:
+    """Not only the first of an answer (KIP-74)."""
+    read = Partition.read
+
+    def generous(self: Partition, request: Any, params: Any, max_bytes: int, _: bool) -> Any:
+        return read(self, request, params, max_bytes, True)
+
+    patch.setattr(Partition, "read", generous)
+
+
+def a_reader_is_answered_with_nothing(patch: pytest.MonkeyPatch) -> None:
+    """A long poll ends with the next record anywhere, whether or not it may be read."""
+    patch.setattr(DelayedFetch, "is_satisfied_after", lambda self, key: True)
+
+
+def readers_are_sent_to_any_follower(patch: pytest.MonkeyPatch) -> None:
+    """Whatever its rack, and whether or not it is in sync."""
+
+    def any_follower(partition: Partition, *_: Any) -> int:
+        return max(partition.remote_replicas, default=-1)
+
+    patch.setattr(selector, "preferred_read_replica", any_follower)
+
+
+def look_ups_by_time_skip_a_record(patch: pytest.MonkeyPatch) -> None:
+    find = Log.offset_by_timestamp
+
+    def late(self: Log, timestamp: int, end: int) -> Any:
+        return find(self, timestamp + 1, end)
+
+    patch.setattr(Log, "offset_by_timestamp", late)
+
+
+def the_latest_offset_is_the_log_end(patch: pytest.MonkeyPatch) -> None:
+    def to_the_end(partition: Partition, timestamp: int, *rest: Any) -> Any:
+        if timestamp == LATEST_TIMESTAMP:
+            return partition.log.log_end_offset, -1, partition.leader_epoch
+        return offset_for_timestamp(partition, timestamp, *rest)
+
+    patch.setattr(offsets, "offset_for_timestamp", to_the_end)
+
+
 def _only(*kinds: str) -> Focus:
     def focus(plan: Plan) -> None:
         for kind in plan.weights:
@@ -339,6 +397,17 @@ def _two_controllers(*kinds: str) -> Focus:
     def focus(plan: Plan) -> None:
         only(plan)
         plan.controllers = 2
+
+    return focus
+
+
+def _with_clients(*clients: ClientPlan, racks: int = 0) -> Focus:
+    def focus(plan: Plan) -> None:
+        plan.clients = [client for client in plan.clients if client.kind == "producer"]
+        plan.clients += clients
+        plan.racks = racks
+        if racks:
+            plan.config["replica.selector.class"] = selector.RACK_AWARE
 
     return focus
 
@@ -386,6 +455,24 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (nobody_wakes_a_reader, {"I23"}, _as_drawn),
     (nobody_wakes_who_deletes_records, {"I23"}, _only("delete_records")),
     (a_new_high_watermark_waits_for_the_next_fetch, {"I23"}, _as_drawn),
+    (
+        a_session_leaves_out_new_high_watermarks,
+        {"I32"},
+        _with_clients(ClientPlan("session_consumer", partition_max_bytes=300)),
+    ),
+    (
+        every_partition_may_exceed_the_limit,
+        {"I33"},
+        _with_clients(ClientPlan("session_consumer", partition_max_bytes=50)),
+    ),
+    (a_reader_is_answered_with_nothing, {"I33"}, _as_drawn),
+    (
+        readers_are_sent_to_any_follower,
+        {"I34"},
+        _with_clients(ClientPlan("session_consumer", rack="rack-0"), racks=2),
+    ),
+    (look_ups_by_time_skip_a_record, {"I35"}, _with_clients(ClientPlan("lookups"))),
+    (the_latest_offset_is_the_log_end, {"I35"}, _with_clients(ClientPlan("lookups"))),
     (a_failed_disk_is_kept_quiet, {"I30"}, _only("disk")),
     (a_failed_disk_takes_all_partitions_offline, {"I30"}, _only("disk")),
 ]

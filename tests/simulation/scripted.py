@@ -10,7 +10,7 @@ from kwire.replication.core.types import CONTROLLER_ID
 from kwire.replication.replica.isr import PendingExpandIsr
 from kwire.replication.replica.partition import Partition
 from kwire.sim.network import Weather
-from kwire.sim.plan import Plan, TopicPlan
+from kwire.sim.plan import ClientPlan, Plan, TopicPlan
 from kwire.sim.schedule import MS
 from kwire.sim.simulation import Simulation
 
@@ -27,7 +27,7 @@ class Scripted:
         plan.unclean = False
         plan.topics = [TopicPlan("orders", 1, brokers, {"min.insync.replicas": "1"})]
         plan.weather = Weather()
-        plan.producers = [(1, True)]
+        plan.clients = [ClientPlan("producer", acks=1), ClientPlan("consumer", isolation_level=1)]
         plan.work_pause_ms = 5
         plan.skew_ms = 0
         plan.config.update(

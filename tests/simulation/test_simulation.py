@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from kwire.sim.faults import KINDS
+from kwire.sim.faults.kinds import KINDS
 from kwire.sim.plan import FAULTS, LATER_FAULTS, Plan
 from kwire.sim.simulation import Simulation
 
@@ -78,8 +78,8 @@ def test_runs_do_work_worth_checking() -> None:
     for seed in range(1, 13):
         simulation = Simulation(seed, steps=STEPS)
         simulation.run()
-        acked += simulation.histories.acked
-        delivered += simulation.histories.delivered
+        acked += simulation.answers.acked
+        delivered += simulation.answers.delivered
         committed += any(g.committed.end > 20 for g in simulation.invariants.partitions.values())
     assert acked > 200
     assert delivered > 500

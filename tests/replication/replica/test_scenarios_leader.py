@@ -245,6 +245,44 @@ def test_min_bytes_counts_no_more_of_a_partition_than_it_may_give(leader):
     assert len(answer) == 2
 
 
+def test_min_bytes_counts_the_part_of_a_batch_that_does_not_fit_any_more(leader):
+    """Kafka would send that part; a reader whose minimum is its limit must not wait for the time-out."""
+    leader.lead(1, replicas=[1])
+    leader.append(1)
+    size = leader.partition().log.size_bytes
+    leader.append(1)
+    answer = []
+    params = FetchParams(max_wait_ms=500, min_bytes=size + 1)
+    asked = [(("t", 0), FetchPartition(0, size + 1))]
+    leader.manager.fetch_records(params, asked, answer.extend)
+    assert [len(data.records) for data in answer] == [size]
+
+
+def test_min_bytes_counts_partitions_of_which_only_a_batch_too_large_is_there(leader):
+    leader.lead(1, partitions=[0, 1], replicas=[1])
+    for index in (0, 1):
+        leader.append(1, index=index)
+    answer = fetch_two(leader, replica_id=-1, min_bytes=20, max_bytes=10)
+    assert [len(data.records) > 0 for data in answer] == [True, False]
+    answer = fetch_two(leader, replica_id=-1, offset=1, min_bytes=20, max_bytes=10)
+    leader.append(1)
+    assert answer == []
+    leader.append(1, index=1)
+    assert len(answer) == 2
+
+
+def test_a_long_poll_counts_bytes_that_were_there_but_not_read(leader):
+    leader.lead(1, partitions=[0, 1], replicas=[1])
+    leader.append(1)
+    size = leader.partition().log.size_bytes
+    leader.append(1)
+    limit = size + size // 2
+    answer = fetch_two(leader, replica_id=-1, min_bytes=limit + size, max_bytes=limit)
+    assert answer == []
+    leader.append(1, index=1)
+    assert [len(data.records) for data in answer] == [size, size]
+
+
 def test_a_long_poll_for_many_bytes_ends_when_the_log_has_rolled(leader):
     """A read is of one segment: more would not come however long it waits."""
     leader.lead(1, replicas=[1])

@@ -1,0 +1,80 @@
+"""Check answers to ListOffsets (I35): by the partition and its records, without indexes.
+
+Earliest is the log start, latest the high watermark or the last stable offset; for a time, the first
+record at or after it; of the largest timestamp, a record that has it. Nothing beyond what may be read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kwire.protocol.records import iter_batches, iter_records
+from kwire.replication.replica.lookup import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kwire.replication.replica.partition import Partition
+    from kwire.sim.answers.checker import Answer, Answers
+
+
+def check(answers: Answers, answer: Answer) -> None:
+    """Compare each offset with the partition as it is in this step."""
+    asked = {
+        (topic.name, p.partition_index): p.timestamp
+        for topic in answer.request.topics
+        for p in topic.partitions
+    }
+    for topic in answer.response.topics:
+        for data in topic.partitions:
+            answers.reach("LIST_OFFSETS", data.error_code)
+            key = topic.name, data.partition_index
+            partition = answer.broker.services.replica_manager.hosted(key)
+            if data.error_code or partition is None or answers.ghost(partition).leaving:
+                continue
+            answers.invariants.counts["offsets looked up"] += 1
+            wanted = _wanted(partition, asked[key], answer.request.isolation_level)
+            found = data.offset, data.timestamp
+            if not (found in wanted if isinstance(wanted, list) else found == wanted):
+                answers.invariants.violated(
+                    "I35",
+                    f"{partition} at {answer.node_id}: for timestamp {asked[key]} the answer is {found}, "
+                    f"it should be {wanted}",
+                )
+
+
+def _wanted(partition: Partition, timestamp: int, isolation_level: int) -> Any:
+    """The right offset and timestamp, or a list of those that are right."""
+    log = partition.log
+    bound = log.last_stable_offset if isolation_level else log.high_watermark
+    if timestamp == EARLIEST_TIMESTAMP:
+        return log.log_start_offset, -1
+    if timestamp == LATEST_TIMESTAMP:
+        return bound, -1
+    times = _times(partition, log.log_end_offset if timestamp == MAX_TIMESTAMP else bound)
+    if timestamp == MAX_TIMESTAMP:
+        # Of the whole log, as in Kafka: none while its record may not be read yet.
+        largest = max((time for _, time in times), default=-1)
+        last = [place for place in times if place[1] == largest]
+        readable = [place for place in last if place[0] < bound]
+        return readable if last and len(readable) == len(last) else [*readable, (-1, -1)]
+    return next(((o, time) for o, time in times if time >= timestamp), (-1, -1))
+
+
+def _times(partition: Partition, bound: int) -> list[tuple[int, int]]:
+    """Offset and timestamp of each record that may be read."""
+    log = partition.log
+    times, offset = [], log.log_start_offset
+    while offset < bound:
+        records = bytes(log.read(offset, 1 << 22, bound).records)
+        if not records:
+            break
+        for header in iter_batches(records):
+            for record in iter_records(records, header):
+                if log.log_start_offset <= record.offset < bound:
+                    times.append((record.offset, record.timestamp))
+            offset = header.next_offset
+    return times

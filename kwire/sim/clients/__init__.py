@@ -1,0 +1,1 @@
+"""Clients of the simulator, a module for each kind; `kinds.py` makes those of a plan."""

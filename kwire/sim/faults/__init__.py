@@ -1,0 +1,1 @@
+"""Faults of the simulator: the nemesis, and the kinds of faults by subject."""
