@@ -45,14 +45,15 @@ def values_in(log: Log, start: int, end: int) -> Values:
     return values
 
 
-def _is_broken(log: Log) -> bool:
+def is_broken(log: Log) -> bool:
+    """Whether the directory of a log fails."""
     store = log.store
     return isinstance(store, MemoryLogStore) and store.is_broken(log.directory)
 
 
 def _end_on_disk(log: Log) -> int:
     """The log end after a restart of a truncated log; lower if compaction has emptied its tail."""
-    if _is_broken(log):
+    if is_broken(log):
         return 0
     active = log.active
     return max((header.next_offset for header in active.batches(0)), default=active.base_offset)
@@ -82,7 +83,7 @@ class Compacted:
         if not new.is_leader or new.leader_epoch < ghost.reset_epoch:
             return
         log = new.partition.log
-        if _is_broken(log):
+        if is_broken(log):
             self.unknown |= new.high_watermark > self.committed_end
             return
         if old is None or not old.is_leader or old.leader_epoch != new.leader_epoch:

@@ -14,6 +14,7 @@ from kwire.replication.replica.lookup import (
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
 )
+from kwire.sim.compaction import is_broken
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ def check(answers: Answers, answer: Answer) -> None:
             answers.reach("LIST_OFFSETS", data.error_code)
             key = topic.name, data.partition_index
             partition = answer.broker.services.replica_manager.hosted(key)
-            if data.error_code or partition is None or answers.ghost(partition).leaving:
+            if data.error_code or partition is None or is_broken(partition.log):
+                continue
+            if answers.ghost(partition).leaving:
                 continue
             answers.invariants.counts["offsets looked up"] += 1
             wanted = _wanted(partition, asked[key], answer.request.isolation_level)

@@ -128,7 +128,9 @@ class SessionConsumer(Reader):
                 if data.preferred_read_replica >= 0:
                     until_ms = self.clock.now_ms + _PREFERRED_MS
                     self._preferred[key] = data.preferred_read_replica, until_ms
-                elif data.error_code and self._preferred.pop(key, (-1, 0))[0] == node:
+                elif (data.error_code or data.diverging_epoch.epoch >= 0) and self._preferred.pop(
+                    key, (-1, 0)
+                )[0] == node:
                     # A follower may not have what the leader has: ask the leader first.
                     if data.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
                         self.refresh()
