@@ -39,6 +39,7 @@ FOLDERS = (
     "kwire/sim/answers",
     "kwire/client",
     "kwire/apis",
+    "kwire/transactions",
     "kwire/coordinator",
     "kwire/shards",
     "replication/member",

@@ -102,6 +102,7 @@ _OWN: tuple[Api, ...] = (
     Api(ApiKey.DELETE_RECORDS, "offsets", "handle_delete_records", 0, 2),
     Api(ApiKey.INIT_PRODUCER_ID, "produce", "handle_init_producer_id", 0, 5),
     Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "offsets", "handle_offset_for_leader_epoch", 0, 4),
+    Api(ApiKey.WRITE_TXN_MARKERS, "txn_markers", "handle_write_txn_markers", 0, 2),
     Api(ApiKey.DESCRIBE_CONFIGS, "configs", "handle_describe_configs", 0, 4),
     Api(ApiKey.ALTER_REPLICA_LOG_DIRS, "cluster", "handle_alter_replica_log_dirs", 0, 2),
     Api(ApiKey.DESCRIBE_LOG_DIRS, "cluster", "handle_describe_log_dirs", 0, 5),
@@ -154,7 +155,12 @@ Served to controllers (`control_plane.py`), also with `--as-version`. Advertised
 (as Kafka 3.9 in ZooKeeper mode does, without Envelope), since clients have no use for them."""
 
 BY_KEY: dict[int, Api] = {api.key: api for api in (*TABLE, *CONTROL_PLANE)}
-_FOLLOWERS = (ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+_AMONG_BROKERS = (
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.WRITE_TXN_MARKERS,
+)
 
 
 def accepted_ranges(
@@ -162,10 +168,10 @@ def accepted_ranges(
 ) -> dict[int, tuple[int, int]]:
     """API key → accepted (min, max) versions: the advertised ones and the control plane.
 
-    `among_brokers`: also all versions of the requests of followers, since brokers speak Kafka 3.9
-    to each other even with `--as-version`."""
+    `among_brokers`: also all versions of the requests of followers and transaction coordinators, as
+    brokers do not imitate a release to each other."""
     ranges = dict(advertised)
-    for api in (*CONTROL_PLANE, *(BY_KEY[key] for key in _FOLLOWERS if among_brokers)):
+    for api in (*CONTROL_PLANE, *(BY_KEY[key] for key in _AMONG_BROKERS if among_brokers)):
         ranges[api.key] = (api.min_version, api.max_version)
     return ranges
 
