@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from kwire.replication.core.events import LogEvent
     from kwire.replication.core.log_store import LogStore
     from kwire.replication.core.outbox import Buffer
+    from kwire.replication.log.verification import VerificationGuard
 
 _STAMP = Struct(">qii")
 """Base offset, length, leader epoch: the fields before the magic, not covered by the CRC."""
@@ -165,9 +166,10 @@ class AppendableLog(LocalLog):
         INVALID_TIMESTAMP with `record_errors`, UNKNOWN_SERVER_ERROR), RECORD_LIST_TOO_LARGE,
         errors of ProducerStateManager.check. Source: UnifiedLog.append.
         """
+        guard = None
         if isinstance(records, CheckedBatch):
             view, append_time_ms = records.result()
-            fields = HEADER.unpack_from(view)
+            fields, guard = HEADER.unpack_from(view), records.guard
         else:
             (view, fields), append_time_ms = _single_batch(records), -1
             self.check_header(view, fields, origin)
@@ -177,7 +179,7 @@ class AppendableLog(LocalLog):
                 view, append_time_ms = at_once(validation(self, view, origin))
                 fields = HEADER.unpack_from(view)
         try:
-            return self._append_stamped(view, fields, leader_epoch, origin, append_time_ms)
+            return self._append_stamped(view, fields, leader_epoch, origin, append_time_ms, guard)
         except OSError as error:
             raise self.storage_error("append to", error) from error
 
@@ -189,10 +191,9 @@ class AppendableLog(LocalLog):
                 ErrorCode.INVALID_RECORD,
                 f"The baseOffset of the record batch in the append to {self.name} should be 0, but it is {base_offset}",
             )
-        if fields[LENGTH] + LOG_OVERHEAD > self._config.max_message_bytes:
-            raise too_large(
-                self.name, self._config.max_message_bytes, fields[LENGTH] + LOG_OVERHEAD
-            )
+        size, limit = fields[LENGTH] + LOG_OVERHEAD, self._config.max_message_bytes
+        if size > limit:
+            raise too_large(self.name, limit, size)
         if crc32c(view[ATTRIBUTES_POSITION:]) != fields[CRC]:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE,
@@ -232,6 +233,7 @@ class AppendableLog(LocalLog):
         leader_epoch: int,
         origin: AppendOrigin,
         append_time_ms: int,
+        guard: VerificationGuard | None,
     ) -> LogAppendInfo:
         """Write a valid batch with its offset and epoch; the bytes of its records are not copied."""
         size, base_offset = fields[LENGTH] + LOG_OVERHEAD, self.log_end_offset
@@ -247,7 +249,7 @@ class AppendableLog(LocalLog):
         parts: list[Buffer] = [stamp, view[MAGIC_POSITION:]]
         if fields[PRODUCER_ID] >= 0:
             header = header_of(fields, 0, base_offset)
-            return self._append_of_producer(parts, view, header, origin, append_time_ms)
+            return self._append_of_producer(parts, view, header, origin, append_time_ms, guard)
         last_offset = base_offset + fields[LAST_OFFSET_DELTA]
         self._write(parts, size, base_offset, last_offset, fields[MAX_TIMESTAMP])
         if self._unflushed_messages >= self._config.flush_messages:
@@ -311,6 +313,7 @@ class AppendableLog(LocalLog):
         header: BatchHeader,
         origin: AppendOrigin,
         append_time_ms: int,
+        guard: VerificationGuard | None = None,
     ) -> LogAppendInfo:
         """Append an idempotent or transactional batch, or a transaction marker.
 
@@ -324,7 +327,7 @@ class AppendableLog(LocalLog):
 
             marker = marker_of(view, header)
         producer_state = self.producer_state
-        duplicate = producer_state.check(header, origin, marker)
+        duplicate = producer_state.check(header, origin, marker, guard)
         if duplicate is not None:  # same answer as the first time; nothing is written
             first_offset, last_offset = duplicate.first_offset, duplicate.last_offset
             start_offset, appended_ms = self.log_start_offset, duplicate.timestamp
@@ -335,9 +338,7 @@ class AppendableLog(LocalLog):
         if completed is not None:
             segment.update_txn_index(completed, producer_state)
         is_due = self._unflushed_messages >= self._config.flush_messages
-        if (
-            is_due and origin is not AppendOrigin.REPLICATION
-        ):  # a follower flushes after its last batch
+        if is_due and origin is not AppendOrigin.REPLICATION:  # a follower: after its last batch
             self.flush()
         return LogAppendInfo(
             base_offset, last_offset, append_time_ms, self.log_start_offset, False, size
@@ -395,9 +396,8 @@ class AppendableLog(LocalLog):
         old = self.active
         segment = self._start_segment(max(base_offset, self.log_end_offset))
         self.producer_state.map_end_offset = segment.base_offset
-        self.producer_state.take_snapshot(
-            flush=False
-        )  # after a power cut it is rebuilt from the log
+        # Without a flush: after a power cut it is rebuilt from the log.
+        self.producer_state.take_snapshot(flush=False)
         if old is not segment and old.base_offset != segment.base_offset:
             old.start_flush()
         return segment

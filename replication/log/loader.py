@@ -44,7 +44,6 @@ class LogContext:
         "producer_id_expiration_ms",
         "store",
         "timers",
-        "transaction_verification_enabled",
     )
 
     def __init__(
@@ -54,7 +53,6 @@ class LogContext:
         timers: Timers,
         *,
         producer_id_expiration_ms: int = 24 * 3600 * 1000,
-        transaction_verification_enabled: bool = False,
         log_event: LogEvent = ignore,
         on_failure: Callable[[str], None] | None = None,
     ) -> None:
@@ -64,7 +62,6 @@ class LogContext:
         self.clock = clock
         self.timers = timers
         self.producer_id_expiration_ms = producer_id_expiration_ms
-        self.transaction_verification_enabled = transaction_verification_enabled
         self.log_event = log_event
 
     def producers(self, directory: str) -> ProducerStateManager:
@@ -73,7 +70,6 @@ class LogContext:
             directory,
             self.clock,
             producer_id_expiration_ms=self.producer_id_expiration_ms,
-            transaction_verification_enabled=self.transaction_verification_enabled,
         )
 
 

@@ -1,7 +1,7 @@
 """The producer state of a partition: sequences, open transactions, snapshots.
 
 Answers to ProducerStateManager, ProducerAppendInfo and ProducerStateEntry of Kafka 3.9 (KIP-98,
-KIP-360, KIP-447; for KIP-890 the caller passes the result of the verification).
+KIP-360, KIP-447; verification.py has what KIP-890 adds).
 
 * Per producer id: epoch, the last five batches, the first offset of its open transaction, the last
   marker's coordinator epoch. A batch with the sequences of a remembered one is a duplicate; others
@@ -45,6 +45,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.core.clock import Clock
     from kwire.replication.core.log_store import LogStore
+    from kwire.replication.log.verification import VerificationGuard
 
 BATCHES_RETAINED = 5
 PRODUCER_ID_EXPIRATION_MS = 24 * 3600 * 1000
@@ -141,8 +142,8 @@ class ProducerStateManager:
         "ongoing",
         "producer_id_expiration_ms",
         "producers",
-        "transaction_verification_enabled",
         "unreplicated",
+        "verifications",
     )
 
     def __init__(
@@ -152,14 +153,12 @@ class ProducerStateManager:
         clock: Clock,
         *,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
-        transaction_verification_enabled: bool = False,
     ) -> None:
-        """Start empty: `truncate_and_reload` reads snapshots. Verification is off by default."""
+        """Start empty: `truncate_and_reload` reads snapshots."""
         self._store = store
         self._directory = directory
         self._clock = clock
         self.producer_id_expiration_ms = producer_id_expiration_ms
-        self.transaction_verification_enabled = transaction_verification_enabled
         self.producers: dict[int, ProducerStateEntry] = {}
         """By producer id; DescribeProducers lists them."""
         self.map_end_offset = 0
@@ -170,6 +169,8 @@ class ProducerStateManager:
         """Undecided transactions: first offset -> producer id, by ascending offset."""
         self.unreplicated: dict[int, int] = {}
         """Decided transactions that are not stable yet: first offset -> the marker's offset."""
+        self.verifications: dict[int, VerificationGuard] = {}
+        """Producers whose transactions are being verified, until their first batch or a marker."""
 
     # --- appending
 
@@ -178,15 +179,14 @@ class ProducerStateManager:
         header: BatchHeader,
         origin: AppendOrigin,
         marker: ControlMarker | None = None,
-        *,
-        verified: bool = False,
+        guard: VerificationGuard | None = None,
     ) -> BatchMetadata | None:
         """Check that a batch may be appended; changes nothing. Returns the stored batch of a retry.
 
         `header`: of a batch with a producer id; its base offset is not used. `marker`: the content
-        of a control batch (None if compaction has emptied it). `verified`: the coordinator knows
-        the transaction (KIP-890). KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
-        INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
+        of a control batch (None if compaction has emptied it). `guard`: of a transactional batch
+        that must be verified (KIP-890). KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER,
+        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self.producers.get(header.producer_id)
         is_transactional = header.attributes & TRANSACTIONAL_FLAG
@@ -198,11 +198,14 @@ class ProducerStateManager:
             duplicate = entry.duplicate_of(header)
             if duplicate is not None:
                 return duplicate
-        if is_transactional and self.transaction_verification_enabled and not verified:
-            self._check_verified(entry, origin)
+        if guard is not None:
+            from kwire.replication.log.verification import check_verified
+
+            check_verified(self, header, guard, origin)
+        if entry is not None:
+            self._check_epoch(entry, header, origin)
         if entry is None:
             return None  # unknown or expired: any first sequence is valid (KIP-360)
-        self._check_epoch(entry, header, origin)
         if origin is AppendOrigin.CLIENT:
             self._check_sequence(entry, header)
         if entry.current_txn_first_offset is not None and not is_transactional:
@@ -222,15 +225,6 @@ class ProducerStateManager:
         if marker is not None and entry is not None:
             self._check_epoch(entry, header, origin)
             self._check_coordinator_epoch(entry, marker, origin)
-
-    def _check_verified(self, entry: ProducerStateEntry | None, origin: AppendOrigin) -> None:
-        """Refuse an unverified transaction's first batch (KIP-890), except on followers."""
-        if origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR) and (
-            entry is None or entry.current_txn_first_offset is None
-        ):
-            raise KafkaError(
-                ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction"
-            )
 
     def _check_epoch(
         self, entry: ProducerStateEntry, header: BatchHeader, origin: AppendOrigin
@@ -297,6 +291,8 @@ class ProducerStateManager:
             entry = self.producers[producer_id] = ProducerStateEntry(producer_id)
         entry.begin_epoch(header.producer_epoch)
         entry.last_timestamp = header.max_timestamp
+        if self.verifications and header.attributes & TRANSACTIONAL_FLAG:
+            self.verifications.pop(producer_id, None)  # verified, or too late to be
         if marker is not None:
             return self._end_transaction(entry, marker, base_offset)
         delta = header.last_offset_delta
@@ -361,6 +357,10 @@ class ProducerStateManager:
         expired = [p for p, entry in self.producers.items() if self._is_expired(entry, now_ms)]
         for producer_id in expired:
             del self.producers[producer_id]
+        oldest_ms = now_ms - self.producer_id_expiration_ms
+        guards = self.verifications
+        for producer_id in [p for p, guard in guards.items() if guard.started_ms <= oldest_ms]:
+            del guards[producer_id]  # no append followed
 
     def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
         return (

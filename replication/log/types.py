@@ -10,6 +10,10 @@ from enum import IntEnum
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kwire.replication.log.verification import VerificationGuard
+
 
 class AppendOrigin(IntEnum):
     """The source of an append. Clients may not append control batches nor set base offsets."""
@@ -22,10 +26,10 @@ class AppendOrigin(IntEnum):
 class CheckedBatch:
     """A producer's batch that was validated before its append, or `error`: why it is refused.
 
-    `append_time_ms`: -1 with CreateTime.
+    `append_time_ms`: -1 with CreateTime. `guard`: of a transactional batch that must be verified.
     """
 
-    __slots__ = ("append_time_ms", "error", "view")
+    __slots__ = ("append_time_ms", "error", "guard", "view")
 
     def __init__(
         self, view: memoryview, append_time_ms: int = -1, error: KafkaError | None = None
@@ -33,6 +37,7 @@ class CheckedBatch:
         self.view = view
         self.append_time_ms = append_time_ms
         self.error = error
+        self.guard: VerificationGuard | None = None
 
     def result(self) -> tuple[memoryview, int]:
         """The batch and its append time. Raises `error`."""
