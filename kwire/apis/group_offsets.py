@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kwire.apis.context import RequestContext
-    from kwire.coordinator.offsets import FetchedTopic, OffsetAndMetadata
+    from kwire.coordinator.offset_store import OffsetAndMetadata
+    from kwire.coordinator.offsets import FetchedTopic
     from kwire.protocol.schemas.offsets import OffsetDeleteRequestTopic
     from kwire.replication.core.metadata import MetadataCache
 

@@ -11,9 +11,9 @@ from kwire.transactions.marker_writer import MarkerWriter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kwire.transactions.markers import MarkerSender
     from kwire.apis.context import RequestContext, Services
     from kwire.protocol.schemas.transactions import WriteTxnMarkersRequest
+    from kwire.transactions.markers import MarkerSender
 
 KAFKA_39_VERSION = 1  # of WriteTxnMarkers, in a cluster with brokers of Kafka
 

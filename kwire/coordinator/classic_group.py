@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kwire.coordinator.offsets import OffsetAndMetadata
+    from kwire.coordinator.offset_store import OffsetAndMetadata
     from kwire.protocol.schemas.groups import JoinGroupResponse, SyncGroupResponse
     from kwire.replication.core.clock import Clock
     from kwire.shards.result import Deferred

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kwire.coordinator.classic_group import ClassicGroup
-    from kwire.coordinator.offsets import OffsetAndMetadata
+    from kwire.coordinator.offset_store import OffsetAndMetadata
     from kwire.protocol.language.schema import Message
     from kwire.protocol.schemas.records_group import MemberMetadata
 

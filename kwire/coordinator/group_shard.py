@@ -300,9 +300,9 @@ class GroupShard:
         group.subscribed_topics = group.compute_subscribed_topics()
         self.classic.groups[group_id] = group
 
-    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Apply a transaction marker of the log."""
-        self.offsets.replay_end_transaction(producer_id, committed)
+    def replay_end_transaction(self, offset: int, producer_id: int, committed: bool) -> None:
+        """Apply a transaction marker at `offset` of the log, loaded or just appended."""
+        self.offsets.replay_end_transaction(offset, producer_id, committed)
 
     def advance(self, high_watermark: int) -> None:
         """Mark records below `high_watermark` as committed."""

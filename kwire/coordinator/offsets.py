@@ -3,22 +3,21 @@
 Answers to org.apache.kafka.coordinator.group.OffsetMetadataManager, OffsetAndMetadata and
 OffsetExpirationConditionImpl (KIP-211 expiry, KIP-447 stable offsets).
 
-The next write sees a write immediately, a read only when its record is below the high watermark:
-where Kafka keeps snapshots, an entry here keeps the previous value until its own record is
-committed. Offsets of open transactions are kept in `_pending`, by producer id, until the
-transaction's marker is replayed; TxnOffsetCommit would write such records.
+Offsets of open transactions are kept in `_pending`, by producer id, until the transaction's marker
+is replayed.
 """
 
 from __future__ import annotations
 
 from kwire.coordinator.group_records import offset_commit_record, offset_commit_tombstone
+from kwire.coordinator.offset_store import OffsetAndMetadata, OffsetStore, TopicOffsets
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.varint import INT64_MAX
 from kwire.shards.result import Result
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from kwire.coordinator.classic_group import ClassicGroup
     from kwire.coordinator.config import GroupConfig
@@ -33,123 +32,8 @@ if TYPE_CHECKING:
     from kwire.protocol.schemas.records_group import OffsetCommitKey, OffsetCommitValue
     from kwire.replication.core.clock import Clock
 
-NO_OFFSET = -1
-
-
-class OffsetAndMetadata:
-    """A committed offset. `record_offset`: of its record in the log; -1 before the append."""
-
-    __slots__ = (
-        "commit_timestamp_ms",
-        "committed_offset",
-        "deleted",
-        "expire_timestamp_ms",
-        "leader_epoch",
-        "metadata",
-        "previous",
-        "record_offset",
-    )
-
-    def __init__(
-        self,
-        committed_offset: int,
-        *,
-        leader_epoch: int = -1,
-        metadata: str = "",
-        commit_timestamp_ms: int = 0,
-        expire_timestamp_ms: int | None = None,
-        record_offset: int = -1,
-        deleted: bool = False,
-    ) -> None:
-        self.committed_offset = committed_offset
-        self.leader_epoch = leader_epoch
-        self.metadata = metadata
-        self.commit_timestamp_ms = commit_timestamp_ms
-        self.expire_timestamp_ms = expire_timestamp_ms
-        self.record_offset = record_offset
-        self.deleted = deleted
-        self.previous: OffsetAndMetadata | None = None
-
-    def is_expired(self, base_timestamp_ms: int, now_ms: int, retention_ms: int) -> bool:
-        """Whether it is past its own expiry time, or else `retention_ms` after the base."""
-        if self.expire_timestamp_ms is not None:
-            return now_ms >= self.expire_timestamp_ms
-        return now_ms - base_timestamp_ms >= retention_ms
-
-
-PartitionOffsets = dict[int, OffsetAndMetadata]
-TopicOffsets = dict[str, PartitionOffsets]
-
 FetchedTopic = tuple[str, list[tuple[int, ErrorCode, OffsetAndMetadata | None]]]
 """Topic, [(partition, error, offset or None)]."""
-
-
-class OffsetStore:
-    """All offsets of a shard, each with older values until its record is committed."""
-
-    __slots__ = ("_deletions", "committed", "groups")
-
-    def __init__(self) -> None:
-        self.groups: dict[str, TopicOffsets] = {}
-        self.committed = 0  # the high watermark
-        self._deletions: list[tuple[OffsetAndMetadata, str, str, int]] = []
-
-    def newest(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
-        """The newest value, committed or not; None: no offset or deleted."""
-        entry = self.groups.get(group_id, {}).get(topic, {}).get(partition)
-        return None if entry is None or entry.deleted else entry
-
-    def committed_value(self, entry: OffsetAndMetadata | None) -> OffsetAndMetadata | None:
-        """The newest committed value of `entry`, for reads."""
-        while entry is not None and entry.record_offset >= self.committed:
-            entry = entry.previous
-        return None if entry is None or entry.deleted else entry
-
-    def put(self, group_id: str, topic: str, partition: int, value: OffsetAndMetadata) -> None:
-        partitions = self.groups.setdefault(group_id, {}).setdefault(topic, {})
-        value.previous = None
-        if value.record_offset >= self.committed:
-            old = value.previous = partitions.get(partition)
-            while old is not None and old.record_offset >= self.committed:
-                old = old.previous
-            if old is not None:
-                old.previous = None  # reads need nothing older than a committed value
-        partitions[partition] = value
-
-    def remove(self, group_id: str, topic: str, partition: int, record_offset: int) -> None:
-        old = self.groups.get(group_id, {}).get(topic, {}).get(partition)
-        if old is None:
-            return
-        if record_offset < self.committed:
-            self._drop(group_id, topic, partition)
-            return
-        marker = OffsetAndMetadata(NO_OFFSET, record_offset=record_offset, deleted=True)
-        self.put(group_id, topic, partition, marker)
-        self._deletions.append((marker, group_id, topic, partition))
-
-    def advance(self, committed: int) -> None:
-        """Set the high watermark; drop deleted entries whose tombstones are committed."""
-        self.committed = max(self.committed, committed)
-        while self._deletions and self._deletions[0][0].record_offset < self.committed:
-            marker, group_id, topic, partition = self._deletions.pop(0)
-            if self.groups.get(group_id, {}).get(topic, {}).get(partition) is marker:
-                self._drop(group_id, topic, partition)
-
-    def _drop(self, group_id: str, topic: str, partition: int) -> None:
-        topics = self.groups[group_id]
-        partitions = topics[topic]
-        del partitions[partition]
-        if not partitions:
-            del topics[topic]
-        if not topics:
-            del self.groups[group_id]
-
-    def iterate(self, group_id: str) -> Iterator[tuple[str, int, OffsetAndMetadata]]:
-        """Yield each (topic, partition, newest value) of a group."""
-        for topic, partitions in self.groups.get(group_id, {}).items():
-            for partition, entry in partitions.items():
-                if not entry.deleted:
-                    yield topic, partition, entry
 
 
 class OffsetManager:
@@ -346,8 +230,8 @@ class OffsetManager:
         topics.setdefault(key.topic, {})[key.partition] = offset
         self._open_transactions.setdefault(key.group, {})[producer_id] = None
 
-    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Apply a transaction marker: its pending offsets take effect or are dropped."""
+    def replay_end_transaction(self, offset: int, producer_id: int, committed: bool) -> None:
+        """Apply a marker at `offset`: the pending offsets take effect with it, or are dropped."""
         for group_id, topics in self._pending.pop(producer_id, {}).items():
             open_ids = self._open_transactions.get(group_id, {})
             open_ids.pop(producer_id, None)
@@ -356,11 +240,12 @@ class OffsetManager:
             if not committed:
                 continue
             for topic, partitions in topics.items():
-                for index, offset in partitions.items():
+                for index, value in partitions.items():
                     existing = self.store.newest(group_id, topic, index)
                     # A plain commit may have come after this one: the later record wins, not the later marker.
-                    if existing is None or offset.record_offset > existing.record_offset:
-                        self.store.put(group_id, topic, index, offset)
+                    if existing is None or value.record_offset > existing.record_offset:
+                        value.effective_offset = offset
+                        self.store.put(group_id, topic, index, value)
 
     def _has_any(self, group_id: str, topic: str, index: int) -> bool:
         if self.store.newest(group_id, topic, index) is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kwire.protocol.records import BatchHeader
     from kwire.replication.core.outbox import Buffer
     from kwire.replication.core.work import Job, Steps
-    from kwire.replication.log.log import LogAppendInfo
+    from kwire.replication.log.log import CheckedBatch, LogAppendInfo
     from kwire.replication.replica.partition import Partition
     from kwire.shards.kind import ShardRecord
     from kwire.shards.result import Result
@@ -179,25 +179,61 @@ class ShardContext(Generic[ShardT]):
             encoded[-1].append((key, value))
         for index, batch in enumerate(batches):
             last = index == len(batches) - 1
-            self._append_batch(batch, encoded[index], result.replay, finished if last else _ignore)
+            self._append_batch(batch, encoded[index], result, finished if last else _ignore)
 
     def _append_batch(
         self,
         records: Sequence[ShardRecord],
         encoded: Sequence[tuple[bytes, bytes | None]],
-        replay: bool,
+        result: Result[Any],
         finished: Callable[[ErrorCode], None],
     ) -> None:
         from kwire.protocol.record_builder import build_batch
-        from kwire.protocol.records import Record
+        from kwire.protocol.records import NO_SEQUENCE, Record
+        from kwire.replication.log.log import CheckedBatch
+
+        producer_id, producer_epoch = result.producer or (-1, -1)
+        now_ms = self._runtime.clock.wall_ms
+        batch = build_batch(
+            [Record(-1, now_ms, key, value) for key, value in encoded],
+            compression=self._runtime.kind.compression,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=NO_SEQUENCE if result.producer is None else 0,
+            is_transactional=result.producer is not None,
+        )
+        entry: Buffer | CheckedBatch = batch
+        if result.guard is not None:
+            entry = CheckedBatch(memoryview(batch))
+            entry.guard = result.guard
+
+        def replay(base_offset: int) -> None:
+            if result.replay:
+                for index, record in enumerate(records):
+                    self.shard.replay(base_offset + index, producer_id, record)
+
+        self._append_bytes(entry, replay, finished)
+
+    def complete_transaction(
+        self, producer_id: int, is_commit: bool, marker: Buffer, done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Append the marker of a transaction and end it in the shard; `done` as of `append`."""
+
+        def replay(offset: int) -> None:
+            self.shard.replay_end_transaction(offset, producer_id, is_commit)
+
+        self._append_bytes(marker, replay, done)
+
+    def _append_bytes(
+        self,
+        batch: Buffer | CheckedBatch,
+        replay: Callable[[int], None],
+        finished: Callable[[ErrorCode], None],
+    ) -> None:
+        """Append a batch; `replay` gets its base offset, `finished` the outcome once it is final."""
         from kwire.replication.log.log import AppendOrigin
 
         runtime, partition = self._runtime, self.partition
-        now_ms = runtime.clock.wall_ms
-        batch = build_batch(
-            [Record(-1, now_ms, key, value) for key, value in encoded],
-            compression=runtime.kind.compression,
-        )
         append = _Append()
         append.waiters.append(finished)
 
@@ -218,9 +254,7 @@ class ShardContext(Generic[ShardT]):
         )
         if partition.log.log_end_offset > base_offset:
             self.shard.advance(partition.log.high_watermark)
-            if replay:
-                for index, record in enumerate(records):
-                    self.shard.replay(base_offset + index, -1, record)
+            replay(base_offset)
         # With one replica `complete` was called within append_records: only now add it as waiting.
         if append.outcome is None:
             self._appends.append(append)
@@ -299,7 +333,8 @@ class ShardContext(Generic[ShardT]):
             if header.is_control:
                 marker = parse_control_record(record)
                 if marker.type in (CONTROL_COMMIT, CONTROL_ABORT):
-                    shard.replay_end_transaction(producer_id, marker.type == CONTROL_COMMIT)
+                    is_commit = marker.type == CONTROL_COMMIT
+                    shard.replay_end_transaction(record.offset, producer_id, is_commit)
             elif record.key is not None:
                 decoded = decode(record.key, record.value)
                 if decoded is not None:

@@ -38,8 +38,8 @@ class Shard(Protocol):
         """Apply a record at `offset` of the log, loaded or just appended; `producer_id` -1: none."""
         ...
 
-    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Apply a transaction marker of the log."""
+    def replay_end_transaction(self, offset: int, producer_id: int, committed: bool) -> None:
+        """Apply a transaction marker at `offset` of the log, loaded or just appended."""
         ...
 
     def on_loaded(self) -> list[Result[None]]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kwire.protocol.errors import ErrorCode
+    from kwire.replication.log.verification import VerificationGuard
     from kwire.shards.kind import ShardRecord
 
 T = TypeVar("T")
@@ -24,10 +25,11 @@ class Result(Generic[T]):
     `on_append` is called with the outcome of the append (NONE: committed), before the response.
     `replay` False: the handler has changed the state already, as classic groups do, whose members
     are soft state, or `on_append` will, as with transactions. `atomic` False: the records may be
-    appended as several batches.
+    appended as several batches. `producer`: id and epoch of a transaction that the records belong to;
+    `guard`: its verification in this partition.
     """
 
-    __slots__ = ("atomic", "on_append", "records", "replay", "response")
+    __slots__ = ("atomic", "guard", "on_append", "producer", "records", "replay", "response")
 
     def __init__(
         self,
@@ -37,12 +39,16 @@ class Result(Generic[T]):
         on_append: Callable[[ErrorCode], None] | None = None,
         replay: bool = True,
         atomic: bool = True,
+        producer: tuple[int, int] | None = None,
+        guard: VerificationGuard | None = None,
     ) -> None:
         self.records = records
         self.response = response
         self.on_append = on_append
         self.replay = replay
         self.atomic = atomic
+        self.producer = producer
+        self.guard = guard
 
 
 def nothing() -> Result[None]:

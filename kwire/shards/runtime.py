@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.events import LogEvent
+    from kwire.replication.core.outbox import Buffer
     from kwire.replication.core.work import WorkQueue
     from kwire.replication.replica.manager import ReplicaManager
     from kwire.replication.replica.partition import Partition
@@ -136,6 +137,29 @@ class CoordinatorRuntime(Generic[ShardT]):
                     self.defer(lambda: fail(error))
 
             context.append(result, done)
+
+        self.run(run)
+
+    def complete_transaction(
+        self,
+        index: int,
+        producer_id: int,
+        is_commit: bool,
+        marker: Buffer,
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Append a transaction's marker to a shard, which ends it; `done` once it is committed."""
+
+        def run() -> None:
+            try:
+                context = self._context(index)
+            except KafkaError as error:
+                refusal = error.code
+                self.defer(lambda: done(refusal))
+                return
+            context.complete_transaction(
+                producer_id, is_commit, marker, lambda error: self.defer(lambda: done(error))
+            )
 
         self.run(run)
 

@@ -160,11 +160,6 @@ class MarkerSender:
             transaction.done = None
             self._timers.cancel((transaction, "retry"))
 
-    @property
-    def pending(self) -> int:
-        """The number of transactions that wait for markers."""
-        return sum(map(len, self._shards.values()))
-
     # --- routes
 
     def _route(self, transaction: _Transaction, partitions: Iterable[TopicPartition]) -> None:

@@ -364,7 +364,7 @@ class ReplicaManager:
         *,
         timeout_ms: int,
         required_acks: int,
-        entries: Mapping[TopicPartition, Buffer],
+        entries: Mapping[TopicPartition, Buffer | CheckedBatch],
         origin: AppendOrigin,
         on_complete: Callable[[dict[TopicPartition, LogAppendInfo]], None],
     ) -> None:

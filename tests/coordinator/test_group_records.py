@@ -15,7 +15,7 @@ from kwire.coordinator.group_records import (
     offset_commit_record,
     offset_commit_tombstone,
 )
-from kwire.coordinator.offsets import OffsetAndMetadata
+from kwire.coordinator.offset_store import OffsetAndMetadata
 from kwire.protocol.errors import MalformedMessage
 
 

@@ -6,7 +6,7 @@ import pytest
 from shard_kit import ShardKit, subscription
 
 from kwire.coordinator.group_records import offset_commit_record
-from kwire.coordinator.offsets import OffsetAndMetadata
+from kwire.coordinator.offset_store import OffsetAndMetadata
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.offsets import (
     OffsetDeleteRequest,
@@ -171,7 +171,7 @@ def test_an_offset_committed_again_after_its_deletion_stays() -> None:
     assert kit.offset() == 2 and kit.restart().offset() == 2
 
 
-# ---- transactions: what a log of Kafka's may hold already
+# ---- transactions
 
 
 def pending(kit: ShardKit, offset: int, producer_id: int) -> None:
@@ -179,6 +179,13 @@ def pending(kit: ShardKit, offset: int, producer_id: int) -> None:
     kit.shard.replay(len(kit.log), producer_id, record)
     kit.log.append(record)
     kit.shard.advance(len(kit.log))
+
+
+def end(kit: ShardKit, producer_id: int, committed: bool) -> None:
+    """A marker, below the high watermark."""
+    offset = len(kit.log)
+    kit.shard.advance(offset + 1)
+    kit.shard.replay_end_transaction(offset, producer_id, committed)
 
 
 def stable_error(kit: ShardKit) -> ErrorCode:
@@ -192,15 +199,25 @@ def test_offsets_of_a_transaction_count_from_its_marker_on() -> None:
     pending(kit, 5, producer_id=9)
     assert kit.offset() == 1
     assert stable_error(kit) is ErrorCode.UNSTABLE_OFFSET_COMMIT
-    kit.shard.replay_end_transaction(9, committed=True)
+    end(kit, 9, committed=True)
     assert kit.offset() == 5
     assert stable_error(kit) is NONE
+
+
+def test_offsets_of_a_transaction_are_not_read_before_its_marker_is_committed() -> None:
+    kit = ShardKit()
+    kit.commit_offset(1)
+    pending(kit, 5, producer_id=9)
+    kit.shard.replay_end_transaction(2, 9, True)
+    assert kit.offset() == 1
+    kit.shard.advance(3)
+    assert kit.offset() == 5
 
 
 def test_offsets_of_an_aborted_transaction_never_were() -> None:
     kit = ShardKit()
     pending(kit, 5, producer_id=9)
-    kit.shard.replay_end_transaction(9, committed=False)
+    end(kit, 9, committed=False)
     assert kit.offset() == -1 and stable_error(kit) is NONE
 
 
@@ -208,7 +225,7 @@ def test_a_plain_commit_after_a_transactional_one_wins_over_the_later_marker() -
     kit = ShardKit()
     pending(kit, 5, producer_id=9)
     kit.commit_offset(7)
-    kit.shard.replay_end_transaction(9, committed=True)
+    end(kit, 9, committed=True)
     assert kit.offset() == 7
 
 
@@ -218,7 +235,7 @@ def test_a_deleted_group_loses_the_offsets_of_its_open_transactions_too() -> Non
     pending(kit, 5, producer_id=9)
     kit.append(kit.shard.delete_groups(["g"]))
     assert [record.value for record in kit.log[-2:]] == [None, None]
-    kit.shard.replay_end_transaction(9, committed=True)
+    end(kit, 9, committed=True)
     assert kit.offset() == -1 and kit.state() == "Dead"
 
 

@@ -15,14 +15,14 @@ from fastcrc.crc32 import iscsi as crc32c
 from kwire.coordinator.config import GroupConfig
 from kwire.coordinator.group_coordinator import GroupShards
 from kwire.coordinator.group_records import offset_commit_record, offset_commit_tombstone
-from kwire.coordinator.offsets import OffsetAndMetadata
+from kwire.coordinator.offset_store import OffsetAndMetadata
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.record_builder import build_batch, end_transaction_marker
 from kwire.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, Record, iter_batches, stamp
 from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.events import Event
 from kwire.replication.core.work import FIRST_UNITS, WorkQueue
-from kwire.shards.context import BATCH_BYTES_MAX, response_error
+from kwire.shards.context import BATCH_BYTES_MAX, ShardState, response_error
 from kwire.shards.result import Result, nothing
 from kwire.shards.runtime import CoordinatorRuntime
 
@@ -332,6 +332,63 @@ def test_transactions_in_the_log_are_loaded(marker: int, offset: int) -> None:
     kit.replicas.log.high_watermark = kit.replicas.log.log_end_offset
     kit.lead()
     assert kit.fetch() == offset
+
+
+def end(kit: Kit, commit: bool = True, index: int = KEY[1]) -> None:
+    marker = end_transaction_marker(
+        CONTROL_COMMIT if commit else CONTROL_ABORT,
+        producer_id=4,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp=1,
+    )
+    kit.runtime.complete_transaction(index, 4, commit, marker, kit.answers.append)
+
+
+def commit_in_transaction(kit: Kit, offset: int) -> None:
+    kit.runtime.write(
+        KEY[1],
+        lambda _: Result([offset_record(offset)], offset, producer=(4, 0)),
+        kit.answers.append,
+        kit.answers.append,
+    )
+
+
+@pytest.mark.parametrize(("commit", "offset"), [(True, 7), (False, 1)])
+def test_a_marker_decides_the_offsets_of_its_transaction_once_it_is_committed(
+    commit: bool, offset: int
+) -> None:
+    kit = Kit()
+    kit.lead()
+    kit.commit(1)
+    commit_in_transaction(kit, 7)
+    [*_, header] = iter_batches(kit.replicas.log.data)
+    assert header.is_transactional and (header.producer_id, header.base_sequence) == (4, 0)
+    kit.replicas.wait = True
+    end(kit, commit)
+    assert kit.answers == [1, 7] and kit.fetch() == 1
+    kit.replicas.finish()
+    assert kit.answers == [1, 7, ErrorCode.NONE] and kit.fetch() == offset
+    kit.runtime.role_changed(kit.replicas.partition, False)
+    kit.lead()
+    assert kit.fetch() == offset  # the log says the same
+
+
+def test_a_marker_that_is_not_appended_ends_nothing(kit: Kit) -> None:
+    commit_in_transaction(kit, 7)
+    kit.replicas.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    end(kit)
+    assert kit.answers == [7, ErrorCode.NOT_ENOUGH_REPLICAS] and kit.fetch() == -1
+    kit.replicas.error = None
+    end(kit)
+    assert kit.fetch() == 7
+
+
+def test_markers_need_the_loaded_shard(kit: Kit) -> None:
+    end(kit, index=3)
+    kit.runtime.contexts[KEY[1]].state = ShardState.LOADING
+    end(kit)
+    assert kit.answers == [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 
 
 def test_broken_records_are_passed_over_and_reported() -> None:

@@ -182,7 +182,7 @@ def test_each_leader_gets_the_markers_of_its_partitions(coordinator: Coordinator
         assert not coordinator.outcomes  # not before the last partition has its marker
     to_itself.answer()
     assert coordinator.outcomes == [(900, ErrorCode.NONE)]
-    assert not coordinator.sender.pending and not len(coordinator.timers)
+    assert not len(coordinator.timers)
 
 
 def test_markers_that_wait_for_a_broker_share_its_next_request(coordinator: Coordinator) -> None:

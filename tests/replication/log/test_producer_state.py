@@ -28,6 +28,11 @@ from kwire.replication.log.producer_state import (
     parse_snapshot,
 )
 from kwire.replication.log.types import AppendOrigin
+from kwire.replication.log.verification import (
+    NOT_VERIFIED,
+    VerificationGuard,
+    start_verification,
+)
 
 CLIENT, COORDINATOR, REPLICATION = (
     AppendOrigin.CLIENT,
@@ -90,9 +95,9 @@ class FakeLog:
         control: ControlMarker | None = None,
         *,
         origin: AppendOrigin = CLIENT,
-        verified: bool = False,
+        guard: VerificationGuard | None = None,
     ) -> BatchMetadata | CompletedTxn | None:
-        duplicate = self.state.check(header, origin, control, verified=verified)
+        duplicate = self.state.check(header, origin, control, guard)
         if duplicate is not None:
             return duplicate
         completed = self.state.append(header, self.end, origin, control)
@@ -113,9 +118,10 @@ class FakeLog:
         control: ControlMarker | None = None,
         *,
         origin: AppendOrigin = CLIENT,
+        guard: VerificationGuard | None = None,
     ) -> ErrorCode:
         with pytest.raises(KafkaError) as refused:
-            self.append(header, control, origin=origin)
+            self.append(header, control, origin=origin, guard=guard)
         return refused.value.code
 
 
@@ -309,11 +315,114 @@ def test_a_marker_emptied_by_compaction_is_ignored() -> None:
     assert first_undecided_offset(log) == 0
 
 
-def test_with_verification_only_the_coordinator_begins_a_transaction() -> None:
-    log = FakeLog(transaction_verification_enabled=True)
-    assert log.refuses(data(0, transactional=True)) is ErrorCode.INVALID_TXN_STATE
-    log.append(data(0, transactional=True), verified=True)
-    log.append(data(1, transactional=True))
+# ---- verification (KIP-890)
+
+
+def verification(
+    log: FakeLog, sequence: int = 0, epoch: int = 0, *, bumps: bool = False
+) -> VerificationGuard:
+    guard = start_verification(log.state, PRODUCER, epoch, sequence, log.clock.wall_ms, bumps)
+    assert guard is not None
+    return guard
+
+
+def test_only_a_verified_batch_begins_a_transaction() -> None:
+    log = FakeLog()
+    first = data(0, transactional=True)
+    assert log.refuses(first, guard=NOT_VERIFIED) is ErrorCode.INVALID_TXN_STATE
+    log.append(first, guard=verification(log))
+    log.append(data(1, transactional=True), guard=NOT_VERIFIED)  # the transaction is open here
+
+
+def test_a_guard_is_valid_for_one_transaction() -> None:
+    log = FakeLog()
+    guard = verification(log)
+    log.append(data(0, transactional=True), guard=guard)
+    log.end_transaction(CONTROL_COMMIT)
+    assert log.refuses(data(1, transactional=True), guard=guard) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_marker_makes_a_guard_invalid() -> None:
+    """The transaction ended while the leader waited for the coordinator's answer."""
+    log = FakeLog()
+    log.append(data(0))
+    guard = verification(log, 1)
+    log.end_transaction(CONTROL_ABORT)
+    assert log.refuses(data(1, transactional=True), guard=guard) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_an_open_transaction_needs_no_verification_in_its_epoch() -> None:
+    log = FakeLog()
+    log.append(data(0, transactional=True), guard=verification(log))
+    assert start_verification(log.state, PRODUCER, 0, 1, 1000, False) is None
+    assert start_verification(log.state, PRODUCER, 1, 0, 1000, False) is not None
+    fenced = log.refuses(data(0, epoch=1, transactional=True), guard=NOT_VERIFIED)
+    assert fenced is ErrorCode.INVALID_TXN_STATE
+
+
+def test_requests_that_wait_for_one_verification_share_its_guard() -> None:
+    log = FakeLog()
+    guard = verification(log, 0)
+    assert verification(log, 1) is guard
+    assert log.refuses(data(1, transactional=True), guard=guard) is (
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # the first one's turn has not come
+    )
+    log.append(data(0, transactional=True), guard=guard)
+    log.append(data(1, transactional=True), guard=guard)
+
+
+def test_the_lowest_sequence_of_the_newest_epoch_begins_the_transaction() -> None:
+    log = FakeLog()
+    guard = verification(log, 4, epoch=1)
+    assert verification(log, 3, epoch=1) is guard and verification(log, 0, epoch=0) is guard
+    error = log.refuses(data(4, epoch=1, transactional=True), guard=guard)
+    assert error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    verification(log, 7, epoch=2)
+    log.append(data(7, epoch=2, transactional=True), guard=guard)
+
+
+def test_with_an_epoch_for_each_transaction_the_first_sequence_is_0() -> None:
+    log = FakeLog()
+    guard = verification(log, 2, epoch=1, bumps=True)
+    error = log.refuses(data(2, epoch=1, transactional=True), guard=guard)
+    assert error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    older = FakeLog()
+    guard = verification(older, 2, epoch=1)
+    older.append(data(2, epoch=1, transactional=True), guard=guard)
+
+
+def test_an_old_epoch_is_refused_as_such() -> None:
+    log = FakeLog()
+    log.append(data(0, epoch=3))
+    guard = verification(log, 1, epoch=2)
+    error = log.refuses(data(1, epoch=2, transactional=True), guard=guard)
+    assert error is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_the_coordinators_records_are_verified_without_sequences() -> None:
+    log = FakeLog()
+    guard = verification(log, 0)
+    error = log.refuses(data(5, transactional=True), origin=COORDINATOR, guard=NOT_VERIFIED)
+    assert error is ErrorCode.INVALID_TXN_STATE
+    log.append(data(5, transactional=True), origin=COORDINATOR, guard=guard)
+
+
+def test_a_retry_is_recognised_before_its_verification() -> None:
+    log = FakeLog()
+    log.append(data(0, transactional=True), guard=verification(log))
+    log.end_transaction(CONTROL_COMMIT)
+    duplicate = log.append(data(0, transactional=True), guard=NOT_VERIFIED)
+    assert isinstance(duplicate, BatchMetadata) and duplicate.last_offset == 0
+
+
+def test_a_verification_without_an_append_expires_with_producers() -> None:
+    log = FakeLog()
+    guard = verification(log)
+    log.state.remove_expired_producers(999 + 24 * HOUR_MS)
+    assert verification(log) is guard
+    log.state.remove_expired_producers(1000 + 24 * HOUR_MS)
+    error = log.refuses(data(0, transactional=True), guard=guard)
+    assert error is ErrorCode.INVALID_TXN_STATE
 
 
 # ---- expiry, truncation, snapshots
