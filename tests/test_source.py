@@ -297,7 +297,7 @@ USED_BY_OTHERS = {
     "asyncio": "buffer_updated eof_received pause_writing resume_writing",
     "click": "format_commands list_commands",
     "construct": "_decode",
-    "the transaction coordinator, which is being built": "marker_sender cancel",
+    "the transaction coordinator, which is being built": "marker_sender",
     "the verification of transactions, which is being built": "NOT_VERIFIED start_verification",
     "tests that count what cannot be seen otherwise": "delivered",
 }

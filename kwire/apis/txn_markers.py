@@ -7,6 +7,7 @@ any client may.
 
 from __future__ import annotations
 
+from kwire.coordinator.transactional_offsets import TransactionalOffsets
 from kwire.transactions.marker_writer import MarkerWriter
 
 TYPE_CHECKING = False
@@ -22,7 +23,7 @@ def marker_writer(services: Services) -> MarkerWriter:
     """The writer of markers into the partitions that this broker leads."""
     return MarkerWriter(
         services.replica_manager,
-        services.group_coordinator,
+        TransactionalOffsets(services.group_coordinator),
         services.clock,
         services.config.request_timeout_ms,
     )

@@ -8,6 +8,8 @@ __all__ = [
     "events",
     "group_coordinator",
     "member_context",
+    "offset_store",
     "offsets",
     "removed_groups",
+    "transactional_offsets",
 ]

@@ -245,30 +245,6 @@ class GroupCoordinator:
             fail,
         )
 
-    def complete_transaction(
-        self,
-        index: int,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        is_commit: bool,
-        reply: Callable[[ErrorCode], None],
-    ) -> None:
-        """End a transaction with its marker in partition `index` of `__consumer_offsets`.
-
-        Its offsets take effect or are dropped. NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS; errors
-        of the append."""
-        from kwire.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, end_transaction_marker
-
-        marker = end_transaction_marker(
-            CONTROL_COMMIT if is_commit else CONTROL_ABORT,
-            coordinator_epoch=coordinator_epoch,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            timestamp=self.runtime.clock.wall_ms,
-        )
-        self.runtime.complete_transaction(index, producer_id, is_commit, marker, reply)
-
     def fetch_offsets(
         self,
         group_id: str,

@@ -8,7 +8,8 @@ appends it, as it makes the transaction's offsets visible with it.
 from __future__ import annotations
 
 from kwire.protocol.errors import ErrorCode
-from kwire.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, end_transaction_marker
+from kwire.protocol.record_builder import end_transaction_marker
+from kwire.protocol.records import CONTROL_ABORT, CONTROL_COMMIT
 from kwire.protocol.schemas.transactions import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -21,28 +22,14 @@ from kwire.replication.log.log import AppendOrigin
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
 
+    from kwire.coordinator.transactional_offsets import TransactionalOffsets
     from kwire.protocol.schemas.transactions import WritableTxnMarker, WriteTxnMarkersRequest
     from kwire.replication.core.clock import Clock
     from kwire.replication.core.types import TopicPartition
     from kwire.replication.log.log import LogAppendInfo
     from kwire.replication.log.producer_state import ProducerStateManager
     from kwire.replication.replica.manager import ReplicaManager
-
-    class Groups(Protocol):
-        """The part of the group coordinator that ends transactions."""
-
-        def complete_transaction(
-            self,
-            index: int,
-            producer_id: int,
-            producer_epoch: int,
-            coordinator_epoch: int,
-            is_commit: bool,
-            reply: Callable[[ErrorCode], None],
-        ) -> None: ...
-
 
 STRICT_EPOCH_VERSION = 2
 """Transaction version whose markers carry a larger epoch than the transaction's records (KIP-890)."""
@@ -57,13 +44,17 @@ _NOT_LOADED = (
 class MarkerWriter:
     """Appends the markers of WriteTxnMarkers requests. `timeout_ms`: for replication."""
 
-    __slots__ = ("_clock", "_groups", "_replicas", "_timeout_ms")
+    __slots__ = ("_clock", "_offsets", "_replicas", "_timeout_ms")
 
     def __init__(
-        self, replicas: ReplicaManager, groups: Groups, clock: Clock, timeout_ms: int
+        self,
+        replicas: ReplicaManager,
+        offsets: TransactionalOffsets,
+        clock: Clock,
+        timeout_ms: int,
     ) -> None:
         self._replicas = replicas
-        self._groups = groups
+        self._offsets = offsets
         self._clock = clock
         self._timeout_ms = timeout_ms
 
@@ -97,7 +88,7 @@ class MarkerWriter:
         elif partition.is_leader and _is_fenced(partition.log.producer_state, marker):
             written(ErrorCode.INVALID_PRODUCER_EPOCH)
         elif key[0] == GROUP_METADATA_TOPIC:
-            self._groups.complete_transaction(
+            self._offsets.complete_transaction(
                 key[1],
                 producer_id,
                 producer_epoch,

@@ -12,4 +12,5 @@ __all__ = [
     "segment",
     "truncation",
     "validation",
+    "verification",
 ]
