@@ -255,7 +255,7 @@ def test_a_deleted_group_loses_what_only_its_open_transactions_have() -> None:
     pending(kit, 5, producer_id=9)
     kit.append(kit.shard.delete_groups(["g"]))
     kit.commit_offset(1, topic="other")  # a group of that name, later
-    kit.shard.replay_end_transaction(9, committed=True)
+    end(kit, 9, committed=True)
     assert kit.offset() == -1
 
 
@@ -266,7 +266,7 @@ def test_a_committed_offset_does_not_expire_while_a_transaction_replaces_it() ->
     pending(kit, 5, producer_id=9)
     kit.advance(2 * DAY_MS)
     assert kit.offset() == 1
-    kit.shard.replay_end_transaction(9, committed=False)
+    end(kit, 9, committed=False)
     kit.advance(DAY_MS)
     assert kit.offset() == -1
 
