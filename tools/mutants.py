@@ -5,10 +5,12 @@ place, and the rule that this breaks. Each change is made in a copy of the tree;
 (`near` in tests/mutants/tests.toml), and if none fails, all tests of the core (`wide`). A mutant that no test kills is
 a hole in the tests, unless its entry argues why nothing can be seen (`argued`).
 
-    python tools/mutants.py [WORD...] [--near] [--by sim --seeds 1-20] [--workers 2] [--wanted 97] [--list]
+    python tools/mutants.py [WORD...] [--near] [--by sim --seeds 1-20] [--every 4] [--workers 2] [--wanted 97] [--list]
+    python tools/mutants.py --page > docs/mutations.md
 
 A WORD selects entries by id (T01, "T*") or by a part of the file's path. The exit status is 1 if too few are killed,
-an argument does not hold, or an entry no longer fits the source.
+an argument does not hold, or an entry no longer fits the source. What was found is kept in build/mutants.json, with its
+date; the page is made from that.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
@@ -284,6 +287,33 @@ class Run:
             server.close()
 
 
+class Results:
+    """What runs have found, in a file: {"tests" or "sim SEEDS": {id: {"by": text or null, "on": date}}}."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self.found: dict[str, dict[str, dict[str, Any]]] = {}
+        if path.exists():
+            self.found = json.loads(path.read_text())
+
+    def killer(self, name: str) -> str | None:
+        """The test that has killed a mutant before."""
+        known = self.found.get("tests", {}).get(name)
+        return None if known is None else known["by"]
+
+    def keep(self, how: str, outcome: Outcome) -> None:
+        entry = {"by": outcome.killed_by, "on": time.strftime("%Y-%m-%d", time.gmtime())}
+        with self._lock:
+            if self._path.exists():  # another run may have written meanwhile
+                self.found = json.loads(self._path.read_text())
+            self.found.setdefault(how, {})[outcome.mutant.id] = entry
+            self._path.parent.mkdir(exist_ok=True)
+            new = self._path.with_suffix(".new")
+            new.write_text(json.dumps(self.found, indent=1))
+            new.replace(self._path)
+
+
 def say(line: str) -> None:
     print(line, flush=True)
 
@@ -300,14 +330,14 @@ def line_of(outcome: Outcome) -> str:
 
 
 def by_tests(
-    run: Run, mutants: list[Mutant], tests: TestMap, killers: dict[str, str], *, only_near: bool
+    run: Run, mutants: list[Mutant], tests: TestMap, results: Results, *, only_near: bool
 ) -> list[Outcome]:
     """Run the tests of the module for each mutant, then all for those that survive."""
     run.measure({name for mutant in mutants for name in tests.near(mutant)})
     run.start()
 
     def near(mutant: Mutant) -> Iterable[dict[str, Any]]:
-        known = killers.get(mutant.id)
+        known = results.killer(mutant.id)
         if known is not None and "::" in known and not mutant.argued:
             yield run.tests_task(mutant, [known], lenient=True)
         files = tests.near(mutant)  # in parts: to collect ten files takes longer than most tests
@@ -316,6 +346,7 @@ def by_tests(
                 yield run.tests_task(mutant, part)
 
     def report(outcome: Outcome) -> None:
+        results.keep("tests", outcome)
         if outcome.killed_by is not None or outcome.mutant.argued or only_near:
             say(line_of(outcome))
 
@@ -330,15 +361,27 @@ def by_tests(
         yield run.tests_task(mutant, [name for name in tests.wide if name not in done])
 
     say(f"{len(left)} survived the tests of their module; now all tests of the core")
-    again = {o.mutant.id: o for o in run.each(left, wide, lambda outcome: say(line_of(outcome)))}
+
+    def report_wide(outcome: Outcome) -> None:
+        results.keep("tests", outcome)
+        say(line_of(outcome))
+
+    again = {o.mutant.id: o for o in run.each(left, wide, report_wide)}
     return [again.get(outcome.mutant.id, outcome) for outcome in outcomes]
 
 
-def by_sim(run: Run, mutants: list[Mutant], seeds: str, steps: int) -> list[Outcome]:
+def by_sim(
+    run: Run, mutants: list[Mutant], seeds: str, steps: int, results: Results
+) -> list[Outcome]:
     """Run seeds of the simulator for each mutant."""
     run.start()
     task = {"by": "sim", "seeds": seeds, "steps": steps, "cpu_s": 600, "wall_s": 3600}
-    return run.each(mutants, lambda mutant: [task], lambda outcome: say(line_of(outcome)))
+
+    def report(outcome: Outcome) -> None:
+        results.keep(f"sim {seeds}", outcome)
+        say(line_of(outcome))
+
+    return run.each(mutants, lambda mutant: [task], report)
 
 
 def summary(outcomes: Sequence[Outcome]) -> tuple[list[str], float]:
@@ -366,6 +409,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=4000, help="of one seed")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--wanted", type=float, help="percent killed; default 97, with --by sim 0")
+    parser.add_argument("--every", type=int, default=1, help="take every so many of the entries")
+    parser.add_argument("--page", action="store_true", help="print what is known, as a page")
     parser.add_argument("--list", action="store_true", help="print the chosen entries, run nothing")
     return parser.parse_args(arguments)
 
@@ -376,31 +421,31 @@ def main(arguments: Sequence[str]) -> int:
     if problems := unfit(table, ROOT):
         print("The table does not fit the source any more:", *problems, sep="\n  ")
         return 1
-    mutants = chosen(table, options.words)
+    results = Results(ROOT / RESULTS)
+    if options.page:
+        from mutants_page import page
+
+        print(page(table, results.found), end="")
+        return 0
+    mutants = chosen(table, options.words)[:: options.every]
     if options.list:
         for mutant in mutants:
             print(f"{mutant.id:6} {mutant.file}: {mutant.rule}")
     if options.list or not mutants:
         print(f"{len(mutants)} of {len(table)} entries")
         return 0 if mutants else 1
-    results = ROOT / RESULTS
-    killers: dict[str, str] = json.loads(results.read_text()) if results.exists() else {}
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kwire-mutants-") as folder:
         run = Run(ROOT, Path(folder), min(options.workers, len(mutants)))
 
         try:
             if options.by == "sim":
-                outcomes = by_sim(run, mutants, options.seeds, options.steps)
+                outcomes = by_sim(run, mutants, options.seeds, options.steps, results)
             else:
                 tests = TestMap(ROOT)
-                outcomes = by_tests(run, mutants, tests, killers, only_near=options.near)
+                outcomes = by_tests(run, mutants, tests, results, only_near=options.near)
         finally:
             run.close()
-    if options.by == "tests":
-        killers |= {o.mutant.id: o.killed_by for o in outcomes if o.killed_by is not None}
-        results.parent.mkdir(exist_ok=True)
-        results.write_text(json.dumps(killers, indent=1))
     return conclude(outcomes, options, time.monotonic() - began)
 
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
+from kwire.replication.core.metadata import INTERNAL_TOPICS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.log.log import Log
     from kwire.replication.log.segment import LogSegment
+    from kwire.replication.log_dirs.manager import LogManager
 
 
 class LogToClean(NamedTuple):
@@ -77,3 +80,15 @@ def segments_between(log: Log, start: int, end: int) -> list[LogSegment]:
         return []
     bases = [segment.base_offset for segment in log.segments]
     return log.segments[max(bisect_right(bases, start) - 1, 0) : bisect_left(bases, end)]
+
+
+def roll_active(manager: LogManager) -> None:
+    """Roll the active segments whose records could be cleaned but for being in them.
+
+    Kafka leaves them until an append rolls them (segment.ms, segment.bytes)."""
+    for log in manager.logs():
+        if not log.config.compact or not log.active.size or log.topic in INTERNAL_TOPICS:
+            continue
+        lag_ms = log.config.min_compaction_lag_ms
+        if not lag_ms or log.active.largest_timestamp() <= manager.clock.wall_ms - lag_ms:
+            log.roll()

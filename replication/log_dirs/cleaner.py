@@ -33,10 +33,14 @@ from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import BatchHeader, check_crc, iter_batches, iter_records
 from kwire.protocol.varint import INT32_MAX
 from kwire.replication.core.events import Event
-from kwire.replication.core.metadata import INTERNAL_TOPICS
 from kwire.replication.log.checkpoints import CLEANER_OFFSETS, format_offsets, read_offsets
 from kwire.replication.log.segment import LogSegment
-from kwire.replication.log_dirs.cleanable import LogToClean, find_cleanable, segments_between
+from kwire.replication.log_dirs.cleanable import (
+    LogToClean,
+    find_cleanable,
+    roll_active,
+    segments_between,
+)
 from kwire.replication.log_dirs.cleaner_filter import BatchFilter, CleanedTransactions
 from kwire.replication.log_dirs.compaction import CompactionRequests
 
@@ -108,7 +112,9 @@ class LogCleaner:
 
         Applies retention to the other compacted logs immediately."""
         if self._rolls_active:
-            _roll_active(manager)
+            roll_active(manager)
+        if manager.removed:
+            self._write_checkpoint(manager)
         if self._work is None:
             self._begin(manager)
         self._delete_old_segments(manager)
@@ -234,16 +240,19 @@ class LogCleaner:
             offsets: dict[TopicPartition, int] = {}
             for directory in manager.online():
                 found = read_offsets(directory.store, CLEANER_OFFSETS)
+                if found:
+                    self._written[directory.path] = b""  # to be replaced, also by an empty one
                 # The checkpoint may still list a replica that has moved to another directory.
                 offsets |= {key: found[key] for key in found if key in directory.logs}
             self._offsets = offsets
+        while manager.removed:  # a new log of that name is dirty from its start
+            key = manager.removed.pop()
+            self._uncleanable.discard(key)
+            self._offsets.pop(key, None)
         return self._offsets
 
     def _write_checkpoint(self, manager: LogManager) -> None:
         offsets = self._checkpoint(manager)
-        for topic, partition in list(offsets):
-            if manager.get(topic, partition) is None:
-                del offsets[topic, partition]
         for directory in manager.online():
             inside = [(key, offset) for key, offset in offsets.items() if key in directory.logs]
             data = format_offsets(inside)
@@ -255,18 +264,6 @@ class LogCleaner:
 
 def _log_failure(manager: LogManager, event: EventType, log: Log, error: Exception) -> None:
     manager.log_event(event, topic=log.topic, partition=log.partition, detail=str(error))
-
-
-def _roll_active(manager: LogManager) -> None:
-    """Roll the active segments whose records could be cleaned but for being in them.
-
-    Kafka leaves them until an append rolls them (segment.ms, segment.bytes)."""
-    for log in manager.logs():
-        if not log.config.compact or not log.active.size or log.topic in INTERNAL_TOPICS:
-            continue
-        lag_ms = log.config.min_compaction_lag_ms
-        if not lag_ms or log.active.largest_timestamp() <= manager.clock.wall_ms - lag_ms:
-            log.roll()
 
 
 def _ratio(work: LogToClean) -> float:

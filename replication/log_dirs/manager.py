@@ -97,6 +97,7 @@ class LogManager:
         self.failure_listeners: list[Callable[[LogDirectory], None]] = []
         self.preferred: dict[TopicPartition, LogDirectory] = {}
         """The directory for logs that do not exist yet, if chosen (AlterReplicaLogDirs)."""
+        self.removed: set[TopicPartition] = set()  # compacted logs, until the cleaner forgets them
         self._topic_config = topic_config or (lambda _: config.log_config())
         self.log_event = log_event
         self._new_uuid = new_uuid
@@ -343,16 +344,21 @@ class LogManager:
         """Rename the directory to `….<id>-delete`; delete it after file.delete.delay.ms."""
         for log in (self.get(topic, partition), self.future(topic, partition)):
             if log is not None:
-                self.directory_of(log).remove(log, DELETE_SUFFIX)
+                self._remove(log, DELETE_SUFFIX)
         self._checkpoint_soon()
 
     def set_aside(self, topic: str, partition: int) -> None:
         """Rename the log's directory to `….<id>-stray` and keep it: no deletion was ordered (KIP-858)."""
         for log in (self.get(topic, partition), self.future(topic, partition)):
             if log is not None:
-                name = self.directory_of(log).remove(log, STRAY_SUFFIX)
+                name = self._remove(log, STRAY_SUFFIX)
                 self.log_event(Event.STRAY_REPLICA_KEPT, topic=topic, partition=partition, log=name)
         self._checkpoint_soon()
+
+    def _remove(self, log: Log, suffix: str) -> str:
+        if log.config.compact:
+            self.removed.add((log.topic, log.partition))
+        return self.directory_of(log).remove(log, suffix)
 
     def _checkpoint_soon(self) -> None:
         """Write checkpoints once after this step: if the broker dies before the next ones, a new

@@ -53,6 +53,7 @@ class Logs:
         self.log_event = Recorder()
         self._logs: dict[tuple[str, int], Log] = {}
         self.moving: set[tuple[str, int]] = set()
+        self.removed: set[tuple[str, int]] = set()
         self.cleaner = LogCleaner()
 
     @property

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from event_recorder import Recorder
-from log_harness import NOW_MS, TOPIC_ID, OneLog, batch
+from log_harness import NOW_MS, TOPIC_ID, OneLog, batch, clean_to_end
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.records import iter_batches
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.events import Event
@@ -14,6 +15,8 @@ from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.log_store import PartitionFault
 from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.checkpoints import read_meta_properties, read_offsets
+from kwire.replication.log.log import Log
+from kwire.replication.log_dirs.cleaner import LogCleaner
 from kwire.replication.log_dirs.manager import LogManager, parse_directory
 
 
@@ -338,6 +341,57 @@ def test_a_failed_clean_shutdown_writes_no_file() -> None:
         managed.manager.close()
     assert not managed.store.exists(".kafka_cleanshutdown")
     assert Managed(managed.store).manager.previous_broker_epoch == -1
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("how", ["delete", "set_aside"])
+def test_a_new_topic_is_not_taken_for_clean_up_to_where_the_deleted_one_was(
+    how: str, restarted: bool
+) -> None:
+    # given a compacted topic that is clean up to offset 5
+    managed, compact = Managed(), LogConfig(cleanup_policy=frozenset({"compact"}))
+    cleaner = LogCleaner()
+
+    def fill(topic_id: bytes) -> Log:
+        log = managed.manager.get_or_create("t", 0, topic_id, compact)
+        for _ in range(5):
+            log.append_as_leader(batch(b"x", key=b"k"), 0)
+        log.maybe_increment_high_watermark(5)
+        log.roll()
+        return log
+
+    fill(TOPIC_ID)
+    clean_to_end(cleaner, managed.manager)
+    assert cleaner.first_dirty_offset(managed.manager, fill(TOPIC_ID)) == 5
+    if restarted:
+        cleaner = LogCleaner()
+    # when another takes its name
+    getattr(managed.manager, how)("t", 0)
+    log = fill(bytes(16))
+    # then all of it is cleaned
+    clean_to_end(cleaner, managed.manager)
+    assert [header.base_offset for header in iter_batches(log.read(0, 10_000, 5).records)] == [4]
+    # and a topic that is gone is not in the checkpoint
+    getattr(managed.manager, how)("t", 0)
+    cleaner.clean_logs(managed.manager)
+    assert read_offsets(managed.store, "cleaner-offset-checkpoint") == {}
+
+
+def test_a_new_topic_is_cleaned_though_the_log_of_the_deleted_one_could_not_be() -> None:
+    managed, compact = Managed(), LogConfig(cleanup_policy=frozenset({"compact"}))
+    cleaner = LogCleaner()
+    for damaged in (True, False):
+        log = managed.manager.get_or_create("t", 0, bytes([damaged] * 16), compact)
+        for _ in range(2):
+            log.append_as_leader(batch(b"x", key=b"k"), 0)
+        log.maybe_increment_high_watermark(2)
+        log.roll()
+        if damaged:
+            log.segments[0].file.data[-2] ^= 0xFF  # type: ignore[attr-defined]
+        clean_to_end(cleaner, managed.manager)
+        left = [header.base_offset for header in iter_batches(log.read(0, 10_000, 2).records)]
+        assert left == ([0, 1] if damaged else [1])
+        managed.manager.delete("t", 0)
 
 
 def killed(managed: Managed) -> Managed:
