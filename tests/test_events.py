@@ -17,6 +17,7 @@ from kwire.replication.core.events import INFO, Event, EventType, ignore
 from kwire.replication.core.outbox import Log, Outbox
 from kwire.replication.replica.events import ReplicaEvent
 from kwire.server.events import NodeEvent
+from kwire.transactions.events import TransactionEvent
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFINITIONS = (
@@ -24,12 +25,14 @@ DEFINITIONS = (
     Path("kwire/coordinator/events.py"),
     Path("replication/replica/events.py"),
     Path("kwire/server/events.py"),
+    Path("kwire/transactions/events.py"),
 )
 REGISTRIES: dict[str, type] = {
     "Event": Event,
     "GroupEvent": GroupEvent,
     "NodeEvent": NodeEvent,
     "ReplicaEvent": ReplicaEvent,
+    "TransactionEvent": TransactionEvent,
 }
 # Fields that the `log_event` of a folder's components adds to every event.
 ADDED = {

@@ -126,6 +126,7 @@ IMPURE = {
     "protocol/fuzz.py": ("sys open print", "a tool: replays a fuzzer's files"),
     "protocol/show.py": ("sys print", "a tool: prints generated code"),
     "protocol/language/reference.py": ("io", "construct reads a BytesIO, in memory"),
+    "kwire/apis/transactions.py": ("re", "patterns of transactional ids"),
     "kwire/apis/compatibility.py": ("sys", "a tool: prints docs/compatibility.md"),
     "kwire/sim/faults/nemesis.py": ("random", "faults are drawn from the seed"),
     "kwire/sim/plan.py": ("random", "a plan is drawn from the seed"),
@@ -297,7 +298,6 @@ USED_BY_OTHERS = {
     "asyncio": "buffer_updated eof_received pause_writing resume_writing",
     "click": "format_commands list_commands",
     "construct": "_decode",
-    "the transaction coordinator, which is being built": "marker_sender",
     "the verification of transactions, which is being built": "NOT_VERIFIED start_verification",
     "tests that count what cannot be seen otherwise": "delivered",
 }

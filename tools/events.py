@@ -1,7 +1,7 @@
 """Writes the tables of events into docs/observing.md, between its markers.
 
-The events are those of replication/core/, replication/replica/, kwire/coordinator/ (events.py) and
-kwire/server/events.py, read from their source:
+The events are those of replication/core/, replication/replica/, kwire/coordinator/, kwire/transactions/
+and kwire/server/ (events.py), read from their source:
 comments `# --- …` head the groups, the string below an event says when it is logged, and after "To do:"
 what to do then. Run from the project's root; tests/test_events.py fails when the page is out of date.
 """
@@ -18,6 +18,7 @@ from kwire.coordinator.events import GroupEvent
 from kwire.replication.core.events import Event, EventType
 from kwire.replication.replica.events import ReplicaEvent
 from kwire.server.events import NodeEvent
+from kwire.transactions.events import TransactionEvent
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "observing.md"
@@ -27,6 +28,7 @@ _SOURCES: tuple[tuple[Path, type], ...] = (
     (ROOT / "replication" / "core" / "events.py", Event),
     (ROOT / "replication" / "replica" / "events.py", ReplicaEvent),
     (ROOT / "kwire" / "coordinator" / "events.py", GroupEvent),
+    (ROOT / "kwire" / "transactions" / "events.py", TransactionEvent),
     (ROOT / "kwire" / "server" / "events.py", NodeEvent),
 )
 

@@ -100,8 +100,11 @@ _OWN: tuple[Api, ...] = (
     Api(ApiKey.SASL_HANDSHAKE, "sasl", "handle_sasl_handshake", 0, 1),
     Api(ApiKey.API_VERSIONS, "api_versions", "handle_api_versions", 0, 5),
     Api(ApiKey.DELETE_RECORDS, "offsets", "handle_delete_records", 0, 2),
-    Api(ApiKey.INIT_PRODUCER_ID, "produce", "handle_init_producer_id", 0, 5),
+    Api(ApiKey.INIT_PRODUCER_ID, "transactions", "handle_init_producer_id", 0, 5),
     Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "offsets", "handle_offset_for_leader_epoch", 0, 4),
+    Api(ApiKey.ADD_PARTITIONS_TO_TXN, "transactions", "handle_add_partitions_to_txn", 0, 5),
+    Api(ApiKey.ADD_OFFSETS_TO_TXN, "transactions", "handle_add_offsets_to_txn", 0, 4),
+    Api(ApiKey.END_TXN, "transactions", "handle_end_txn", 0, 4),
     Api(ApiKey.WRITE_TXN_MARKERS, "txn_markers", "handle_write_txn_markers", 0, 2),
     Api(ApiKey.DESCRIBE_CONFIGS, "configs", "handle_describe_configs", 0, 4),
     Api(ApiKey.ALTER_REPLICA_LOG_DIRS, "cluster", "handle_alter_replica_log_dirs", 0, 2),
@@ -111,6 +114,8 @@ _OWN: tuple[Api, ...] = (
     Api(ApiKey.OFFSET_DELETE, "group_offsets", "handle_offset_delete", 0, 0),
     Api(ApiKey.DESCRIBE_CLUSTER, "cluster", "handle_describe_cluster", 0, 2),
     Api(ApiKey.DESCRIBE_PRODUCERS, "offsets", "handle_describe_producers", 0, 0),
+    Api(ApiKey.DESCRIBE_TRANSACTIONS, "transactions", "handle_describe_transactions", 0, 0),
+    Api(ApiKey.LIST_TRANSACTIONS, "transactions", "handle_list_transactions", 0, 2),
     Api(ApiKey.LIST_CONFIG_RESOURCES, "configs", "handle_list_config_resources", 0, 1),
 )
 """APIs that a broker answers itself."""
@@ -159,6 +164,7 @@ _AMONG_BROKERS = (
     ApiKey.FETCH,
     ApiKey.LIST_OFFSETS,
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
     ApiKey.WRITE_TXN_MARKERS,
 )
 

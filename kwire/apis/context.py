@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from kwire.protocol.errors import ErrorCode, KafkaError
-from kwire.replication.core.events import Event, ignore
+from kwire.replication.core.events import ignore
+from kwire.replication.core.metadata import TRANSACTION_STATE_TOPIC
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from kwire.replication.member.producer_ids import AllocatedProducerIds
     from kwire.replication.replica.fetch_session import FetchSessionCache
     from kwire.replication.replica.manager import ReplicaManager
+    from kwire.replication.replica.partition import Partition
+    from kwire.transactions.coordinator import TransactionCoordinator
 
-NO_TRANSACTIONS: Final = "kwire has no transactions yet"
-_MAX_WARNINGS: Final = 1000
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """The only client id that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID)."""
 
@@ -99,7 +99,7 @@ class Services:
         "random",
         "replica_manager",
         "timers",
-        "transactions_refused",
+        "transactions_if_used",
         "work",
     )
 
@@ -133,7 +133,7 @@ class Services:
         `api_ranges`: API key → advertised (min, max) versions (kwire.apis.served_ranges).
         `log_event`: for causes that a client's author needs and an error code does not show."""
         self.log_event = log_event
-        self.transactions_refused: set[str] = set()
+        self.transactions_if_used: TransactionCoordinator | None = None
         self.api_ranges = api_ranges or {}
         self.member = member
         self.node_id = node_id
@@ -153,24 +153,19 @@ class Services:
         self.log_dir = log_dir
         self.disk_space = disk_space
 
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        """The transaction coordinator, made when it is first needed: most brokers have none."""
+        if self.transactions_if_used is None:
+            from kwire.apis.transactions import make_coordinator
 
-def refuse_transactions(ctx: RequestContext, transactional_id: str) -> KafkaError:
-    """The error for a transactional id, as kwire has no transactions; log a warning the first time.
+            self.transactions_if_used = make_coordinator(self)
+        return self.transactions_if_used
 
-    No error code means "not supported" to all clients: most retry forever, or for a minute, on the
-    errors of a missing coordinator. This one is final for the Java client, librdkafka,
-    kafka-python, franz-go and kafkajs; sarama repeats FindCoordinator for five seconds."""
-    services = ctx.services
-    warned = services.transactions_refused
-    if transactional_id not in warned and len(warned) < _MAX_WARNINGS:
-        warned.add(transactional_id)
-        services.log_event(
-            Event.TRANSACTIONS_REFUSED,
-            client_id=f"{ctx.client_id!r:.100}",
-            transactional_id=f"{transactional_id!r:.100}",
-            detail=NO_TRANSACTIONS,
-        )
-    return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
+    def role_changed(self, partition: Partition, leads: bool) -> None:
+        """A ReplicaManager.role_listeners callback, for the transaction coordinator."""
+        if partition.topic == TRANSACTION_STATE_TOPIC:
+            self.transactions.role_changed(partition, leads)
 
 
 class RequestContext:

@@ -2,15 +2,13 @@
 APIs.
 
 Answers to the group part of kafka.server.KafkaApis. This module handles the differences between
-versions; the rules are in kwire.coordinator. Offsets are in `group_offsets`. Left out: transaction
-coordinators. FindCoordinator refuses them with an error that is final for clients.
+versions; the rules are in kwire.coordinator. Offsets are in `group_offsets`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from kwire.apis.context import refuse_transactions
 from kwire.coordinator.config import OFFSETS_TOPIC
 from kwire.coordinator.member_context import MemberContext
 from kwire.protocol.errors import ErrorCode, KafkaError
@@ -34,9 +32,12 @@ from kwire.protocol.schemas.groups import (
     SyncGroupResponse,
 )
 from kwire.replication.config.broker_config import CREATION_WAITS_KEY
+from kwire.replication.core.metadata import TRANSACTION_STATE_TOPIC
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kwire.apis.context import RequestContext
     from kwire.protocol.schemas.groups import ListedGroup
     from kwire.replication.core.metadata import Endpoint
@@ -46,6 +47,7 @@ GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
 SHARE_KEY: Final = 2
 SHARE_KEY_VERSION: Final = 6
+_TOPICS: Final = {GROUP_KEY: OFFSETS_TOPIC, TRANSACTION_KEY: TRANSACTION_STATE_TOPIC}
 
 _MESSAGES: Final = {
     ErrorCode.NONE: "NONE",  # as Kafka writes it
@@ -63,21 +65,18 @@ them."""
 def handle_find_coordinator(ctx: RequestContext, request: FindCoordinatorRequest) -> None:
     """Find coordinators: one key before version 4, several from then on.
 
-    Creates `__consumer_offsets` when it is first needed; if the controller is another node, the
+    Creates the coordinators' topic when it is first needed; if the controller is another node, the
     request is parked meanwhile."""
     services = ctx.services
-    if (
-        services.member is not None
-        and request.key_type == GROUP_KEY
-        and not services.metadata.contains(OFFSETS_TOPIC)
-    ):
+    topic = _TOPICS.get(request.key_type)
+    if services.member is not None and topic is not None and not services.metadata.contains(topic):
         if services.config.own_flag(CREATION_WAITS_KEY):
             services.member.topic_creation.create(
-                [OFFSETS_TOPIC], lambda: ctx.reply(_find_coordinator(ctx, request))
+                [topic], lambda: ctx.reply(_find_coordinator(ctx, request))
             )
         else:
             ctx.reply(_find_coordinator(ctx, request))
-            services.member.topic_creation.create([OFFSETS_TOPIC], _nothing)
+            services.member.topic_creation.create([topic], _nothing)
     else:
         ctx.reply(_find_coordinator(ctx, request))
 
@@ -108,9 +107,13 @@ def _find_coordinator(
 def _coordinator(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
     try:
         if key_type == GROUP_KEY:
-            node_id, endpoint = _group_coordinator(ctx, key)
+            groups = ctx.services.group_coordinator
+            node_id, endpoint = _leader(ctx, OFFSETS_TOPIC, groups.partition_for, key)
         elif key_type == TRANSACTION_KEY:
-            raise refuse_transactions(ctx, key)
+            transactions = ctx.services.transactions
+            node_id, endpoint = _leader(
+                ctx, TRANSACTION_STATE_TOPIC, transactions.partition_for, key
+            )
         elif key_type == SHARE_KEY and ctx.api_version >= SHARE_KEY_VERSION:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # as Kafka without share groups
         else:
@@ -129,19 +132,20 @@ def _coordinator(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
     return Coordinator(key=key, node_id=node_id, host=endpoint.host, port=endpoint.port)
 
 
-def _group_coordinator(ctx: RequestContext, group_id: str) -> tuple[int, Endpoint | None]:
+def _leader(
+    ctx: RequestContext, topic: str, partition_for: Callable[[str], int], key: str
+) -> tuple[int, Endpoint | None]:
     services = ctx.services
     metadata = services.metadata
-    if services.controller is not None and not metadata.contains(OFFSETS_TOPIC):
+    if services.controller is not None and not metadata.contains(topic):
         try:
-            services.controller.create_auto(OFFSETS_TOPIC)
+            services.controller.create_auto(topic)
         except KafkaError as error:
             # Too few brokers for its replication factor, say; clients retry on this error.
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from None
         if not services.config.own_flag(CREATION_WAITS_KEY):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    index = services.group_coordinator.partition_for(group_id)
-    state = metadata.partition(OFFSETS_TOPIC, index)
+    state = metadata.partition(topic, partition_for(key))
     if state is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return state.leader, metadata.endpoint(state.leader, ctx.session.listener_name)

@@ -1,13 +1,11 @@
-"""Produce (0) and InitProducerId (22): validation of requests and appends to leaders.
+"""Produce (0): validation of requests and appends to leaders.
 
 Produce: v3 record batches (KIP-98), earlier message sets, converted to one batch · v5 log start
 offset · v7 zstd (KIP-110) · v8 record errors (KIP-467) · v9 flexible · v10 current leader (KIP-951)
-· v12 transactions without AddPartitionsToTxn (KIP-890) · v13 topic ids (KIP-516). InitProducerId:
-v2 flexible · v3 id and epoch of a recovering producer (KIP-360) · v4 PRODUCER_FENCED · v5 KIP-890.
+· v12 transactions without AddPartitionsToTxn (KIP-890) · v13 topic ids (KIP-516).
 
-Answers to handleProduceRequest, ProduceRequest.validateRecords and handleInitProducerIdRequest of
-Kafka. Produce creates no topics (Metadata does). There is no transaction coordinator yet: a
-transactional id is refused (`refuse_transactions`), and so are transactional batches.
+Answers to handleProduceRequest and ProduceRequest.validateRecords of Kafka. Produce creates no topics
+(Metadata does). Transactional batches are refused.
 
 Deliberate differences: null records are INVALID_RECORD, where Kafka fails and never replies; one
 partition's corrupt bytes do not fail the others; a duplicate partition is appended to twice.
@@ -15,7 +13,7 @@ partition's corrupt bytes do not fail the others; a duplicate partition is appen
 
 from __future__ import annotations
 
-from kwire.apis.context import ADMIN_CLIENT_ID, refuse_transactions
+from kwire.apis.context import ADMIN_CLIENT_ID
 from kwire.protocol.compression import codec_id
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import (
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 
     from kwire.apis.context import RequestContext
     from kwire.protocol.schemas.produce import ProduceRequest
-    from kwire.protocol.schemas.transactions import InitProducerIdRequest, InitProducerIdResponse
     from kwire.replication.core.outbox import Buffer
     from kwire.replication.core.types import TopicPartition
     from kwire.replication.core.work import Steps
@@ -321,31 +318,3 @@ def _await_followers(
     )
     if not operation.completed:
         ctx.on_disconnect = operation.cancel
-
-
-def handle_init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> None:
-    """Allocate a new producer id with epoch 0; as in Kafka also if the producer has one."""
-    response = _producer_id(ctx, request)
-    ctx.services.producer_ids.when_durable(lambda: ctx.reply(response))
-
-
-def _producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    from kwire.protocol.schemas.transactions import InitProducerIdResponse
-
-    transactional_id = request.transactional_id
-    error = _NONE
-    if transactional_id == "" or (request.producer_id == -1) != (request.producer_epoch == -1):
-        error = ErrorCode.INVALID_REQUEST
-    elif transactional_id is not None:
-        longest_ms = ctx.services.config.transaction_max_timeout_ms
-        if not 0 < request.transaction_timeout_ms <= longest_ms:
-            error = ErrorCode.INVALID_TRANSACTION_TIMEOUT
-        else:
-            error = refuse_transactions(ctx, transactional_id).code
-    if error is not _NONE:
-        return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
-    try:
-        producer_id = ctx.services.producer_ids.generate()
-    except KafkaError as refusal:
-        return InitProducerIdResponse(error_code=refusal.code, producer_id=-1, producer_epoch=-1)
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

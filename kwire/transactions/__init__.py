@@ -1,3 +1,8 @@
 """Transactions: the coordinator, the markers that end a transaction, verification by partition leaders."""
 
-__all__ = ["marker_writer", "markers"]  # modules for other rooms
+__all__ = [
+    "coordinator",
+    "marker_writer",
+    "markers",
+    "metadata",
+]  # modules for other rooms

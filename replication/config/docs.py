@@ -106,11 +106,14 @@ _BROKER = {
     "socket.receive.buffer.bytes": "Receive buffer of a connection's socket; -1 the system's.",
     "socket.request.max.bytes": "Largest request; a larger one ends the connection.",
     "socket.send.buffer.bytes": "Send buffer of a connection's socket; -1 the system's.",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "How often late transactions are looked for.",
     "transaction.max.timeout.ms": "Longest time-out a transactional producer may ask for.",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "How often idle transactional ids are looked for.",
     "transaction.state.log.min.isr": "min.insync.replicas of __transaction_state; no more than there are brokers.",
     "transaction.state.log.num.partitions": "Partitions of __transaction_state. Kafka: 50.",
     "transaction.state.log.replication.factor": "Replicas of __transaction_state; no more than there are brokers.",
     "transaction.state.log.segment.bytes": "Segment size of __transaction_state.",
+    "transactional.id.expiration.ms": "Forget a transactional id that has been idle for so long.",
     "unclean.leader.election.enable": "Let a replica that is behind lead when no other is alive: data may be lost.",
 }
 

@@ -429,12 +429,3 @@ class Event:
         "{topic}-{partition}: the batch at offset {offset} cannot be read, what it says of groups is lost: {detail}",
     )
     """Committed offsets or members are in damaged records. Logged for the first such batch of a partition."""
-
-    # --- Clients
-
-    TRANSACTIONS_REFUSED = EventType(
-        ERROR,
-        "refused: client {client_id} with transactional.id {transactional_id}: {detail}",
-    )
-    """A client has asked for transactions; logged once for each transactional id.
-    To do: use an idempotent producer without `transactional.id`."""

@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 import pytest
-from event_recorder import Recorder
 from recorded import NO_RESPONSE, PARKED
 
-from kwire.apis.produce import handle_init_producer_id, handle_produce
+from kwire.apis.produce import handle_produce
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.message_set import build_message_set
 from kwire.protocol.records import Record, iter_batches, iter_records
 from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kwire.protocol.schemas.transactions import InitProducerIdRequest
-from kwire.replication.core.events import Event
 
 
 def values(node, topic="t", index=0):
@@ -229,54 +226,3 @@ def test_a_parked_produce_is_cancelled_when_its_connection_ends(node, make_batch
     ctx.disconnected()
     node.advance(2000)
     assert node.waiting() == 0 and node.replies == [] and len(node.timers) == 0
-
-
-def init(node, version=4, **fields):
-    return node.call(handle_init_producer_id, InitProducerIdRequest(**fields), version)
-
-
-@pytest.mark.parametrize("version", range(6))
-def test_idempotent_producers_get_ids_that_never_repeat(node, version):
-    ids = [
-        init(node, version, transactional_id=None, transaction_timeout_ms=-1).producer_id
-        for _ in range(3)
-    ]
-    assert ids == [0, 1, 2]
-
-
-def test_a_producer_that_had_an_id_gets_a_new_one(node):
-    old = init(node, transactional_id=None)
-    new = init(node, transactional_id=None, producer_id=old.producer_id, producer_epoch=0)
-    assert new.producer_id != old.producer_id and new.producer_epoch == 0
-
-
-@pytest.mark.parametrize(
-    ("fields", "error"),
-    [
-        ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
-        ({"transactional_id": None, "producer_id": 4}, ErrorCode.INVALID_REQUEST),
-        ({"transactional_id": None, "producer_epoch": 4}, ErrorCode.INVALID_REQUEST),
-        (
-            {"transactional_id": "x", "transaction_timeout_ms": 900_001},
-            ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-        ),
-        ({"transactional_id": "x"}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
-        (
-            {"transactional_id": "x", "transaction_timeout_ms": 1000},
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        ),
-    ],
-)
-def test_init_producer_id_refuses_invalid_requests(node, fields, error):
-    assert init(node, **fields).error_code == error
-
-
-def test_a_refused_transactional_id_is_logged_once(node):
-    node.services.log_event = logged = Recorder()
-    for name in ("one", "two\n", "one"):
-        init(node, transactional_id=name, transaction_timeout_ms=1000)
-    assert logged.events == [Event.TRANSACTIONS_REFUSED] * 2
-    one, two = logged.of(Event.TRANSACTIONS_REFUSED)
-    assert one["transactional_id"] == "'one'"
-    assert "kwire has no transactions yet" in logged.texts[0]
-    assert two["transactional_id"] == r"'two\n'"

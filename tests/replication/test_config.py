@@ -65,7 +65,7 @@ def test_every_key_that_kwire_acts_on_is_documented() -> None:
         "log.preallocate",
         "group.consumer.max.size",
         "queued.max.requests",
-        "transactional.id.expiration.ms",
+        "transaction.state.log.load.buffer.size",
         "producer.purgatory.purge.interval.requests",
         "background.threads",
     ],

@@ -1,0 +1,254 @@
+"""How changes of transactional ids are written: the record, its effect, and the end of a transaction.
+
+Answers to TransactionStateManager.appendTransactionToLog and to the second half of Kafka's
+TransactionCoordinator.endTransaction. A change takes effect when its record is committed, as in Kafka.
+After a decision (PrepareCommit, PrepareAbort) is committed the markers are sent, and after them the end
+of the transaction is written.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from kwire.protocol.errors import ErrorCode
+from kwire.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kwire.shards.result import Result
+from kwire.transactions.events import TransactionEvent
+from kwire.transactions.metadata import (
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    TV_2,
+    TransactionMetadata,
+    TransactionValues,
+)
+from kwire.transactions.records import transaction_record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from kwire.replication.core.clock import Clock
+    from kwire.replication.core.events import EventType, LogEvent
+    from kwire.shards.result import CoordinatorTimer
+    from kwire.transactions.records import TransactionRecord
+
+    class Surroundings(Protocol):
+        """What a shard needs beside its log."""
+
+        @property
+        def transaction_version(self) -> int:
+            """TV_0 or TV_2: of the cluster."""
+            ...
+
+        @property
+        def abort_interval_ms(self) -> int: ...
+        @property
+        def expire_interval_ms(self) -> int: ...
+        @property
+        def expiration_ms(self) -> int: ...
+
+        def new_producer_id(self) -> int:
+            """KafkaError: there is none for now."""
+            ...
+
+        def append(self, index: int, result: Result[None]) -> None:
+            """Append records of the shard that no request waits for."""
+            ...
+
+        def send_markers(
+            self, index: int, metadata: TransactionMetadata, done: Callable[[ErrorCode], None]
+        ) -> None: ...
+
+        def cancel_markers(self, index: int) -> None: ...
+
+
+T = TypeVar("T")
+
+Answer = tuple[ErrorCode, int, int]
+"""Error, producer id and epoch."""
+RETRY_MS = 100
+"""After the end of a transaction could not be written."""
+
+
+def error_answer(error: ErrorCode) -> Answer:
+    """The answer of a request that has failed."""
+    return error, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+
+
+class TransactionChanges:
+    """The transactional ids of one partition, and the changes that are written of them."""
+
+    __slots__ = (
+        "_around",
+        "_clock",
+        "_index",
+        "_is_abort_scheduled",
+        "_log_event",
+        "_timer",
+        "open",
+        "transactions",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        around: Surroundings,
+        clock: Clock,
+        timer: CoordinatorTimer,
+        log_event: LogEvent,
+    ) -> None:
+        self._index = index
+        self._around = around
+        self._clock = clock
+        self._timer = timer
+        self._log_event = log_event
+        self._is_abort_scheduled = False
+        self.transactions: dict[str, TransactionMetadata] = {}
+        self.open: dict[str, TransactionMetadata] = {}
+        """Those whose transaction is open (ONGOING)."""
+
+    def _put(self, transactional_id: str, values: TransactionValues) -> TransactionMetadata:
+        keeps_previous = self._around.transaction_version >= TV_2
+        metadata = TransactionMetadata(transactional_id, values, keeps_previous=keeps_previous)
+        self.transactions[transactional_id] = metadata
+        return metadata
+
+    # --- one change
+
+    def _record(
+        self, metadata: TransactionMetadata, values: TransactionValues
+    ) -> TransactionRecord:
+        return transaction_record(
+            metadata.transactional_id, values, self._around.transaction_version
+        )
+
+    def _change(
+        self,
+        metadata: TransactionMetadata,
+        values: TransactionValues,
+        answer: T,
+        then: Callable[[ErrorCode], None] | None = None,
+    ) -> Result[T]:
+        """The record of a prepared change, which takes effect once that is committed."""
+
+        def appended(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                self._apply(metadata, values)
+            else:
+                metadata.give_up()
+            if then is not None:
+                then(error)
+
+        return Result([self._record(metadata, values)], answer, on_append=appended, replay=False)
+
+    def _apply(self, metadata: TransactionMetadata, values: TransactionValues) -> None:
+        metadata.complete(values)
+        self._note_open(metadata)
+        self._schedule_abort()
+
+    def _note_open(self, metadata: TransactionMetadata) -> None:
+        if metadata.state is ONGOING:
+            self.open[metadata.transactional_id] = metadata
+        else:
+            self.open.pop(metadata.transactional_id, None)
+
+    def _report(self, event: EventType, metadata: TransactionMetadata, **fields: object) -> None:
+        self._log_event(
+            event,
+            transactional_id=metadata.transactional_id,
+            producer_id=metadata.values.producer_id,
+            producer_epoch=metadata.values.producer_epoch,
+            **fields,
+        )
+
+    # --- ends of transactions
+
+    def _fence(self, metadata: TransactionMetadata, answer: Answer) -> Result[Answer]:
+        """Abort the open transaction so that its producer can write no more."""
+        version = self._around.transaction_version
+        fence = metadata.prepare_epoch_fence()
+        metadata.give_up()
+        if version < TV_2:
+            metadata.fence_epoch(fence.producer_epoch)  # with TV_2 the abort bumps the epoch
+        result = self._end(metadata, False, version, is_fence=True)
+        return Result(result.records, answer, on_append=result.on_append, replay=False)
+
+    def _end(
+        self,
+        metadata: TransactionMetadata,
+        commit: bool,
+        client_version: int,
+        *,
+        is_fence: bool = False,
+    ) -> Result[Answer]:
+        next_id = NO_PRODUCER_ID
+        if client_version >= TV_2 and metadata.is_exhausted:
+            next_id = self._around.new_producer_id()
+        values = metadata.prepare_end(
+            PREPARE_COMMIT if commit else PREPARE_ABORT,
+            self._clock.wall_ms,
+            client_version,
+            next_producer_id=next_id,
+            is_empty=metadata.state is not ONGOING,
+        )
+        if client_version < TV_2:
+            answer = error_answer(ErrorCode.NONE)
+        elif next_id != NO_PRODUCER_ID:
+            answer = (ErrorCode.NONE, next_id, 0)
+        else:
+            answer = (ErrorCode.NONE, values.producer_id, values.producer_epoch)
+
+        def decided(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                self._send_markers(metadata)
+            elif is_fence:
+                metadata.has_failed_epoch_fence = True
+
+        return self._change(metadata, values, answer, decided)
+
+    def _send_markers(self, metadata: TransactionMetadata) -> None:
+        """Have the markers of a decided transaction written, then write its end."""
+        values = metadata.prepare_complete(self._clock.wall_ms)
+
+        def written(error: ErrorCode) -> None:
+            if self.transactions.get(metadata.transactional_id) is not metadata:
+                return
+            if error is ErrorCode.NONE:
+                self._around.append(self._index, self._complete(metadata, values))
+            else:
+                # As in Kafka it stays prepared until its partition is loaded again.
+                self._report(TransactionEvent.TRANSACTION_GIVEN_UP, metadata, detail=error.name)
+
+        self._around.send_markers(self._index, metadata, written)
+
+    def _complete(self, metadata: TransactionMetadata, values: TransactionValues) -> Result[None]:
+        record = self._record(metadata, values)
+
+        def appended(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                self._apply(metadata, values)
+            elif error is not ErrorCode.NOT_COORDINATOR:
+                # The markers are written: only this record is missing.
+                self._timer.schedule(
+                    ("complete", metadata.transactional_id),
+                    RETRY_MS,
+                    lambda: self._complete(metadata, values),
+                )
+
+        return Result([record], None, on_append=appended, replay=False)
+
+    def _schedule_abort(self, delay_ms: int | None = None) -> None:
+        if self.open and not self._is_abort_scheduled:
+            self._is_abort_scheduled = True
+            interval_ms = self._around.abort_interval_ms
+            self._timer.schedule(
+                ("abort-timed-out",),
+                interval_ms if delay_ms is None else delay_ms,
+                self.abort_timed_out,
+            )
+
+    def abort_timed_out(self) -> Result[None]:
+        """Abort the open transactions that are older than their time-out; schedule the next look."""
+        raise NotImplementedError
