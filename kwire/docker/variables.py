@@ -10,7 +10,6 @@ from kwire.launch.configuration import check_security
 from kwire.launch.options import FLAG, NUMBER
 from kwire.launch.spec import ClusterSpec, NodeSpec
 from kwire.replication.config.broker_config import (
-    OWN_KEYS,
     ConfigError,
     broker_key,
     parse_value,
@@ -145,7 +144,7 @@ def _similar(variable: str, known: Sequence[str], least: float) -> str | None:
 
 
 def _is_known(key: str) -> bool:
-    if broker_key(key) is not None or key in OWN_KEYS:
+    if broker_key(key) is not None:
         return True
     from kwire.replication.config.given import is_known_key
 

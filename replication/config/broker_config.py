@@ -96,16 +96,17 @@ ROLL_KEY = "kwire.log.cleaner.roll.active"
 ANY_CONTROLLER_KEY = "kwire.any.connection.may.control"
 """LeaderAndIsr, StopReplica, UpdateMetadata and Envelope of any connection are carried out."""
 VALIDATION_KEY = "kwire.record.validation"
-"""full: read all records of producers, as Kafka does; header: only where a topic's keys need it."""
+"""full: read all records of producers, as Kafka does; header: only where a topic's keys need it. The only
+one of these that can change at run time, per broker and for all."""
 CREATION_WAITS_KEY = "kwire.topic.creation.waits"
 """A request that creates a topic is answered when it exists; if not, first as unknown (Kafka)."""
-# Static keys: type, default and valid range as in the table.
+# As in the table: type, default, valid range, importance, when it can change.
 OWN_KEYS: dict[str, Row] = {
     EPOCH_BUMP_KEY: ("BOOLEAN", "true", None, "LOW", "read-only"),
     ROLL_KEY: ("BOOLEAN", "false", None, "LOW", "read-only"),
     ANY_CONTROLLER_KEY: ("BOOLEAN", "false", None, "LOW", "read-only"),
     CREATION_WAITS_KEY: ("BOOLEAN", "true", None, "LOW", "read-only"),
-    VALIDATION_KEY: ("STRING", FULL, f"[{FULL}, {HEADER}]", "LOW", "read-only"),
+    VALIDATION_KEY: ("STRING", FULL, f"[{FULL}, {HEADER}]", "LOW", "cluster-wide"),
 }
 
 
@@ -204,8 +205,8 @@ def _check_range(key: str, valid: str, value: int | float) -> None:
 
 
 def broker_key(key: str) -> Row | None:
-    """The table's row of a broker key, by its plain name or behind a "listener.name.x." prefix."""
-    row = BROKER_KEYS.get(key)
+    """The row of a broker key, Kafka's or kwire's, by its plain name or behind a "listener.name.x." prefix."""
+    row = BROKER_KEYS.get(key) or OWN_KEYS.get(key)
     if row is None and key.startswith("listener.name."):
         # listener.name.<listener>.[<mechanism>.]<key>
         parts = key.split(".")
@@ -338,8 +339,6 @@ class BrokerConfig:
         self.dynamic: dict[str, str] = {}
         self.listeners_of_change: list[Callable[[set[str]], None]] = []
         _check_broker_values(self.static)
-        for key in OWN_KEYS.keys() & self.static:
-            parse_value(key, OWN_KEYS[key], self.static[key])
         self._pair_ids()
         self._load()
 
@@ -367,7 +366,7 @@ class BrokerConfig:
         for layer in (self.release.defaults if self.release else {}, KWIRE_DEFAULTS):
             if key in layer:
                 return layer[key]
-        cap, row = CAPPED_BY_BROKERS.get(key), broker_key(key) or OWN_KEYS.get(key)
+        cap, row = CAPPED_BY_BROKERS.get(key), broker_key(key)
         return str(min(cap, self.brokers)) if cap else row[1] if row else None
 
     def text(self, key: str) -> str | None:
@@ -417,7 +416,7 @@ class BrokerConfig:
 
     def unknown_keys(self) -> list[str]:
         """Static keys that neither Kafka nor kwire knows: kept, shown, without effect."""
-        return sorted(key for key in self.static if broker_key(key) is None and key not in OWN_KEYS)
+        return sorted(key for key in self.static if broker_key(key) is None)
 
     def unused_keys(self) -> list[str]:
         """Static keys that Kafka knows and kwire does not act on."""
@@ -431,7 +430,7 @@ class BrokerConfig:
                     field: _log_value(field, self.topic_default_text(key))
                     for field, key in _log_fields()
                 },
-                record_validation=self.static.get(VALIDATION_KEY, FULL).strip(),
+                record_validation=(self.text(VALIDATION_KEY) or FULL).strip(),
             )
         return self._default_log_config
 
@@ -456,10 +455,11 @@ def _log_value(field: str, text: str | None) -> Any:
 
 
 def acts_on_broker_key(key: str) -> bool:
-    """Whether kwire acts on a broker key of Kafka's."""
+    """Whether kwire acts on a broker key of Kafka's, or it is one of its own."""
     return (
         key.replace(".", "_") in BrokerConfig._ATTRIBUTES
         or key in KEYS_READ_AS_TEXT
+        or key in OWN_KEYS
         or any(
             key == synonym
             for topic_key, synonyms in TOPIC_SYNONYMS.items()

@@ -251,6 +251,37 @@ def test_topics_inherit_dynamic_broker_values(admin: Any) -> None:
     assert log.config.retention_ms == 604_800_000
 
 
+def test_validation_of_records_changes_at_run_time(admin: Any) -> None:
+    """For all brokers, for one, and back: the only key of kwire's own that is dynamic."""
+    key = "kwire.record.validation"
+    admin.create("t")
+    log = admin.services.log_manager.get("t", 0)
+    assert log.reads_records and values(admin, BROKER, "1", key) == {}  # not among Kafka's keys
+    assert change(admin, BROKER, "", (key, SET, "header"), validate_only=True) == (0, None)
+    assert log.reads_records
+    assert change(admin, BROKER, "", (key, SET, "header")) == (0, None)
+    assert not log.reads_records
+    assert values(admin, BROKER, "", key) == {key: ("header", 3)}
+    assert change(admin, BROKER, "1", (key, SET, "full")) == (0, None)
+    assert log.reads_records
+    assert values(admin, BROKER, "1", key) == {key: ("full", 2)}
+    assert change(admin, BROKER, "1", (key, DELETE, None)) == (0, None)
+    assert not log.reads_records
+    admin.create("later")
+    assert not admin.services.log_manager.get("later", 0).reads_records
+    admin.start()
+    assert not admin.services.log_manager.get("t", 0).reads_records
+    assert replace(admin, BROKER, "", {}) == (0, None)
+    assert admin.services.log_manager.get("t", 0).reads_records
+
+
+def test_validation_of_records_is_no_key_of_a_topic(admin: Any) -> None:
+    admin.create("t")
+    for key in ("kwire.record.validation", "record.validation"):
+        refusal = (ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {key}")
+        assert change(admin, TOPIC, "t", (key, SET, "header")) == refusal
+
+
 def test_dynamic_broker_values_survive_a_restart(admin: Any) -> None:
     change(admin, BROKER, "", ("message.max.bytes", SET, "5000"))
     admin.start()
@@ -267,6 +298,22 @@ def test_dynamic_broker_values_survive_a_restart(admin: Any) -> None:
             "Cannot update these configs dynamically: Set(num.partitions)",
         ),
         ("", "num.partitions", "2", "Cannot update these configs dynamically: Set(num.partitions)"),
+        *(
+            (
+                name,
+                "kwire.topic.creation.waits",
+                "false",
+                "Cannot update these configs dynamically: Set(kwire.topic.creation.waits)",
+            )
+            for name in ("", "1")
+        ),
+        (
+            "",
+            "kwire.record.validation",
+            "none",
+            "Invalid value none for configuration kwire.record.validation: String must be one of: "
+            "full, header",
+        ),
         (
             "",
             "advertised.listeners",
