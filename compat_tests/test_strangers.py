@@ -9,8 +9,16 @@ from compat_tests.brokers import Broker
 from kwire.client.blocking import Client
 from kwire.protocol import api
 from kwire.protocol.api import ApiKey
+from kwire.protocol.errors import ErrorCode
 from kwire.protocol.language.schema import Message
 from kwire.protocol.schemas import control_plane, nodes
+from kwire.protocol.schemas.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -61,6 +69,53 @@ def test_the_broker_obeys_its_controller_afterwards(
     finally:
         client.close()
     assert [partition.leader_id for partition in found.topics[0].partitions] == [1]
+
+
+@pytest.mark.parametrize(
+    ("replica", "epoch", "version", "leader_epoch", "error"),
+    [
+        (7, -1, 12, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (7, -1, 12, 0, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (7, 2**63 - 1, 17, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (1, 2**63 - 1, 17, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ],
+)
+def test_a_client_that_poses_as_a_broker_without_the_replica_reads_nothing(
+    broker: Broker,
+    fresh: Callable[[str], str],
+    replica: int,
+    epoch: int,
+    version: int,
+    leader_epoch: int,
+    error: ErrorCode,
+) -> None:
+    client = Client(lambda: [("127.0.0.1", broker.port)], 20.0, "honest")
+    name = fresh("topic")
+    try:
+        client.run(client.create_topic(name, 1, 1, {}, None, 20.0))
+        (topic,) = client.run(client.metadata([name])).topics
+    finally:
+        client.close()
+
+    def fetch(replica_id: int, replica_epoch: int) -> PartitionData:
+        wanted = FetchPartition(
+            partition=0, partition_max_bytes=1 << 20, current_leader_epoch=leader_epoch
+        )
+        request = FetchRequest(
+            max_bytes=1 << 20,
+            topics=[FetchTopic(topic=name, topic_id=topic.topic_id, partitions=[wanted])],
+        )
+        if version >= 15:
+            request.replica_state = ReplicaState(replica_id=replica_id, replica_epoch=replica_epoch)
+        else:
+            request.replica_id = replica_id
+        frame = answer_to(broker.port, request, version)
+        _, response = api.parse_response(ApiKey.FETCH, version, frame[4:])
+        (found,) = response.responses[0].partitions
+        return found
+
+    assert fetch(replica, epoch).error_code == error
+    assert fetch(-1, -1).error_code == 0  # a consumer goes on
 
 
 def test_api_versions_does_not_list_them(broker: Broker) -> None:

@@ -270,6 +270,7 @@ class PartitionControl:
         if sender != partition.leader:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if isr == partition.isr and recovering == partition.recovering:
+            self._check_isr(members, topic.name, index, version)
             return  # a retry: the first response was lost
         if wanted.partition_epoch < partition.partition_epoch:
             raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
@@ -280,18 +281,7 @@ class PartitionControl:
             or sender not in members
         ):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        for member, epoch in members.items():
-            broker = self._context.brokers.get(member)
-            if (
-                broker is None
-                or not self._context.is_online(member, topic.name, index)
-                or epoch not in (-1, broker.epoch)
-            ):
-                raise KafkaError(
-                    ErrorCode.INELIGIBLE_REPLICA
-                    if version >= 2
-                    else ErrorCode.OPERATION_NOT_ATTEMPTED
-                )
+        self._check_isr(members, topic.name, index, version)
         state = partition.with_leader_and_isr(
             leader=partition.leader,
             isr=isr,
@@ -299,6 +289,17 @@ class PartitionControl:
             recovering=recovering,
         )
         changes.set_state(topic, index, state, "asked by the leader")
+
+    def _check_isr(self, members: dict[int, int], topic: str, index: int, version: int) -> None:
+        for member, epoch in members.items():
+            broker = self._context.brokers.get(member)
+            if (
+                broker is None
+                or not self._context.is_online(member, topic, index)
+                or epoch not in (-1, broker.epoch)
+            ):
+                ineligible = ErrorCode.INELIGIBLE_REPLICA
+                raise KafkaError(ineligible if version >= 2 else ErrorCode.OPERATION_NOT_ATTEMPTED)
 
     # --- ElectLeaders
 
@@ -314,9 +315,8 @@ class PartitionControl:
         if kind not in (_PREFERRED, _UNCLEAN):
             from kwire.replication.controller.refusals import Refusals
 
-            message = f"Unknown election type {kind}"
             code = int(ErrorCode.INVALID_REQUEST)
-            return Refusals.elect_leaders(request, version, code, message)
+            return Refusals.elect_leaders(request, version, code, f"Unknown election type {kind}")
         wanted: Iterable[tuple[str, int]]
         if request.topic_partitions is None:
             wanted = ((topic.name, index) for topic, index, _ in self._context.partitions())

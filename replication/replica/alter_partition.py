@@ -48,15 +48,18 @@ _RECOVERED: Final = 0
 
 
 class _Proposal:
-    """A partition's ISR state and epochs at submission; it may have left them (`_is_pending`)."""
+    """A partition's ISR state and epochs at submission; it may have left them (`_is_pending`).
 
-    __slots__ = ("leader_epoch", "partition", "partition_epoch", "state")
+    `members`: their broker epochs as they were sent last."""
+
+    __slots__ = ("leader_epoch", "members", "partition", "partition_epoch", "state")
 
     def __init__(self, partition: Partition, state: PendingIsr) -> None:
         self.partition = partition
         self.state = state
         self.leader_epoch = partition.leader_epoch
         self.partition_epoch = partition.partition_epoch
+        self.members: list[BrokerState] = []
 
 
 class AlterPartitionManager:
@@ -161,7 +164,7 @@ class AlterPartitionManager:
             )
             members = sorted(proposal.state.proposed)
             if version >= 3:
-                data.new_isr_with_epochs = [
+                data.new_isr_with_epochs = proposal.members = [
                     BrokerState(broker_id=i, broker_epoch=self._epoch_of(i, proposal.partition))
                     for i in members
                 ]
@@ -246,6 +249,10 @@ class AlterPartitionManager:
                 detail=what,
             )
             return again
+        known = host.follower_epochs  # the controller has compared them with its own (KIP-903)
+        for each in proposal.members:
+            if each.broker_epoch > known.get(each.broker_id, -1):
+                known[each.broker_id] = each.broker_epoch
         moved = partition.commit_isr(
             proposal.state, answer.leader_epoch, answer.partition_epoch, answer.isr
         )

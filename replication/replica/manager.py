@@ -146,7 +146,7 @@ class ReplicaManager:
         self.on_partition_lost: Callable[[], None] | None = None
         self.isr_proposer: Callable[[Partition], None] | None = None
         self.fetchers: Fetchers | None = None  # None: a cluster of one broker
-        # The largest broker epoch seen in a broker's fetches, by broker id.
+        # Other brokers' latest epochs that the controller has confirmed: what a Fetch claims may be a stranger's.
         self.follower_epochs: dict[int, int] = {}
         self.isr_counters = IsrCounters()
         self.hw_ignores_min_isr = False  # True: as before Kafka 3.7
@@ -528,10 +528,8 @@ class ReplicaManager:
         True if a high watermark moved."""
         any_moved = False
         hosted, deletions = self.by_key, self.delete_records_purgatory
-        epoch, known = params.replica_epoch, self.follower_epochs.get(params.replica_id, -1)
-        is_stale = 0 <= epoch < known
-        if epoch > known:
-            self.follower_epochs[params.replica_id] = epoch
+        epoch = params.replica_epoch
+        is_stale = 0 <= epoch < self.follower_epochs.get(params.replica_id, -1)
         for number, (key, request) in enumerate(partitions):
             data = results[number]
             if data.error or data.diverging_epoch is not None:

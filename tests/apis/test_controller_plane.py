@@ -193,6 +193,35 @@ def test_a_broker_is_fenced_some_time_after_its_connection_ends_unless_it_return
     assert rig.ask(beat, 1).error_code != 0
 
 
+def test_a_stranger_that_took_a_brokers_id_keeps_it_no_longer_than_its_connection(rig: Rig) -> None:
+    """At a controller's own port anybody may register a free id, as in Kafka; then the true broker comes."""
+    connection = rig.open()
+    strange = rig.register(7, connection, incarnation_id=b"s" * 16, previous_broker_epoch=2**63 - 1)
+    assert strange.error_code == 0
+    rig.acknowledge()
+    beat = BrokerHeartbeatRequest(broker_id=7, broker_epoch=2**63 - 1)
+    assert rig.ask(beat, 1, connection).error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert rig.register(7).error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    rig.node.connection_closed(connection)
+    true = rig.register(7)
+    assert true.error_code == 0 and true.broker_epoch > strange.broker_epoch
+    beat = BrokerHeartbeatRequest(broker_id=7, broker_epoch=strange.broker_epoch)
+    assert rig.ask(beat, 1).error_code == ErrorCode.STALE_BROKER_EPOCH
+    beat = BrokerHeartbeatRequest(broker_id=7, broker_epoch=true.broker_epoch)
+    assert rig.ask(beat, 1).error_code == 0
+    assert "UpdateMetadata to 7" in rig.acknowledge()
+
+
+def test_a_stranger_cannot_take_the_id_of_a_live_broker(rig: Rig) -> None:
+    epochs = {broker.id: broker.epoch for broker in rig.node.controller.brokers.values()}
+    beat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epochs[1])
+    assert rig.ask(beat, 1).error_code == 0
+    refused = rig.register(1, incarnation_id=b"s" * 16)
+    assert refused.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert refused.broker_epoch == -1
+    assert {broker.id: broker.epoch for broker in rig.node.controller.brokers.values()} == epochs
+
+
 def test_a_forwarded_request_is_answered_when_every_live_broker_knows(rig: Rig) -> None:
     connection = rig.open()
     assert rig.ask(envelope(CREATE, 7), 0, connection) is None

@@ -98,6 +98,15 @@ def test_S70_clean_failover() -> None:
     assert cluster.brokers.words(3) == ["metadata t-0 leader 2"]
 
 
+def test_a_proposal_that_changes_nothing_confirms_no_strange_epoch() -> None:
+    """A leader believes epochs of a proposal that was agreed to (ReplicaManager.follower_epochs)."""
+    cluster = Simulated(1, 2)
+    cluster.create("t", [1, 2])
+    assert cluster.alter(1, [1, 2]).error_code == 0  # a repetition: the first answer was lost
+    answer = cluster.alter(1, [1, 2], member_epochs={2: 2**63 - 1})
+    assert answer.error_code == ErrorCode.INELIGIBLE_REPLICA
+
+
 def test_S71_isr_order() -> None:
     cluster = Simulated(1, 2, 3)
     # given AR [1,2,3], ISR [3,2], leader 3: 1 and 2 were away when 3 was elected

@@ -75,12 +75,31 @@ def test_S16_a_follower_that_is_added_is_known_from_the_order_on(leader):
     assert leader.fetch(3, 0, current_leader_epoch=2).error == 0
 
 
-def test_S16_an_incarnation_that_fetched_one_partition_fences_the_earlier_one_in_all(leader):
+def test_S16_an_incarnation_in_the_isr_of_one_partition_fences_the_earlier_one_in_all(leader):
     leader.lead(1, partitions=[0, 1], isr=[1])
     assert leader.fetch(2, 0, replica_epoch=7).error == 0
+    leader.agree()
+    assert leader.partition().isr == {1, 2}
     assert leader.fetch(2, 0, index=1, replica_epoch=6).error == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert leader.partition(1).remote_replicas[2].log_end_offset == -1
     assert leader.fetch(2, 0, index=1, replica_epoch=-1).error == 0
+
+
+def test_S16_an_epoch_that_only_a_fetch_claims_fences_nobody(leader):
+    """A client that poses as broker 2 may name any epoch: the true one goes on, known to the controller or not."""
+    last = 2**63 - 1
+    leader.lead(1, isr=[1])
+    leader.fetch(2, 0, replica_epoch=last)
+    assert leader.asked()["t", 0][2][2] == last
+    leader.refuse(ErrorCode.INELIGIBLE_REPLICA)
+    assert leader.partition().isr == {1}
+    assert leader.fetch(2, 0, replica_epoch=7).error == 0
+    leader.agree()
+    assert leader.partition().isr == {1, 2}
+    leader.fetch(2, 0, replica_epoch=last)
+    leader.append(3)
+    assert leader.fetch(2, 3, replica_epoch=7).error == 0
+    assert leader.ends() == (3, 3)
 
 
 def test_S17_a_consumer_at_a_follower_reads_to_its_high_watermark():
