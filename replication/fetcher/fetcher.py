@@ -6,9 +6,8 @@ partition). Kafka's loop "truncate, fetch, wait" becomes one step, which process
 sends the next request. A fetcher without partitions to fetch is idle; its only timers are backoffs
 and request timeouts.
 
-Invariants: records are appended only at the log end and only from the response to the partition's
-last request; an error of one partition never stops another; a failed partition is not fetched until
-the next LeaderAndIsr (`ReplicaFetcherManager.add_follower`).
+Invariant: records are appended only at the log end and only from the response to the partition's last
+request. `FollowedPartitions` has what happens to a partition after an error or a look-up.
 
 Deliberate differences, all for the sake of time:
 - A leader that does not know its role yet (75, 6, 3, 100) gets requests after 5, 10, 20 … ms, up to
@@ -23,20 +22,16 @@ from __future__ import annotations
 from typing import Final
 
 from kwire.protocol.api import ApiKey
-from kwire.protocol.errors import ErrorCode, KafkaError, error_name
-from kwire.replication.core.events import Event
-from kwire.replication.core.types import FETCHER_CHANNEL, TopicPartition
+from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.core.types import FETCHER_CHANNEL
+from kwire.replication.fetcher.followed import LEADER_IS_BEHIND, FollowedPartitions
 from kwire.replication.fetcher.link import LeaderLink
-from kwire.replication.fetcher.session import FetchSessionHandler
 from kwire.replication.fetcher.state import (
     FETCHING,
     OUT_OF_RANGE,
     TRUNCATING,
-    FetcherStats,
     PartitionFetchState,
-    Phase,
 )
-from kwire.replication.log.truncation import truncation_point
 from kwire.replication.replica.fetch_session import NO_SESSION
 
 TYPE_CHECKING = False
@@ -46,7 +41,6 @@ if TYPE_CHECKING:
 
     from kwire.protocol.language.schema import Message
     from kwire.protocol.schemas.fetch import FetchPartition, FetchResponse, PartitionData
-    from kwire.replication.core.events import EventType
     from kwire.replication.fetcher.lookups import Lookup
     from kwire.replication.fetcher.manager import ReplicaFetcherManager
     from kwire.replication.replica.partition import Partition
@@ -55,21 +49,14 @@ if TYPE_CHECKING:
 DIVERGING_EPOCH_VERSION: Final = 12
 """First version of Fetch whose response has the leader's diverging epoch (KIP-595)."""
 
-FIRST_RETRY_MS: Final = 5
 ABANDON_MS: Final = 5
 
-_LEADER_IS_BEHIND: Final = (
-    ErrorCode.UNKNOWN_LEADER_EPOCH,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.UNKNOWN_TOPIC_ID,
-)
 _CORRUPT: Final = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 
 _FETCH: Final = int(ApiKey.FETCH)
 
 
-class ReplicaFetcher:
+class ReplicaFetcher(FollowedPartitions):
     """See the module. `channel` names the connection to the leader."""
 
     def __init__(
@@ -80,22 +67,13 @@ class ReplicaFetcher:
         session_id: int = NO_SESSION,
     ) -> None:
         """`session_id`: of an earlier fetcher's session, which the first request ends."""
-        self.leader_id = leader_id
+        super().__init__(manager, leader_id, session_id)
         self.fetcher_id = fetcher_id
         self.channel = f"{FETCHER_CHANNEL}{fetcher_id}"
-        self.states: dict[TopicPartition, PartitionFetchState] = {}
-        self.session = FetchSessionHandler(session_id)
-        self.stats = FetcherStats(manager.clock.now_ms)
-        self._manager = manager
         self.link = LeaderLink(manager, leader_id, self.channel, self._on_lost)
         self._is_fetching = False  # the request in flight is a Fetch, which the leader may park
         self._discarded = 0  # responses discarded in a row
-        self._logged_error = ""  # the fetcher's last error, so that it is logged once
         self._flush_due = False
-        # Partitions to update in the next fetch; with a backoff; that need a look-up first.
-        self._changed: dict[TopicPartition, None] = {}
-        self._delayed: dict[TopicPartition, None] = {}
-        self._lookups_due: dict[TopicPartition, None] = {}
 
     def __repr__(self) -> str:
         return f"ReplicaFetcher(leader {self.leader_id}, id {self.fetcher_id}, {len(self.states)} partitions)"
@@ -126,15 +104,6 @@ class ReplicaFetcher:
             self._flush_due = True
             timers, clock = self._manager.timers, self._manager.clock
             timers.schedule((self, "flush"), clock.now_ms, self.flush)
-
-    def remove(self, key: TopicPartition) -> PartitionFetchState | None:
-        """Stop following a partition; a response in flight is ignored. Return its state, if any."""
-        state = self.states.pop(key, None)
-        if state is not None:
-            self._changed[key] = None
-            self._delayed.pop(key, None)
-            self._lookups_due.pop(key, None)
-        return state
 
     def flush(self) -> None:
         """Fetch added partitions: now, after the response in flight, or after ABANDON_MS."""
@@ -312,7 +281,7 @@ class ReplicaFetcher:
             self._put(state)
         elif error == ErrorCode.FENCED_LEADER_EPOCH:
             self._on_fenced(state, asked.current_leader_epoch)
-        elif error in _LEADER_IS_BEHIND:
+        elif error in LEADER_IS_BEHIND:
             self._retry(state)
         elif error == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
             self._fail(state, "the leader has the offset in tiered storage, which kwire lacks")
@@ -328,7 +297,7 @@ class ReplicaFetcher:
         if error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR or self._discarded > 1:
             self._delay_all("it answers" if error else "unfit answer to a fetch", error)
 
-    # --- out of range: the leader's log end, then maybe its log start (§3.5 of the design)
+    # --- look-ups
 
     def _send_lookup(self) -> bool:
         """Truncate partitions that need no look-up; send one for others. True if one was sent."""
@@ -405,223 +374,3 @@ class ReplicaFetcher:
 
         self._is_fetching = False
         self.link.send(key, version, request, on_response)
-
-    def _on_leader_end(self, state: PartitionFetchState, _: int, leader_end: int) -> None:
-        log_end = state.partition.log.log_end_offset
-        if leader_end >= log_end:
-            state.leader_end_offset = leader_end
-            return
-        # The leader lost a part of its log, or its election was unclean.
-        if self._truncate(state, leader_end, f"out of range: the leader ends at {leader_end}"):
-            self._start_fetching(state, state.partition.log.log_end_offset, lag=0)
-
-    def _on_leader_start(self, state: PartitionFetchState, _: int, leader_start: int) -> None:
-        log = state.partition.log
-        log_end, leader_end = log.log_end_offset, state.leader_end_offset
-        if leader_start > log_end:
-            why = f"out of range: the leader begins at {leader_start}"
-            if not self._truncate(state, leader_start, why, fully=True):
-                return
-        elif state.fetch_offset == log_end:
-            # Nothing has changed, and the next response may be the same: back off.
-            self._retry(state)
-        self._start_fetching(state, log.log_end_offset, lag=max(0, leader_end - log.log_end_offset))
-
-    def _start_fetching(
-        self, state: PartitionFetchState, offset: int, lag: int | None = None
-    ) -> None:
-        """Enter FETCHING at `offset`, after truncation."""
-        state.move(FETCHING)
-        state.fetch_offset = offset
-        state.leader_end_offset = -1
-        if self._manager.truncates_on_fetch:
-            state.last_fetched_epoch = state.partition.log.leader_epochs.latest_epoch
-        if lag is not None:
-            state.set_lag(lag, self._manager.clock.now_ms)
-        self._put(state)
-
-    # --- truncation by epochs (§3.6)
-
-    def _truncate_by_epoch(self, state: PartitionFetchState, epoch: int, end_offset: int) -> None:
-        before = state.fetch_offset, state.last_fetched_epoch
-        point = truncation_point(state.partition.log, epoch, end_offset, state.fetch_offset)
-        if not self._truncate(state, point.offset, point.why):
-            return
-        state.fetch_offset = min(point.offset, state.partition.log.log_end_offset)
-        if not self._manager.truncates_on_fetch and not point.completed:
-            self._put(state)
-            return
-        was_fetching = state.phase is FETCHING
-        self._start_fetching(state, state.fetch_offset)
-        if was_fetching and before == (state.fetch_offset, state.last_fetched_epoch):
-            self._retry(state)  # nothing was truncated: the next response would be the same
-        # The leader's session takes this response's high watermark as known here: it was not used.
-        self.session.reset()
-
-    def _truncate(
-        self, state: PartitionFetchState, offset: int, why: str, fully: bool = False
-    ) -> bool:
-        """Truncate the log to `offset`, or (`fully`) empty it to start there. False: failed."""
-        partition = state.partition
-        log = partition.log
-        before, high_watermark = log.log_end_offset, log.high_watermark
-        recovery_point = log.recovery_point
-        try:
-            if fully:
-                log.truncate_fully_and_start_at(offset)
-            else:
-                log.truncate_to(offset)
-        except KafkaError as error:
-            self._fail(state, str(error), error.code)
-            return False
-        if fully or offset < before:
-            truncates_flushed = log.recovery_point < recovery_point
-            self._manager.report_truncation(
-                partition, before, offset, high_watermark, why, truncates_flushed
-            )
-        return True
-
-    # --- errors and backoffs
-
-    def _lookup_state(
-        self, key: TopicPartition, epoch: int, phase: Phase | None
-    ) -> PartitionFetchState | None:
-        """Return the state if it still needs the look-up sent in `epoch` and `phase`, else None."""
-        state = self._live_state(key)
-        if state is None or state.current_leader_epoch != epoch or state.phase is not phase:
-            return None
-        return state if state.delay_until_ms is None else None
-
-    def _live_state(self, key: TopicPartition) -> PartitionFetchState | None:
-        """Return the state; None if the log's directory has failed in this tick: nothing may be
-        written to it any more (UnifiedLog.maybeHandleIOException)."""
-        state = self.states.get(key)
-        if state is not None and self._manager.host.by_key.get(key) is not state.partition:
-            self._delay(state, None)
-            return None
-        return state
-
-    def _on_lookup_error(self, state: PartitionFetchState, error: int, asked_epoch: int) -> None:
-        if error == ErrorCode.FENCED_LEADER_EPOCH:
-            self._on_fenced(state, asked_epoch)
-        elif error in _LEADER_IS_BEHIND:
-            self._retry(state)
-        else:
-            self._delay(state, "the leader answered", error)
-
-    def _on_fenced(self, state: PartitionFetchState, asked_epoch: int) -> None:
-        """Fail a partition whose leader is in a later epoch; retry if this broker is, too."""
-        if asked_epoch == state.current_leader_epoch:
-            self._fail(
-                state,
-                f"the leader is in a later epoch than {asked_epoch}; awaiting LeaderAndIsr",
-                event=Event.FOLLOWER_FENCED,
-            )
-        else:
-            self._retry(state)
-
-    def _retry(self, state: PartitionFetchState) -> None:
-        """Back off exponentially from FIRST_RETRY_MS: the leader is usually milliseconds behind."""
-        backoff_ms = self._manager.config.replica_fetch_backoff_ms
-        self._delay(state, None, delay_ms=min(backoff_ms, FIRST_RETRY_MS << min(state.retries, 20)))
-        state.retries += 1
-
-    def _delay(
-        self,
-        state: PartitionFetchState,
-        why: str | None,
-        error: int = 0,
-        delay_ms: int | None = None,
-    ) -> None:
-        """Delay a partition by `delay_ms` (replica.fetch.backoff.ms), unless it is delayed already.
-
-        `why` and the leader's `error` are logged."""
-        if state.delay_until_ms is None:
-            if delay_ms is None:
-                delay_ms = self._manager.config.replica_fetch_backoff_ms
-            state.delay_until_ms = self._manager.clock.now_ms + delay_ms
-            self._manager.fetch_errors += 1
-            self._put(state)
-        if why is not None:
-            self._manager.host.log_event(
-                Event.PARTITION_FETCH_FAILED,
-                topic=state.partition.topic,
-                partition=state.partition.index,
-                leader=self.leader_id,
-                leader_epoch=state.current_leader_epoch,
-                error=error_name(error) if error else None,
-                detail=why,
-            )
-
-    def _delay_all(self, why: str, error: int = 0) -> None:
-        for state in list(self.states.values()):
-            self._delay(state, None)
-        trouble = f"{why} {error}"
-        if self.states and trouble != self._logged_error:
-            self._logged_error = trouble
-            self._manager.host.log_event(
-                Event.LEADER_UNREACHABLE,
-                leader=self.leader_id,
-                partitions=len(self.states),
-                error=error_name(error) if error else None,
-                detail=why,
-            )
-
-    def _log_recovery(self) -> None:
-        """Log that the leader is reachable again, after an error of the whole fetcher."""
-        if self._logged_error:
-            self._logged_error = ""
-            self._manager.host.log_event(Event.LEADER_REACHABLE, leader=self.leader_id)
-
-    def _on_disconnect(self) -> None:
-        self.stats.failures += 1
-        self.session.reset()
-        self._delay_all("the connection was lost, or not made")
-
-    def _fail(
-        self,
-        state: PartitionFetchState,
-        why: str,
-        error: ErrorCode = ErrorCode.NONE,
-        event: EventType = Event.FOLLOWER_FETCHER_FAILED,
-    ) -> None:
-        """Stop following a partition after an error; a storage error takes it offline, too."""
-        key = state.partition.key
-        self.remove(key)
-        self._manager.mark_failed(key)
-        self._manager.host.log_event(
-            event,
-            topic=key[0],
-            partition=key[1],
-            leader=self.leader_id,
-            leader_epoch=state.current_leader_epoch,
-            error=error.name if error else None,
-            detail=why,
-        )
-        if error is ErrorCode.KAFKA_STORAGE_ERROR:
-            self._manager.host.mark_offline(key, why)
-
-    def _end_delays(self) -> None:
-        now_ms = self._manager.clock.now_ms
-        for key in list(self._delayed):
-            state = self.states[key]
-            if state.delay_until_ms is not None and state.delay_until_ms <= now_ms:
-                state.delay_until_ms = None
-                self._put(state)
-
-    def _next_delay_ms(self) -> int:
-        return min(self.states[key].delay_until_ms or 0 for key in self._delayed)
-
-    def _put(self, state: PartitionFetchState) -> None:
-        """Index a state that is new or whose phase or delay changed."""
-        key = state.partition.key
-        self.states[key] = state
-        self._changed[key] = None
-        if state.delay_until_ms is None:
-            self._delayed.pop(key, None)
-        else:
-            self._delayed[key] = None
-        if state.phase is FETCHING:
-            self._lookups_due.pop(key, None)
-        else:
-            self._lookups_due[key] = None
