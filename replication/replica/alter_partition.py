@@ -223,6 +223,13 @@ class AlterPartitionManager:
         else:
             self._send()
 
+    def _confirm(self, members: list[BrokerState]) -> None:
+        """Remember broker epochs that the controller has compared with its own (KIP-903)."""
+        known = self._host.follower_epochs
+        for each in members:
+            if each.broker_epoch > known.get(each.broker_id, -1):
+                known[each.broker_id] = each.broker_epoch
+
     def _handle(self, proposal: _Proposal, answer: AlterPartitionResponsePartitionData) -> bool:
         """Apply one answer to its partition. True if the proposal must be sent again."""
         if not self._is_pending(proposal):
@@ -249,10 +256,7 @@ class AlterPartitionManager:
                 detail=what,
             )
             return again
-        known = host.follower_epochs  # the controller has compared them with its own (KIP-903)
-        for each in proposal.members:
-            if each.broker_epoch > known.get(each.broker_id, -1):
-                known[each.broker_id] = each.broker_epoch
+        self._confirm(proposal.members)
         moved = partition.commit_isr(
             proposal.state, answer.leader_epoch, answer.partition_epoch, answer.isr
         )
