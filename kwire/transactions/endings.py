@@ -16,7 +16,6 @@ from kwire.transactions.metadata import (
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
-    PREPARE_EPOCH_FENCE,
     PREPARED,
     TV_2,
     TransactionMetadata,
@@ -30,19 +29,16 @@ def must_write(
     *,
     commit: bool,
     client_version: int,
-    is_from_client: bool,
 ) -> bool:
     """Whether the end is to be written (True), or is the retry of one that has come about (False).
 
-    KafkaError: what the producer gets instead. Not `is_from_client`: the coordinator itself aborts,
-    with the pending state PREPARE_EPOCH_FENCE."""
+    KafkaError: what the producer gets instead."""
     if client_version >= TV_2:
-        return _must_write_bumping(metadata, producer_id, producer_epoch, commit, is_from_client)
+        return _must_write_bumping(metadata, producer_id, producer_epoch, commit)
     values = metadata.values
     if values.producer_id != producer_id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    is_old = producer_epoch < values.producer_epoch
-    if is_old or (is_from_client and producer_epoch != values.producer_epoch):
+    if producer_epoch != values.producer_epoch:
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
     _refuse_pending(metadata)
     if values.state is ONGOING:
@@ -53,28 +49,20 @@ def must_write(
 
 
 def _must_write_bumping(
-    metadata: TransactionMetadata,
-    producer_id: int,
-    producer_epoch: int,
-    commit: bool,
-    is_from_client: bool,
+    metadata: TransactionMetadata, producer_id: int, producer_epoch: int, commit: bool
 ) -> bool:
     values = metadata.values
     state, current = values.state, values.producer_epoch
-    is_fence = metadata.pending_state is PREPARE_EPOCH_FENCE
     # The end was the last that the epochs allowed: the next producer id has taken over.
     is_retry_of_last = (
-        not is_fence
-        and values.previous_producer_id == producer_id
+        values.previous_producer_id == producer_id
         and producer_epoch == MAX_EPOCH - 1
         and current == 0
     )
-    is_retry_of_bump = not is_fence and current == producer_epoch + 1
+    is_retry_of_bump = current == producer_epoch + 1
     if values.producer_id != producer_id and not is_retry_of_last:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if is_fence:
-        is_valid = producer_epoch == current or (not is_from_client and producer_epoch > current)
-    elif state in PREPARED:
+    if state in PREPARED:
         is_valid = is_retry_of_bump
     elif state in (COMPLETE_COMMIT, COMPLETE_ABORT):
         is_valid = is_retry_of_bump or is_retry_of_last or producer_epoch == current
@@ -94,7 +82,7 @@ def _must_write_bumping(
 
 
 def _refuse_pending(metadata: TransactionMetadata) -> None:
-    if metadata.pending_state not in (None, PREPARE_EPOCH_FENCE):
+    if metadata.is_pending:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 

@@ -140,12 +140,7 @@ class TransactionShard(TransactionChanges):
         TV_2: the answer has the id and epoch of the producer's next transaction."""
         metadata = self._find(transactional_id)
         if must_write(
-            metadata,
-            producer_id,
-            producer_epoch,
-            commit=commit,
-            client_version=client_version,
-            is_from_client=True,
+            metadata, producer_id, producer_epoch, commit=commit, client_version=client_version
         ):
             return self._end(metadata, commit, client_version)
         values = metadata.values

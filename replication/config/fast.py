@@ -27,6 +27,9 @@ FAST = {
     "group.min.session.timeout.ms": "1",
     "offsets.retention.check.interval.ms": "100",
     "producer.id.expiration.check.interval.ms": "100",
+    # Transactions: late ones and idle ids are looked for.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
     # Brokers that hang (a killed one is noticed at once in any case). Not less: a machine that is
     # busy must not lose healthy ones.
     "broker.session.timeout.ms": "3000",

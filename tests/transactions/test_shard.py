@@ -114,6 +114,16 @@ def test_a_transaction_beyond_its_time_out_is_aborted_and_its_producer_fenced(cl
     assert (event["timeout_ms"], event["producer_epoch"]) == (15_000, EPOCH)
 
 
+def test_a_partition_that_is_added_later_gives_no_more_time() -> None:
+    kit = TxnKit()
+    kit.put("Empty", timeout_ms=15_000)
+    kit.add(T0)
+    kit.advance(14_000)
+    kit.add(T1)
+    kit.advance(6_000)
+    assert kit.written == ["Ongoing", "Ongoing", *ABORTED]
+
+
 def test_nothing_is_looked_for_while_no_transaction_is_open() -> None:
     kit = TxnKit()
     kit.put("Empty")

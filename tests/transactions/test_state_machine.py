@@ -283,6 +283,7 @@ INIT: list[tuple[str, str | None, dict[str, int], tuple[int, int] | None, Any, l
         LAST,
     ),
     ("Empty", None, {"producer_epoch": 0, "previous_producer_id": 6}, (6, 3), FENCED, [], -1),
+    ("Empty", None, {"previous_producer_id": 6}, (6, EPOCH), FENCED, [], -1),
 ]
 
 
