@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kwire.replication.core.log_store import LogStore
     from kwire.replication.core.metadata import Endpoint, MetadataCache
     from kwire.replication.core.outbox import Buffer, Outbox
+    from kwire.replication.core.work import Steps
     from kwire.replication.log.log import Log
     from kwire.replication.log_dirs.cleaner import LogCleaner
     from kwire.replication.log_dirs.directory import LogDirectory, LogDirStore
@@ -99,6 +100,7 @@ class Broker(Core):
             log_event=self.outbox.log,
             new_uuid=lambda: random.randbytes(16),
             on_all_failed=self._halt,
+            work=self.work,
         )
 
     def _make_services(
@@ -193,8 +195,7 @@ class Broker(Core):
         )
 
     def _log_of_controller(self, event: EventType, /, **fields: object) -> None:
-        """Log the topics that this broker's own controller creates and deletes. It has nobody else to
-        elect, and failed disks are reported by the broker."""
+        """Log the topics that are created and deleted; failed disks are reported by the broker."""
         if event in (Event.TOPIC_CREATED, Event.TOPIC_DELETED):
             self.outbox.log(event, **fields)
 
@@ -386,14 +387,13 @@ class _Compaction:
             from kwire.replication.config.broker_config import ROLL_KEY
             from kwire.replication.log_dirs.cleaner import LogCleaner
 
-            config = self._config
-            self._cleaner = LogCleaner(
-                config.log_cleaner_dedupe_buffer_size, rolls_active=config.own_flag(ROLL_KEY)
-            )
+            buffer_bytes = self._config.log_cleaner_dedupe_buffer_size
+            rolls_active = self._config.own_flag(ROLL_KEY)
+            self._cleaner = LogCleaner(buffer_bytes, rolls_active=rolls_active)
         return self._cleaner
 
-    def clean_logs(self, manager: LogManager) -> None:
-        self.cleaner.clean_logs(manager)
+    def clean_logs(self, manager: LogManager) -> Steps:
+        return self.cleaner.clean_logs(manager)
 
     def log_truncated(self, manager: LogManager, log: Log, offset: int) -> None:
         if "compact" in log.config.cleanup_policy:  # only compacted logs have a cleaner checkpoint

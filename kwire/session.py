@@ -48,7 +48,7 @@ API_VERSIONS = int(ApiKey.API_VERSIONS)  # a plain number: looked at for every r
 LARGE_FRAME_BYTES = 16 * 1024
 """Requests in larger frames are decoded in parts, and handled so if `apis/chunks.py` cuts them."""
 _LARGE_BYTES: dict[int, int] = {
-    ApiKey.PRODUCE: 1 << 31,  # its bytes are records
+    ApiKey.PRODUCE: 512 * 1024,  # most of its bytes are records
     ApiKey.CREATE_TOPICS: 512,  # some tens of topics, each of which takes a millisecond
     ApiKey.CREATE_PARTITIONS: 512,
     ApiKey.DELETE_TOPICS: 1024,

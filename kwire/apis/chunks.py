@@ -7,7 +7,7 @@ them other connections have their turn (replication/core/work.py). So it is as i
 sent several requests, one after the other. Elements with the same key stay together, as Kafka
 refuses what a request names twice.
 
-Left alone: Produce, Fetch, Metadata and JoinGroup, which look after themselves; LeaderAndIsr and
+Left alone: Fetch, Metadata and JoinGroup, which look after themselves; LeaderAndIsr and
 UpdateMetadata with the full state, whose meaning is in what they do not list.
 
 Deliberate difference: Kafka appends the offsets of one OffsetCommit as one batch, and refuses it
@@ -84,6 +84,18 @@ def _partitions(most: int, units: int, name: str = "name", answers: str = "topic
     )
 
 
+def _produce(name: str) -> Cut:
+    return Cut(
+        "topic_data",
+        "responses",
+        50,
+        120,  # the first record of a partition makes its files
+        inner="partition_data",
+        inner_answers="partition_responses",
+        name=name,
+    )
+
+
 _CONFIGS: Final = Cut("resources", "responses", 20, 150, key=_resource)
 _CUTS: Final[dict[int, Cut]] = {
     ApiKey.CREATE_TOPICS: Cut("topics", "topics", 10, 700, key=_name),
@@ -97,9 +109,11 @@ _CUTS: Final[dict[int, Cut]] = {
     ApiKey.OFFSET_COMMIT: _partitions(1000, 10),
     ApiKey.OFFSET_DELETE: _partitions(1000, 10),
     ApiKey.ALTER_PARTITION: _partitions(200, 30, name="topic_name"),
+    ApiKey.PRODUCE: _produce("name"),
     ApiKey.DESCRIBE_GROUPS: Cut("groups", "groups", 100, 20),
     ApiKey.DELETE_GROUPS: Cut("groups_names", "results", 100, 40),
 }
+_PRODUCE_BY_ID: Final = _produce("topic_id")
 _BY_NAME: Final = Cut("topic_names", "responses", 20, 300, key=lambda name: name)
 _BY_ID: Final = Cut("topics", "responses", 20, 300, key=lambda topic: (topic.name, topic.topic_id))
 _OFFSETS: Final = Cut(
@@ -131,6 +145,8 @@ def cut_of(key: int, version: int, request: Any) -> Cut | None:
     """How to cut a request; None: not at all."""
     if key == ApiKey.DELETE_TOPICS:
         return _BY_NAME if version < 6 else _BY_ID
+    if key == ApiKey.PRODUCE and version >= 13:
+        return _PRODUCE_BY_ID
     if key == ApiKey.OFFSET_FETCH:
         return _OFFSETS if version < 8 else _GROUPS_OFFSETS
     if key == ApiKey.LEADER_AND_ISR:
@@ -157,6 +173,14 @@ def handle_in_parts(ctx: RequestContext, request: Message, handler: Handler) -> 
         gathering.begin(handler, part)
         yield size * cut.units
     gathering.all_begun()
+
+
+def is_cut(ctx: RequestContext, request: Message) -> bool:
+    """Whether `handle_in_parts` would cut the request, which is no part of another one."""
+    if isinstance(ctx, _Part):
+        return False
+    cut = cut_of(ctx.api_key, ctx.api_version, request)
+    return cut is not None and _size(getattr(request, cut.items) or [], cut) > cut.most
 
 
 def _size(items: list[Any], cut: Cut) -> int:
@@ -226,6 +250,10 @@ class _Part(RequestContext):
     def reply_in_parts(self, response: Message, *garbage: list[Any] | None) -> None:
         self.reply(response)
 
+    def end_without_response(self) -> None:
+        self.answered = True
+        self._gathering.reply_if_complete()
+
     def close(self, reason: str) -> None:
         self._gathering.whole.close(reason)
 
@@ -256,7 +284,10 @@ class _Gathering:
 
     def reply_if_complete(self) -> None:
         if self._is_complete and all(part.answered for part in self._parts):
-            self.whole.reply_in_parts(self._joined())
+            if self._parts[0].response is None:  # none of them has one
+                self.whole.end_without_response()
+            else:
+                self.whole.reply_in_parts(self._joined())
 
     def _joined(self) -> Message:
         cut = self._cut
@@ -270,6 +301,9 @@ def _join(first: Any, other: Any, answers: str, inner: str, name: str) -> None:
     """Append the answers of another response; an error of the whole response stays."""
     if getattr(other, "error_code", 0) and not first.error_code:
         first.error_code = other.error_code
+    if "node_endpoints" in type(other).fields:
+        nodes = {node.node_id for node in first.node_endpoints}
+        first.node_endpoints += [node for node in other.node_endpoints if node.node_id not in nodes]
     if not answers:
         return
     known, more = getattr(first, answers), getattr(other, answers)

@@ -50,14 +50,14 @@ _LOW_ATTRIBUTES_POSITION = ATTRIBUTES_POSITION + 1
 """Position of the attributes' second byte, which has all bits in use."""
 _MUCH_BYTES = 64 << 10
 """Uncompressed records up to this are checked in one go: about 2 ms, 8 for the smallest records."""
+_PARTITION_BYTES = 1024
+"""A partition takes as long as so many bytes of records, in the first append to it longer."""
 
 
 def handle_produce(ctx: RequestContext, request: ProduceRequest) -> None:
     """Append the records. With acks=0 nothing is replied, but an error closes the connection."""
-    if ctx.api_version < 3:
-        ctx.run_in_parts(_convert_and_append(ctx, request))
-    elif _is_much(request):
-        ctx.run_in_parts(_check_and_append(ctx, request))
+    if ctx.api_version < 3 or _is_much(request):
+        ctx.run_in_parts(_append_in_parts(ctx, request))
     else:
         _append_all(ctx, request, {})
 
@@ -68,10 +68,23 @@ def _is_much(request: ProduceRequest) -> bool:
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
+            size += _PARTITION_BYTES
             if records is not None and len(records) > _LOW_ATTRIBUTES_POSITION:
                 is_compressed = records[_LOW_ATTRIBUTES_POSITION] & COMPRESSION_MASK
                 size += len(records) << 4 if is_compressed else len(records)
     return size > _MUCH_BYTES
+
+
+def _append_in_parts(ctx: RequestContext, request: ProduceRequest) -> Steps:
+    """Some partitions at a time, if there are many; their batches in parts, if those are large."""
+    from kwire.apis.chunks import handle_in_parts, is_cut
+
+    if is_cut(ctx, request):
+        yield from handle_in_parts(ctx, request, handle_produce)
+    elif ctx.api_version < 3:
+        yield from _convert_and_append(ctx, request)
+    else:
+        yield from _check_and_append(ctx, request)
 
 
 def _check_and_append(ctx: RequestContext, request: ProduceRequest) -> Steps:

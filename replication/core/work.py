@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 Steps = Generator[int, None, Any]
 """A generator of the costs of its steps."""
+
+_Outcome = TypeVar("_Outcome")
 
 FIRST_UNITS: Final = 2_000
 """Units that work may take in the step that begins it."""
@@ -145,6 +147,16 @@ class WorkQueue:
         for items in lists:
             if items is not None and len(items) > _FREED_AT_ONCE:
                 self.start(_free(items))
+
+
+def at_once(steps: Generator[int, None, _Outcome]) -> _Outcome:
+    """Take all steps now."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        result: _Outcome = done.value
+        return result
 
 
 def _free(items: list[Any]) -> Steps:

@@ -174,9 +174,9 @@ class AppendableLog(LocalLog):
             (view, fields), append_time_ms = _single_batch(records), -1
             self.check_header(view, fields, origin)
             if self.needs_validation(view, fields, origin):
-                from kwire.replication.log.validation import at_once, validation
+                from kwire.replication.log.validation import validated
 
-                view, append_time_ms = at_once(validation(self, view, origin))
+                view, append_time_ms = validated(self, view, origin)
                 fields = HEADER.unpack_from(view)
         try:
             return self._append_stamped(view, fields, leader_epoch, origin, append_time_ms, guard)

@@ -13,6 +13,7 @@ at or above the high watermark.
 from __future__ import annotations
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.varint import INT64_MAX
 from kwire.replication.core.events import Event
 from kwire.replication.log.append import AppendableLog
 from kwire.replication.log.indexes import AbortedTxn
@@ -26,6 +27,10 @@ from kwire.replication.log.types import (
     UnexpectedAppendOffset,
 )
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kwire.replication.core.work import Steps
+
 __all__ = [
     "AbortedTxn",
     "AppendOrigin",
@@ -36,6 +41,11 @@ __all__ = [
     "TimestampAndOffset",
     "UnexpectedAppendOffset",
 ]
+
+
+_SEGMENTS_A_STEP = 20
+_UNITS_A_SEGMENT = 100
+"""What it takes to rename the files of a segment."""
 
 
 class Log(AppendableLog):
@@ -226,8 +236,8 @@ class Log(AppendableLog):
         self.log_start_offset = log_start_offset
         self.update_high_watermark(offset)
 
-    def delete_old_segments(self) -> int:
-        """Delete segments below the log start or beyond retention; return how many.
+    def delete_old_segments(self, limit: int = INT64_MAX) -> int:
+        """Delete at most `limit` segments below the log start or beyond retention; return how many.
 
         Deletes only segments wholly below the high watermark and advances the log start. Source:
         UnifiedLog.deleteOldSegments.
@@ -235,9 +245,16 @@ class Log(AppendableLog):
         from kwire.replication.log.retention import delete_old_segments
 
         try:
-            return delete_old_segments(self)
+            return delete_old_segments(self, limit)
         except OSError as error:
             raise self.storage_error("delete segments of", error) from error
+
+    def apply_retention(self) -> Steps:
+        """Delete all old segments, some at a time (core/work.py). KAFKA_STORAGE_ERROR."""
+        deleted = _SEGMENTS_A_STEP
+        while deleted >= _SEGMENTS_A_STEP and not self.closed:
+            deleted = self.delete_old_segments(_SEGMENTS_A_STEP)
+            yield 3 + deleted * _UNITS_A_SEGMENT
 
     def delete_oldest(self, count: int, reason: str, detail: str) -> None:
         """Delete the first `count` segments, all below the high watermark.
@@ -291,8 +308,10 @@ class Log(AppendableLog):
         if not self.leader_epochs.is_flushed:
             self.leader_epochs.flush()
 
-    def maybe_flush(self) -> None:
-        """Flush if the last flush is flush.ms ago and something was appended since."""
+    def maybe_flush(self) -> bool:
+        """Flush if the last flush is flush.ms ago and something was appended since; return whether."""
         due = self.clock.now_ms - self._last_flush_ms >= self._config.flush_ms
         if due and self._unflushed_messages:
             self.flush()
+            return True
+        return False

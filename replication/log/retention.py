@@ -11,6 +11,8 @@ only if it has records.
 
 from __future__ import annotations
 
+from itertools import islice
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,11 +21,12 @@ if TYPE_CHECKING:
     from kwire.replication.log.segment import LogSegment
 
 
-def delete_old_segments(log: Log) -> int:
-    """Delete the segments that retention does not keep; return how many. OSError."""
+def delete_old_segments(log: Log, limit: int) -> int:
+    """Delete at most `limit` segments that retention does not keep; return how many. OSError."""
     config = log.config
     deleted = _delete_while(
         log,
+        limit,
         lambda _, end: end <= log.log_start_offset,
         "log_start_offset",
         "they are below the log start offset",
@@ -34,6 +37,7 @@ def delete_old_segments(log: Log) -> int:
     if config.retention_bytes >= 0:
         deleted += _delete_while(
             log,
+            limit - deleted,
             _is_excess(log, config.retention_bytes),
             "retention_bytes",
             f"the log is larger than retention.bytes={config.retention_bytes}",
@@ -42,6 +46,7 @@ def delete_old_segments(log: Log) -> int:
         oldest_ms = log.clock.wall_ms - config.retention_ms
         deleted += _delete_while(
             log,
+            limit - deleted,
             lambda segment, _: segment.largest_timestamp() < oldest_ms,
             "retention_ms",
             f"they are older than retention.ms={config.retention_ms}",
@@ -64,15 +69,16 @@ def _is_excess(log: Log, retention_bytes: int) -> Callable[[LogSegment, int], bo
 
 def _delete_while(
     log: Log,
+    limit: int,
     is_deletable: Callable[[LogSegment, int], bool],
     reason: str,
     detail: str,
     *,
     may_take_active: bool = True,
 ) -> int:
-    """Delete from the oldest segment on while `is_deletable(segment, its end offset)`."""
+    """Delete from the oldest segment on while `is_deletable(segment, its end offset)`, up to `limit`."""
     segments, count = log.segments, 0
-    for number, segment in enumerate(segments):
+    for number, segment in enumerate(islice(segments, limit)):
         is_active = number + 1 == len(segments)
         end = log.log_end_offset if is_active else segments[number + 1].base_offset
         if is_active and (segment.size == 0 or not may_take_active):

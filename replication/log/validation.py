@@ -42,6 +42,7 @@ from kwire.protocol.records import (
 )
 from kwire.protocol.varint import INT64_MAX
 from kwire.replication.core.log_config import FULL, LogConfig
+from kwire.replication.core.work import at_once
 from kwire.replication.log.types import (
     AppendOrigin,
     CheckedBatch,
@@ -66,16 +67,6 @@ class Validated(NamedTuple):
     """Rewritten if it must be."""
     append_time_ms: int
     """-1 with CreateTime."""
-
-
-def at_once(steps: Generator[int, None, Validated]) -> Validated:
-    """Take all steps now."""
-    try:
-        while True:
-            next(steps)
-    except StopIteration as done:
-        validated: Validated = done.value
-        return validated
 
 
 def single_batch(view: memoryview) -> memoryview:
@@ -140,6 +131,11 @@ def check_in_steps(log: AppendableLog, records: Buffer) -> Generator[int, None, 
         return CheckedBatch(view)
     except KafkaError as error:
         return CheckedBatch(memoryview(b""), error=error)
+
+
+def validated(log: AppendableLog, view: memoryview, origin: AppendOrigin) -> Validated:
+    """Take all steps of `validation` now."""
+    return at_once(validation(log, view, origin))
 
 
 def validation(

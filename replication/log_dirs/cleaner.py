@@ -48,6 +48,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.core.events import EventType
     from kwire.replication.core.types import TopicPartition
+    from kwire.replication.core.work import Steps
     from kwire.replication.log.log import Log
     from kwire.replication.log_dirs.manager import LogManager
 
@@ -107,17 +108,16 @@ class LogCleaner:
         self._uncleanable: set[TopicPartition] = set()
         self._written: dict[str, bytes] = {}  # path of a directory → its checkpoint
 
-    def clean_logs(self, manager: LogManager) -> None:
-        """Start to clean the dirtiest log that is due, then the others, step by step. OSError.
-
-        Applies retention to the other compacted logs immediately."""
+    def clean_logs(self, manager: LogManager) -> Steps:
+        """Start to clean the dirtiest log that is due; apply retention to the other compacted ones."""
         if self._rolls_active:
             roll_active(manager)
         if manager.removed:
             self._write_checkpoint(manager)
         if self._work is None:
             self._begin(manager)
-        self._delete_old_segments(manager)
+        yield sum(len(directory.logs) for directory in manager.online())
+        yield from self._delete_old_segments(manager)
 
     def request(self, manager: LogManager, log: Log) -> None:
         """Clean a log up to its present end as soon as that is committed; `requests` tells how far
@@ -151,21 +151,22 @@ class LogCleaner:
             offsets[key] = offset
             self._write_checkpoint(manager)
 
-    def _delete_old_segments(self, manager: LogManager) -> None:
-        being_cleaned = None if self._cleaning is None else self._cleaning.log
-        for log in list(manager.logs()):
+    def _delete_old_segments(self, manager: LogManager) -> Steps:
+        for log in [each for each in manager.logs() if each.config.compact]:
             key = (log.topic, log.partition)
-            if not log.config.compact or log is being_cleaned or key in self._uncleanable:
+            being_cleaned = None if self._cleaning is None else self._cleaning.log
+            if log is being_cleaned or key in self._uncleanable or log.closed:
                 continue
             try:
-                log.delete_old_segments()
+                log.delete_old_segments(50)  # more in the next round
+                yield 5
             except KafkaError as error:  # already reported to its directory
                 _log_failure(manager, Event.RETENTION_FAILED, log, error)
 
     def _begin(self, manager: LogManager, *, only_requested: bool = False) -> None:
         work = self.requests.next_work(manager, self._checkpoint(manager))
         if work is None and not only_requested:
-            found = [self._find_due(manager, log) for log in manager.logs()]
+            found = [self._find_due(manager, log) for log in manager.logs() if log.config.compact]
             work = max((each for each in found if each is not None), key=_ratio, default=None)
         if work is None:
             return
@@ -175,7 +176,7 @@ class LogCleaner:
 
     def _find_due(self, manager: LogManager, log: Log) -> LogToClean | None:
         key = (log.topic, log.partition)
-        if not log.config.compact or log.closed or key in self._uncleanable:
+        if log.closed or key in self._uncleanable:
             return None
         if manager.future(*key) is not None:
             return None

@@ -300,17 +300,6 @@ class LogDirectory:
 
         self._timers.schedule(("delete-log", self.path, name), deadline, delete_dir)
 
-    def delete_old_segments(self) -> None:
-        """Apply retention. The cleaner does it for compacted logs; future logs follow the current."""
-        for log in list(self.logs.values()):
-            if not log.config.compact:
-                log.delete_old_segments()
-
-    def flush_dirty(self) -> None:
-        """Flush logs by flush.ms."""
-        for log in self.all_logs():
-            log.maybe_flush()
-
     def abandon(self) -> None:
         """Close the logs of a failed directory without writing."""
         for log in self.all_logs():
@@ -329,8 +318,14 @@ class LogDirectory:
         self._checkpoint(HIGH_WATERMARKS, entries, flush)
 
     def checkpoint_recovery_points(self, *, flush: bool = False) -> None:
-        entries = [(key, log.advance_recovery_point()) for key, log in self.logs.items()]
-        entries += [(key, log.advance_recovery_point()) for key, log in self.future_logs.items()]
+        for log in self.all_logs():
+            log.advance_recovery_point()
+        self.write_recovery_points(flush=flush)
+
+    def write_recovery_points(self, *, flush: bool = False) -> None:
+        """The checkpoint of what `advance_recovery_point` has reached."""
+        entries = [(key, log.recovery_point) for key, log in self.logs.items()]
+        entries += [(key, log.recovery_point) for key, log in self.future_logs.items()]
         self._checkpoint(RECOVERY_POINTS, entries, flush)
 
     def checkpoint_log_starts(self, *, flush: bool = False) -> None:

@@ -26,6 +26,7 @@ from kwire.replication.core.events import Event, ignore
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.log_store import error_text
 from kwire.replication.core.types import TopicPartition
+from kwire.replication.core.work import at_once
 from kwire.replication.log.checkpoints import (
     decode_uuid,
     encode_uuid,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.events import LogEvent
     from kwire.replication.core.log_store import LogStore
+    from kwire.replication.core.work import Steps, WorkQueue
     from kwire.replication.log.log import Log
 
 __all__ = ["InconsistentLogDirs", "LogDirStore", "LogManager", "parse_directory"]
@@ -74,17 +76,18 @@ class LogManager:
         cluster_id: str | None = None,
         node_id: int = -1,
         topic_config: Callable[[str], LogConfig] | None = None,
-        clean_logs: Callable[[LogManager], None] | None = None,
+        clean_logs: Callable[[LogManager], Steps] | None = None,
         log_event: LogEvent = ignore,
         new_uuid: Callable[[], bytes] | None = None,
         on_all_failed: Callable[[str], None] | None = None,
+        work: WorkQueue | None = None,
     ) -> None:
         """`store`: of the only directory, or an entry per log.dirs. `new_uuid` makes directory ids.
 
         `topic_config`: the configuration of a topic whose log is found at start (default: the
         broker's). `clean_logs` is called every log.cleaner.backoff.ms. `log_event` is called with
         repairs, truncations and deletions. `cluster_id` None: accept any directory and take the
-        cluster id from its `meta.properties`.
+        cluster id from its `meta.properties`. `work`: for periodic tasks in parts; None: at once.
         """
         self.clock = clock
         self.timers = timers
@@ -102,6 +105,7 @@ class LogManager:
         self.log_event = log_event
         self._new_uuid = new_uuid
         self._on_all_failed = on_all_failed
+        self._work = work
         opened = store if isinstance(store, list) else [LogDirStore("", store)]
         self.directories = [
             LogDirectory(each, clock, timers, config, log_event, self.fail) for each in opened
@@ -375,7 +379,8 @@ class LogManager:
         path, failure = directory.path or None, directory.failure
         self.log_event(Event.LOG_DIR_OFFLINE, log_dir=path, detail=failure)
 
-    def _task_failed(self, task: str, error: Exception, log_dir: str | None = None) -> None:
+    def task_failed(self, task: str, error: Exception, log_dir: str | None = None) -> None:
+        """Report the error of a task, which goes on."""
         self.log_event(Event.STORAGE_TASK_FAILED, task=task, log_dir=log_dir, detail=str(error))
 
     # --- periodic tasks
@@ -384,70 +389,40 @@ class LogManager:
         """Start the periodic tasks; those of Kafka's scheduler after log.initial.task.delay.ms."""
         config = self.config
         first = config.log_initial_task_delay_ms
-        self._every(
-            "high-watermarks",
-            config.replica_high_watermark_checkpoint_interval_ms,
-            self.checkpoint_high_watermarks,
-        )
-        self._every(
-            "recovery-points",
-            config.log_flush_offset_checkpoint_interval_ms,
-            self.checkpoint_recovery_points,
-            first,
-        )
-        self._every(
-            "log-starts",
-            config.log_flush_start_offset_checkpoint_interval_ms,
-            self.checkpoint_log_starts,
-            first,
-        )
-        self._every(
-            "retention", config.log_retention_check_interval_ms, self.delete_old_segments, first
-        )
-        self._every("flush", config.log_flush_scheduler_interval_ms, self.flush_dirty, first)
-        self._every(
-            "producers",
-            config.producer_id_expiration_check_interval_ms,
-            self.remove_expired_producers,
-        )
+        high_watermarks_ms = config.replica_high_watermark_checkpoint_interval_ms
+        producers_ms = config.producer_id_expiration_check_interval_ms
+        self._every("high-watermarks", high_watermarks_ms, high_watermarks_ms)
+        self._every("recovery-points", config.log_flush_offset_checkpoint_interval_ms, first)
+        self._every("log-starts", config.log_flush_start_offset_checkpoint_interval_ms, first)
+        self._every("retention", config.log_retention_check_interval_ms, first)
+        self._every("flush", config.log_flush_scheduler_interval_ms, first)
+        self._every("producers", producers_ms, producers_ms)
         if config.log_cleaner_enable and self.clean_logs is not None:
-            self._every("cleaner", config.log_cleaner_backoff_ms, self._clean, first)
+            self._every("cleaner", config.log_cleaner_backoff_ms, first)
 
-    def _every(
-        self, name: str, interval_ms: int, task: Callable[[], None], first_ms: int | None = None
-    ) -> None:
+    def _every(self, name: str, interval_ms: int, first_ms: int) -> None:
+        """Run a task (periodic.py) after `first_ms`, and each time `interval_ms` after its end."""
         if interval_ms >= INT64_MAX:
             return
-        interval_ms = max(interval_ms, 1)
+
+        def schedule(delay_ms: int) -> None:
+            self.timers.schedule(("log-manager", name), self.clock.now_ms + delay_ms, run)
 
         def run() -> None:
             if self._closed:
                 return
-            try:
-                task()
-            except (OSError, KafkaError) as error:
-                self._task_failed(f"periodic task {name}", error)
-            self.timers.schedule(("log-manager", name), self.clock.now_ms + interval_ms, run)
+            if self._work is None:
+                at_once(steps())
+            else:
+                self._work.start(steps())
 
-        delay = interval_ms if first_ms is None else first_ms
-        self.timers.schedule(("log-manager", name), self.clock.now_ms + delay, run)
+        def steps() -> Steps:
+            from kwire.replication.log_dirs import periodic
 
-    def _clean(self) -> None:
-        if self.clean_logs is not None:
-            self.clean_logs(self)
+            yield from periodic.run(self, name)
+            schedule(max(interval_ms, 1))
 
-    def delete_old_segments(self) -> None:
-        """Apply retention to logs that are not compacted (LogManager.cleanupLogs)."""
-        self.for_each_online("retention", LogDirectory.delete_old_segments)
-
-    def remove_expired_producers(self) -> None:
-        for log in self.logs():
-            if log.producer_state.producers:
-                log.producer_state.remove_expired_producers()
-
-    def flush_dirty(self) -> None:
-        """Flush the logs whose last flush is longer ago than flush.ms."""
-        self.for_each_online("flush", LogDirectory.flush_dirty)
+        schedule(first_ms)
 
     def checkpoint_high_watermarks(self, *, flush: bool = False) -> None:
         self.for_each_online("high-watermarks", lambda d: d.checkpoint_high_watermarks(flush=flush))
@@ -460,13 +435,22 @@ class LogManager:
 
     def for_each_online(self, what: str, task: Callable[[LogDirectory], object]) -> None:
         """Run a task in every online directory; an OSError takes that directory offline."""
+
+        def steps(directory: LogDirectory) -> Steps:
+            task(directory)
+            yield 1
+
+        at_once(self.in_parts(what, steps))
+
+    def in_parts(self, what: str, task: Callable[[LogDirectory], Steps]) -> Steps:
+        """As `for_each_online`, for a task of steps."""
         for directory in self.online():
             try:
-                task(directory)
+                yield from task(directory)
             except OSError as error:
                 directory.handle_error(error, what)
             except KafkaError as error:  # the log has reported it to the directory
-                self._task_failed(what, error, directory.path or None)
+                self.task_failed(what, error, directory.path or None)
 
     # --- stopping
 

@@ -14,6 +14,8 @@ from kwire.broker import Broker
 from kwire.protocol.api import encode_request, key_of, parse_response
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.language.schema import Message
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.protocol.schemas.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -37,6 +39,7 @@ from kwire.protocol.schemas.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.protocol.schemas.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -52,9 +55,10 @@ from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
-from kwire.replication.core.outbox import Outbox, Reply
+from kwire.replication.core.outbox import Close, Outbox, Reply
 from kwire.replication.core.work import FIRST_UNITS, TURN_UNITS
 
+VALUE = Record(-1, 1, None, b"v")
 Requests = list[tuple[Message, int]]
 
 
@@ -223,6 +227,8 @@ def requests() -> Requests:
             ),
             8,
         ),
+        (produce_request([*topics(10, 30), ("unknown", range(40))], build_batch([VALUE])), 9),
+        (produce_request([("small-0", range(200))], b"no batch"), 8),
         (
             DescribeGroupsRequest(
                 groups=[f"a-rather-long-name-of-a-group-{i}" for i in range(700)]
@@ -258,6 +264,20 @@ def requests() -> Requests:
             6,
         ),
     ]
+
+
+def produce_request(names: list[tuple[str, Any]], records: bytes, acks: int = 1) -> ProduceRequest:
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[
+            TopicProduceData(
+                name=name,
+                partition_data=[PartitionProduceData(index=i, records=records) for i in indexes],
+            )
+            for name, indexes in names
+        ],
+    )
 
 
 def prepared(units: int = FIRST_UNITS) -> Client:
@@ -334,6 +354,29 @@ def test_a_connection_that_ends_ends_its_parts() -> None:
     assert not client.broker.work.jobs
     known = [name for name in names if client.broker.services.metadata.topics.get(name)]
     assert 0 < len(known) < len(names)
+
+
+def test_a_produce_without_an_answer_is_done_in_parts_and_has_none() -> None:
+    client = prepared()
+    batch = build_batch([VALUE])
+    end_offsets = []
+    for request in (
+        produce_request(topics(10, 30), batch, acks=0),
+        produce_request([*topics(10, 30), ("unknown", range(2))], batch, acks=0),
+    ):
+        frame = b"".join(bytes(part) for part in encode_request(0, 9, 7, "x", request))[4:]
+        client.outbox.drain()
+        client.broker.receive_frame(1, frame)
+        assert client.broker.work.jobs
+        while client.broker.work.jobs:
+            client.broker.tick()
+        effects = client.outbox.drain()
+        assert not any(isinstance(effect, Reply) for effect in effects)
+        end_offsets.append(
+            client.broker.services.replica_manager.by_key["small-9", 29].log.log_end_offset
+        )
+    assert end_offsets == [1, 2]
+    assert any(isinstance(effect, Close) and "unknown" in effect.reason for effect in effects)
 
 
 def test_a_wide_topic_is_created_and_deleted_in_parts() -> None:

@@ -22,6 +22,7 @@ from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.log_store import LogStore
 from kwire.replication.core.memory_log_store import MemoryLogStore
+from kwire.replication.core.work import at_once
 from kwire.replication.log.log import AppendOrigin, Log, LogAppendInfo
 from kwire.replication.log_dirs.cleaner import LogCleaner
 from kwire.replication.log_dirs.manager import LogManager
@@ -71,7 +72,7 @@ def marker(producer_id: int, epoch: int, *, commit: bool) -> bytes:
 
 def clean_to_end(cleaner: LogCleaner, manager: Any) -> None:
     """All that is due, in one go (a broker takes a step at a time). `manager` may be a stand-in."""
-    cleaner.clean_logs(manager)
+    at_once(cleaner.clean_logs(manager))
     while cleaner._work is not None:
         cleaner._step(manager)
 

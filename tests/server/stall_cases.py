@@ -320,6 +320,39 @@ def validated_produce(broker: Broker) -> Run:
     return asking(broker, frame_of(produce_request("large", {0: batch}), 9))
 
 
+def wide_produce(broker: Broker) -> Run:
+    """A record for each of 20,000 partitions, of which 10,000 exist."""
+    with_partitions(broker)
+    batch = build_batch(tiny(1))
+    request = ProduceRequest(
+        acks=1,
+        timeout_ms=60_000,
+        topic_data=[
+            TopicProduceData(
+                name=f"t{topic}",
+                partition_data=[
+                    PartitionProduceData(index=index, records=batch) for index in range(100)
+                ],
+            )
+            for topic in range(200)
+        ],
+    )
+    return asking(broker, frame_of(request, 9))
+
+
+def large_produce(codec: str, **configs: str) -> Callable[[Broker], Run]:
+    """A batch that is 95 MB before compression."""
+
+    def prepare(broker: Broker) -> Run:
+        create(broker, "large", max_message_bytes="50000000", **configs)
+        value = bytes(range(256)) * 3700
+        records = [Record(i, 1, None, value) for i in range(100)]
+        batch = build_batch(records, compression=codec)
+        return asking(broker, frame_of(produce_request("large", {0: batch}), 9))
+
+    return prepare
+
+
 CASES = [
     Case("Produce v2: a million gzipped messages, too large", old_produce(2, 1_000_000, 1, 10)),
     Case("Produce v2: 8 partitions of 100,000 gzipped messages", old_produce(2, 100_000, 8, 0)),
@@ -345,4 +378,11 @@ CASES = [
         after_restart=until_loaded,
     ),
     Case("Produce of a million gzipped records to a compacted topic", validated_produce),
+    Case("Produce of 20,000 partitions, of which 10,000 exist", wide_produce),
+    Case("Produce of 95 MB compressed with zstd", large_produce("zstd")),
+    Case("Produce of 95 MB compressed with lz4", large_produce("lz4")),
+    Case(
+        "Produce of 95 MB of lz4 to a topic of zstd",
+        large_produce("lz4", compression_type="zstd"),
+    ),
 ]

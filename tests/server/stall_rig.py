@@ -26,6 +26,16 @@ from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+SLOW_DISK = """
+import os, sys, time
+fsync, seconds = os.fsync, float(sys.argv.pop(1))
+os.fsync = lambda fd: (time.sleep(seconds), fsync(fd))[1]
+from kwire.__main__ import main
+main()
+"""
+"""A broker on a disk where each flush takes that long."""
+
+
 class Stall(NamedTuple):
     """The longest answer to the client beside a case."""
 
@@ -84,15 +94,23 @@ def raw_frame(key: int, version: int, body: bytes) -> bytes:
 class Broker:
     """A broker in a process of its own; `Broker.log` is its output."""
 
-    def __init__(self, folder: Path, settings: dict[str, str], data_dir: Path | None) -> None:
-        options = [f"-c{key}={value}" for key, value in settings.items()]
+    def __init__(
+        self,
+        folder: Path,
+        settings: dict[str, str],
+        data_dir: Path | None,
+        options: tuple[str, ...] = (),
+        fsync_seconds: float = 0,
+    ) -> None:
+        command = ["-m", "kwire"] if not fsync_seconds else ["-c", SLOW_DISK, str(fsync_seconds)]
+        command += ["up", "--port", "0", *(f"-c{key}={value}" for key, value in settings.items())]
         if data_dir is not None:
-            options += ["--data-dir", str(data_dir)]
+            command += ["--data-dir", str(data_dir)]
         self.log = folder / "log"
         self._started = time.perf_counter()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "kwire", "up", "--port", "0", *options],
+                [sys.executable, *command, *options],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=ROOT,
@@ -101,7 +119,12 @@ class Broker:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line.startswith("ready"), self.log.read_text()
-        self.port = int(line.split("bootstrap=")[1].split()[0].rpartition(":")[2])
+        addresses = line.split("bootstrap=")[1].split()[0].split(",")
+        self.ports = [int(address.rpartition(":")[2]) for address in addresses]
+        self.port = self.ports[0]
+        self.control = line.split("control=")[1].split()[0] if "control=" in line else ""
+        self.pinged_port = self.ports[-1]
+        """Of the last broker of the process, where there are several."""
 
     def cpu_seconds(self) -> float:
         """Processor time of the process so far."""
@@ -130,12 +153,9 @@ class Broker:
 
 
 @contextmanager
-def running(
-    folder: Path, settings: dict[str, str] | None = None, data_dir: Path | None = None
-) -> Iterator[Broker]:
-    broker = Broker(
-        folder, {"log.retention.check.interval.ms": "600000", **(settings or {})}, data_dir
-    )
+def running(folder: Path, case: Case, data_dir: Path | None = None) -> Iterator[Broker]:
+    settings = {"log.retention.check.interval.ms": "600000", **(case.settings or {})}
+    broker = Broker(folder, settings, data_dir, case.options, case.fsync_seconds)
     try:
         yield broker
         assert "Traceback" not in broker.log.read_text(), broker.log.read_text()
@@ -159,13 +179,14 @@ class Pinger:
         pings = 0
         broker = self._broker
         try:
-            connection = broker.connect()
+            connection = Connection(broker.pinged_port)
             while True:
                 begin, begin_cpu = time.perf_counter(), broker.cpu_seconds()
                 connection.send(self._ping)
                 connection.receive()
-                cpu = max(cpu, broker.cpu_seconds() - begin_cpu)
-                wall = max(wall, time.perf_counter() - begin)
+                took, elapsed = broker.cpu_seconds() - begin_cpu, time.perf_counter() - begin
+                cpu = max(cpu, min(took, elapsed))  # threads may work beside the loop
+                wall = max(wall, elapsed)
                 pings += 1
                 if self._stopped.wait(0.001):
                     break
@@ -200,6 +221,10 @@ class Case(NamedTuple):
     restarts: bool = False
     """`prepare` fills a data directory; the broker is started again on it, and then `run` is measured."""
     after_restart: Callable[[Broker], None] = lambda broker: None
+    options: tuple[str, ...] = ()
+    """Of `kwire up`."""
+    fsync_seconds: float = 0
+    """How long the disk takes for each flush; else as long as this machine's."""
     on_disk: bool = False
     """In a data directory that is flushed, which is what stalls: the clock counts, not the processor."""
 
@@ -207,12 +232,12 @@ class Case(NamedTuple):
 def measure(case: Case, folder: Path) -> Stall:
     """Run a case once, on a broker of its own."""
     data_dir = folder / "data" if case.on_disk or case.restarts else None
-    with running(folder, case.settings, data_dir) as broker:
+    with running(folder, case, data_dir) as broker:
         run = case.prepare(broker)
         if not case.restarts:
             return _measure(broker, run)
         broker.stop()
-    with running(folder, case.settings, data_dir) as broker:
+    with running(folder, case, data_dir) as broker:
         return _measure(broker, lambda: case.after_restart(broker))
 
 

@@ -14,9 +14,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from stall_cases import CASES
+import stall_cases
+import stall_times
 from stall_rig import ROOT, Case, Stall, measure
 
+CASES = [*stall_cases.CASES, *stall_times.CASES]
 SLACK = float(os.environ.get("KWIRE_SPEED_SLACK", "1"))
 PAGE = ROOT / "docs" / "stalls.md"
 BEGIN, END = "<!-- stalls: begin -->\n", "<!-- stalls: end -->\n"

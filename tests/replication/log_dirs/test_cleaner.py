@@ -25,6 +25,7 @@ from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.events import Event
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.memory_log_store import MemoryLogStore
+from kwire.replication.core.work import at_once
 from kwire.replication.log.loader import LogContext, create_log, load_log
 from kwire.replication.log.log import Log
 from kwire.replication.log.types import AppendOrigin
@@ -278,7 +279,7 @@ def test_the_dirtiest_log_comes_first_and_others_follow(logs: Logs) -> None:
     append(dirty, ("a", "y" * 5000))
     for log in (clean, dirty):
         roll(log)
-    logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
+    at_once(logs.cleaner.clean_logs(logs))  # type: ignore[arg-type]
     assert logs.cleaner._cleaning is not None
     assert logs.cleaner._cleaning.log is dirty
     logs.clean()
@@ -543,7 +544,7 @@ def filled(logs: Logs) -> Log:
 def test_a_log_that_moves_to_another_directory_is_not_cleaned(logs: Logs, when: str) -> None:
     log = filled(logs)
     if when != "before":
-        logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
+        at_once(logs.cleaner.clean_logs(logs))  # type: ignore[arg-type]
         step(logs)
     while when == "while it is copied" and not any(
         ".cleaned" in name for name in logs.store.list_dir("t-0")
@@ -588,20 +589,20 @@ def test_retention_of_compacted_logs_runs_in_the_same_round(logs: Logs) -> None:
 def test_a_log_in_work_keeps_its_old_segments_until_it_is_cleaned(logs: Logs) -> None:
     log = filled(logs)
     both = frozenset({"compact", "delete"})
-    logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
+    at_once(logs.cleaner.clean_logs(logs))  # type: ignore[arg-type]
     log.config = COMPACT.but(cleanup_policy=both, retention_ms=0)
     logs.clock.wall_ms += 1
-    logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
+    at_once(logs.cleaner.clean_logs(logs))  # type: ignore[arg-type]
     assert log.log_start_offset == 0
     while logs.cleaner._work is not None:
         step(logs)
-    logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
+    at_once(logs.cleaner.clean_logs(logs))  # type: ignore[arg-type]
     assert log.log_start_offset == 40
 
 
 def test_a_cleaning_yields_after_every_piece(logs: Logs) -> None:
     log = filled(logs)
-    logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
+    at_once(logs.cleaner.clean_logs(logs))  # type: ignore[arg-type]
     steps = 0
     while (deadline := logs.timers.next_deadline_ms()) is not None and len(content(log)) > 3:
         logs.clock.now_ms = deadline
@@ -623,7 +624,7 @@ def test_a_log_that_changes_during_cleaning_is_left_alone(
     logs: Logs, accident: str, steps: int
 ) -> None:
     log = filled(logs)
-    logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
+    at_once(logs.cleaner.clean_logs(logs))  # type: ignore[arg-type]
     for _ in range(steps):
         step(logs)
     cleaned_already = len(content(log)) < 40
@@ -652,7 +653,7 @@ def test_a_log_truncated_beyond_the_copied_segments_is_left_alone(logs: Logs) ->
     # given a cleaning of several groups of segments that copies the first
     log = filled(logs)
     log.config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=STEP_BYTES)
-    logs.cleaner.clean_logs(logs)  # type: ignore[arg-type]
+    at_once(logs.cleaner.clean_logs(logs))  # type: ignore[arg-type]
     while not any(".cleaned" in name for name in logs.store.list_dir("t-0")):
         step(logs)
     # when those of a later group go

@@ -14,6 +14,7 @@ from kwire.replication.core.events import Event
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.log_store import PartitionFault
 from kwire.replication.core.memory_log_store import MemoryLogStore
+from kwire.replication.core.work import Steps, WorkQueue, at_once
 from kwire.replication.log.checkpoints import read_meta_properties, read_offsets
 from kwire.replication.log.log import Log
 from kwire.replication.log_dirs.cleaner import LogCleaner
@@ -21,7 +22,9 @@ from kwire.replication.log_dirs.manager import LogManager, parse_directory
 
 
 class Managed:
-    def __init__(self, store: MemoryLogStore | None = None, **keys: str) -> None:
+    def __init__(
+        self, store: MemoryLogStore | None = None, work: WorkQueue | None = None, **keys: str
+    ) -> None:
         self.clock = Clock(0, NOW_MS)
         self.timers = Timers()
         self.store = store or MemoryLogStore(lambda: self.clock.wall_ms)
@@ -32,18 +35,20 @@ class Managed:
             self.store,
             self.clock,
             self.timers,
-            BrokerConfig(keys),
+            BrokerConfig({key.replace("_", "."): value for key, value in keys.items()}),
             cluster_id="c1",
             node_id=4,
             clean_logs=self._clean,
             log_event=self.logged,
             on_all_failed=self.halted.append,
+            work=work,
         )
         self.manager.load()
 
-    def _clean(self, manager: LogManager) -> None:
+    def _clean(self, manager: LogManager) -> Steps:
         assert manager is self.manager
         self.cleaned += 1
+        yield 1
 
     def wait(self, ms: int) -> None:
         self.clock.now_ms += ms
@@ -373,7 +378,7 @@ def test_a_new_topic_is_not_taken_for_clean_up_to_where_the_deleted_one_was(
     assert [header.base_offset for header in iter_batches(log.read(0, 10_000, 5).records)] == [4]
     # and a topic that is gone is not in the checkpoint
     getattr(managed.manager, how)("t", 0)
-    cleaner.clean_logs(managed.manager)
+    at_once(cleaner.clean_logs(managed.manager))
     assert read_offsets(managed.store, "cleaner-offset-checkpoint") == {}
 
 
@@ -514,3 +519,67 @@ def test_many_empty_logs_restart_without_new_files() -> None:
     before = {name: one.store.list_dir(name) for name in one.store.list_dir()}
     one.restart()
     assert {name: one.store.list_dir(name) for name in one.store.list_dir()} == before
+
+
+def test_a_periodic_task_is_done_in_parts_and_comes_again_after_its_end() -> None:
+    work = WorkQueue(Clock())
+    managed = Managed(work=work, log_retention_check_interval_ms="1000")
+    logs = []
+    for number in range(300):
+        config = LogConfig(segment_bytes=200, retention_ms=0, file_delete_delay_ms=0)
+        log = managed.manager.get_or_create("t", number, TOPIC_ID, config)
+        for _ in range(6):
+            log.append_as_leader(batch(b"x" * 100), 0)
+        log.maybe_increment_high_watermark(6)
+        logs.append(log)
+    managed.manager.start()
+    work.first_units = work.turn_units = 1000
+    managed.wait(30_000)
+    turns = 0
+    managed.manager.delete("t", 299)
+    while work.jobs:
+        counts = [len(log.segments) for log in logs]
+        work.turn()
+        assert sum(counts) - sum(len(log.segments) for log in logs) <= 60
+        turns += 1
+    assert turns >= 10
+    assert {log.log_start_offset for log in logs[:-1]} == {6}
+    logs[0].append_as_leader(batch(b"x" * 100), 0)
+    logs[0].maybe_increment_high_watermark(7)
+    managed.wait(999)
+    assert logs[0].log_start_offset == 6
+    managed.wait(1)
+    while work.jobs:
+        work.turn()
+    assert logs[0].log_start_offset == 7
+
+
+def test_a_log_of_many_segments_loses_some_at_a_time() -> None:
+    managed = Managed()
+    config = LogConfig(segment_bytes=200, retention_ms=0)
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, config)
+    for _ in range(50):
+        log.append_as_leader(batch(b"x" * 100), 0)
+    log.maybe_increment_high_watermark(50)
+    managed.wait(1)
+    steps = log.apply_retention()
+    starts = []
+    for _ in steps:
+        starts.append(log.log_start_offset)
+    assert starts == [20, 40, 50]
+    assert log.delete_old_segments(1) == 0
+
+
+def test_retention_ends_with_its_log() -> None:
+    managed = Managed()
+    config = LogConfig(segment_bytes=200, retention_ms=0)
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, config)
+    for _ in range(50):
+        log.append_as_leader(batch(b"x" * 100), 0)
+    log.maybe_increment_high_watermark(50)
+    managed.wait(1)
+    steps = log.apply_retention()
+    next(steps)
+    managed.manager.delete("t", 0)
+    assert list(steps) == []
+    assert len(log.segments) == 30
