@@ -31,7 +31,10 @@ def _start_quickly(arguments: list[str]) -> None:
 
     options = quickly_parsed(arguments[2:])
     if options is not None:
+        from kwire.cli.placeholders import import_event_loop
         from kwire.cli.start import run
+
+        import_event_loop()
 
         sys.exit(run(options, None))
 

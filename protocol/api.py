@@ -11,11 +11,10 @@ request header version 2 the client id keeps its int16 length, and only then com
 
 from __future__ import annotations
 
-from enum import IntEnum
 from struct import Struct as Layout
 from struct import error as struct_error
 
-from kwire.protocol.errors import MalformedMessage
+from kwire.protocol.errors import Codes, MalformedMessage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from kwire.protocol.language.schema import Message
 
 
-class ApiKey(IntEnum):
+class ApiKey(Codes):
     """The number of an API on the wire (int16)."""
 
     PRODUCE = 0

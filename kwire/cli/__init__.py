@@ -5,4 +5,4 @@ Options and help live here; what a command does lives in lower rooms and is impo
 `__all__` names the modules that other rooms may import.
 """
 
-__all__ = ["main", "quick", "start"]
+__all__ = ["main", "placeholders", "quick", "start"]

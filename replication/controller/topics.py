@@ -15,8 +15,6 @@ from typing import TypeVar
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.language.primitives import ZERO_UUID
-from kwire.replication.config.entries import effective_topic_config
-from kwire.replication.controller import deletion
 from kwire.replication.controller.placement import assign_replicas, check_manual_assignment
 from kwire.replication.controller.state import (
     PartitionState,
@@ -256,6 +254,7 @@ class TopicControl:
         if not overrides and self._default_configs and self._default_configs[0] is default:
             return self._default_configs[1]
         from kwire.protocol.schemas.topics import CreatableTopicConfigs
+        from kwire.replication.config.entries import effective_topic_config
 
         result = [
             CreatableTopicConfigs(name=name, value=value, config_source=source)
@@ -270,6 +269,7 @@ class TopicControl:
     def delete_topics(self, request: DeleteTopicsRequest, version: int) -> DeleteTopicsResponse:
         """Handle DeleteTopics v0-6."""
         from kwire.protocol.schemas.topics import DeleteTopicsResponse
+        from kwire.replication.controller.deletion import announce
 
         if version >= 6:
             wanted = [(topic.name, topic.topic_id) for topic in request.topics]
@@ -291,7 +291,7 @@ class TopicControl:
             for name, topic_id in distinct
             if not self._is_also_named(name, topic_id, distinct)
         ]
-        deletion.announce(self._orders, deleted, configured, self._log_event)
+        announce(self._orders, deleted, configured, self._log_event)
         return DeleteTopicsResponse(responses=responses)
 
     def _is_also_named(
@@ -309,7 +309,8 @@ class TopicControl:
         repeated: set[_NameAndId],
         deleted: list[TopicState],
     ) -> DeletableTopicResult:
-        state = self._context.state
+        from kwire.replication.controller.deletion import delete_topic
+
         try:
             if name is None and topic_id == ZERO_UUID:
                 message = "Neither topic name nor id were specified."
@@ -321,7 +322,7 @@ class TopicControl:
                 word = "name" if name is not None else "id"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {word}.")
             if name is None:
-                found = state.names_by_id.get(topic_id)
+                found = self._context.state.names_by_id.get(topic_id)
                 if found is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, UNKNOWN_ID)
                 name = found
@@ -330,7 +331,7 @@ class TopicControl:
                 topic_id = topic.topic_id
                 message = "The provided topic name maps to an ID that was already supplied."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-            deletion.delete_topic(self._context, self._changelog, topic)
+            delete_topic(self._context, self._changelog, topic)
             deleted.append(topic)
         except KafkaError as error:
             return _result(name, topic_id, error)

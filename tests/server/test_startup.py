@@ -48,7 +48,7 @@ def test_the_rest_of_the_server_loads_no_codec_and_no_definition_language(module
     assert not loaded & (LATE - {"kwire.protocol.language.compiler"})
 
 
-MODULES_AT_START = 110
+MODULES_AT_START = 109
 """How many modules of kwire `kwire up` may have imported when it is ready; each is 0.1 to 1 ms. Whoever needs fewer
 lowers the number; a higher one needs a reason."""
 
@@ -75,7 +75,8 @@ def modules_of(*command: str) -> set[str]:
 def test_a_start_imports_nothing_that_it_does_not_need(more: tuple[str, ...]) -> None:
     loaded = modules_of(*more)
     assert "uvloop" in loaded
-    assert not loaded & (LATE - {"uvloop"} | {"uuid", "platform", "shutil", "kwire.cli.up"})
+    unused = {"uuid", "platform", "shutil", "kwire.cli.up", "ssl", "inspect", "ast", "dis"}
+    assert not loaded & (LATE - {"uvloop"} | unused)
     own = {name for name in loaded if name.partition(".")[0] == "kwire"}
     assert len(own) <= MODULES_AT_START, f"{len(own)}: {sorted(own)}"
 
@@ -139,3 +140,42 @@ assert len(set(client.asked)) == 14, client.asked
     assert "kwire.protocol.language.interpreter" in loaded
     compilers = {"compiler", "decode_writer", "encode_writer", "source_writer"}
     assert not loaded & {f"kwire.protocol.language.{name}" for name in compilers}
+
+
+AFTERWARDS = """
+import sys
+from kwire.cli.placeholders import import_event_loop
+
+import_event_loop()
+assert not {"ssl", "inspect"} & set(sys.modules)
+import asyncio, functools, signal
+
+async def wait(): await asyncio.sleep(0)
+class Waiter:
+    async def wait(self): ...
+    def stop(self): ...
+
+for coroutine in (wait, Waiter().wait, functools.partial(wait)):
+    assert asyncio.iscoroutinefunction(coroutine), coroutine
+for function in (print, Waiter().stop, functools.partial(Waiter().stop), Waiter):
+    assert not asyncio.iscoroutinefunction(function), function
+
+async def main():
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, print)
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    await asyncio.open_connection(*server.sockets[0].getsockname())
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "pass")
+    assert await process.wait() == 0
+
+import uvloop
+uvloop.run(main())
+asyncio.run(main())
+
+import inspect, ssl
+assert inspect.signature(wait).parameters == {}
+assert ssl.create_default_context().check_hostname
+"""
+
+
+def test_an_event_loop_without_ssl_and_inspect_works_and_both_can_be_imported_later() -> None:
+    loaded_by(AFTERWARDS)
