@@ -1,6 +1,7 @@
 """Check compacted topics by the last committed value of each key, as batches change there.
 
-Replaces the batch by batch mirror of `ghost.py` for topics whose name begins with "compacted": when
+Replaces the batch by batch mirror of `ghost.py` for topics whose name begins with
+"compacted", and for those of coordinators: when
 a leader's high watermark passes a record, it becomes the committed value of its key. The last value
 of each key must be in the log of every leader elected later (I19), and in the end all replicas must
 have exactly the last committed values.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from kwire.protocol.records import iter_batches, iter_records
 from kwire.replication.core.memory_log_store import MemoryLogStore
+from kwire.replication.core.metadata import INTERNAL_TOPICS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
     from kwire.sim.simulation import Simulation
 
 PREFIX = "compacted"
+
+
+def is_compacted(topic: str) -> bool:
+    """Whether a topic is compacted: by its name, or because coordinators write it."""
+    return topic.startswith(PREFIX) or topic in INTERNAL_TOPICS
+
 
 Values = dict[bytes, tuple[int, bytes | None]]
 """Key: offset and value of its last record."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kwire.sim.clients.base import Client
-from kwire.sim.compaction import PREFIX, verify_compacted
+from kwire.sim.compaction import is_compacted, verify_compacted
 from kwire.sim.ghost import read_entries
+from kwire.sim.retention import late_retention
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def unconverged(simulation: Simulation) -> str | None:
             for index, partition in enumerate(topic.partitions)
             if broker_id in partition.replicas
         }
+        if manager.log_manager.has_future_logs:
+            return f"broker {broker_id} still moves logs between its directories"
         if manager.by_key.keys() != wanted:
             return f"broker {broker_id} has {sorted(manager.by_key)}, not {sorted(wanted)}"
         cache = broker.services.metadata
@@ -73,7 +76,7 @@ def unconverged_with_broken_disks(simulation: Simulation) -> str | None:
                 key = topic.name, index
                 broken = key in manager.offline or f"{topic.name}-{index}" in store.failed
                 # A partition's fault that so far only its cleaner has hit, no reader or writer.
-                noticed = key in manager.offline or not topic.name.startswith(PREFIX)
+                noticed = key in manager.offline or not is_compacted(topic.name)
                 if broken and noticed and partition.leader == broker_id:
                     return f"broker {broker_id} leads {topic.name}-{index}, its disk is broken"
                 if not broken and broker_id in partition.replicas and key not in manager.by_key:
@@ -95,6 +98,8 @@ def _unconverged_partition(
         return f"{truth.leader} does not lead in epoch {truth.leader_epoch}: {leader}"
     if leader.isr_state.in_flight:
         return f"{leader.isr_state} is in flight"
+    if (late := late_retention(leader)) is not None:
+        return late
     end = leader.log.log_end_offset
     for broker_id in truth.replicas:
         partition = simulation.broker(broker_id).services.replica_manager.by_key[topic, index]

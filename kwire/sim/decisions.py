@@ -23,15 +23,15 @@ class Decisions:
 
     A deposed controller may run on and send requests; it must not commit a decision."""
 
-    def __init__(self, checker: Invariants, *, unclean_allowed: bool) -> None:
-        """`unclean_allowed`: some topic allows unclean elections."""
+    def __init__(self, checker: Invariants) -> None:
         self._checker = checker
-        self._unclean_allowed = unclean_allowed
+        self.unclean_requested = False  # an administrator has asked for an unclean election
         self._current: Controller | None = None
         self._controller_epoch = -1
         self._broker_epochs: dict[int, int] = {}
         self._truths: dict[TopicPartition, PartitionState] = {}
         self._ids: dict[str, bytes] = {}
+        self._partitions: dict[bytes, int] = {}  # of topics, how many
 
     def is_active_controller(self, controller: Controller) -> bool:
         """Whether the controller committed the last decision and is still active."""
@@ -47,6 +47,8 @@ class Decisions:
             if topic is None or topic.topic_id != topic_id:
                 return f"it does not know topic {name}"
         for (name, index), truth in self._truths.items():
+            if index >= len(state.topics[name].partitions):
+                return f"it does not know partition {index} of {name}"
             found = state.topics[name].partitions[index]
             if _truth(found) != _truth(truth):
                 return f"it has {name}-{index} as {_truth(found)}, it was {_truth(truth)}"
@@ -87,6 +89,9 @@ class Decisions:
             if self._ids.get(name) != topic.topic_id:
                 self._forget_topic(name)
                 self._ids[name] = topic.topic_id
+            if len(topic.partitions) < self._partitions.get(topic.topic_id, 0):
+                self._checker.violated("I36", f"{name} has lost a partition")
+            self._partitions[topic.topic_id] = len(topic.partitions)
             for index, partition in enumerate(topic.partitions):
                 count += 1
                 if (name, index) not in truths:
@@ -214,7 +219,7 @@ class Decisions:
             elif not old.isr and old.last_known_elr and not old.elr:
                 self._check_last_known_leader(ghost, old, new, what)
             elif (old.isr or old.last_known_elr) and new.leader not in old.isr:
-                if not self._unclean_allowed:
+                if not self._unclean_allowed(ghost):
                     self._checker.violated(
                         "I20", f"elected outside the ISR, which nobody allowed, {what}"
                     )
@@ -228,11 +233,18 @@ class Decisions:
                     ghost, new, "survivor", f"the last of the ISR lost its tail, {what}"
                 )
 
+    def _unclean_allowed(self, ghost: GhostPartition) -> bool:
+        """Whether the topic allows unclean elections now, or one has been requested."""
+        assert self._current is not None
+        topic = ghost.name.rpartition("-")[0]
+        flag = self._current.state.topic_config(topic).get("unclean.leader.election.enable")
+        return flag == "true" or self.unclean_requested
+
     def _check_last_known_leader(
         self, ghost: GhostPartition, old: PartitionState, new: PartitionState, what: str
     ) -> None:
         """KIP-966: all eligible replicas had unclean shutdowns, so the last known leader leads."""
-        if new.leader not in old.last_known_elr and not self._unclean_allowed:
+        if new.leader not in old.last_known_elr and not self._unclean_allowed(ghost):
             self._checker.violated("I20", f"neither eligible nor the last leader, {what}")
         if not new.recovering:
             self._checker.violated("I12", f"the last known leader does not recover, {what}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from kwire.protocol.records import iter_batches
-from kwire.sim.compaction import PREFIX, Compacted
+from kwire.sim.compaction import Compacted, is_compacted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -197,8 +197,12 @@ class GhostPartition:
             -1
         )  # of the last leader that committed; who hears later of an earlier one is late
         self.compacted: Compacted | None = None
-        if name.startswith(PREFIX):
+        if is_compacted(name.rpartition("-")[0]):
             self.compacted = Compacted()
+        self.rotten: set[tuple[int, tuple[int, int]]] = (
+            set()
+        )  # broker; epoch, offset (faults/rot.py)
+        self.asked_to_delete = 0  # the highest offset of a DeleteRecords
         self.leaving = False  # its topic is being deleted: nothing is promised any more
 
     def log(self, node_id: int) -> GhostLog:

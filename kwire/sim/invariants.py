@@ -22,6 +22,7 @@ from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.replication.core.types import TopicPartition
 from kwire.replication.replica.isr import PendingExpandIsr
 from kwire.sim.ghost import Entry, GhostKey, GhostLog, GhostPartition, Loss, read_entries
+from kwire.sim.retention import check_deletion, check_move
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,6 +94,14 @@ class Invariants:
             ghost.leaving = topic_id in self.gone
         return ghost
 
+    def ghost_of(self, partition: Partition) -> GhostPartition:
+        """The ghost of a broker's partition."""
+        return self.ghost(partition.topic, partition.topic_id, partition.index)
+
+    def has_rot(self, node_id: int) -> bool:
+        """Whether something on the broker's disks is damaged: it may lose more than its tails."""
+        return any(n == node_id for ghost in self.partitions.values() for n, _ in ghost.rotten)
+
     # --- a broker's step
 
     def check_broker(self, node_id: int, broker: Broker) -> None:
@@ -148,7 +157,7 @@ class Invariants:
     def _check_changes(
         self, node_id: int, broker: Broker, partition: Partition, old: Seen | None, new: Seen
     ) -> None:
-        ghost = self.ghost(partition.topic, partition.topic_id, partition.index)
+        ghost = self.ghost_of(partition)
         if self.trace_lines is not None:
             self.trace_lines.append(_line(node_id, ghost, partition, new))
         if ghost.leaving:
@@ -157,11 +166,13 @@ class Invariants:
             self._check_offsets(node_id, ghost, old, new)
             ghost.compacted.changed(self, node_id, ghost, old, new)
             return
-        log = ghost.logs.get(node_id)
+        log = before = ghost.logs.get(node_id)
         if log is None or log.real is not partition.log:  # deleted, or set aside, and created again
             log = ghost.logs[node_id] = GhostLog(new.log_start_offset)
             log.real = partition.log
         self._follow_log(node_id, ghost, log, partition, new)
+        if before is not None and before is not log and old is not None:
+            check_move(self, f"{ghost.name} on {node_id}", before, log, new)
         self._check_offsets(node_id, ghost, old, new)
         if old is None or old.epochs != new.epochs:
             self._check_epochs(node_id, ghost, log, new)
@@ -180,6 +191,7 @@ class Invariants:
             self.counts["truncations"] += bool(removed)
             self._check_truncation(node_id, ghost, removed, new)
         if new.log_start_offset > log.start:
+            check_deletion(self, where, ghost, log, new)
             log.advance_start(new.log_start_offset)
             ghost.deleted_until = max(ghost.deleted_until, new.log_start_offset)
         elif new.log_start_offset < log.start and not log.entries:
@@ -499,7 +511,8 @@ class Invariants:
             fresh.real = log
             for entry in real:
                 known = ghost.written.get((entry.epoch, entry.base))
-                if known is None or known[0].body != entry.body:
+                damaged = (node_id, (entry.epoch, entry.base)) in ghost.rotten
+                if known is None or (known[0].body != entry.body and not damaged):
                     self.violated("I3", f"{where}: {entry} on the disk was never written")
                 fresh.append(known[0])
             fresh.end = end

@@ -83,6 +83,7 @@ class Node:
         self.outbox = Outbox(self.clock)
         self._make_core = make_core
         self._skew_ms = skew_ms
+        self.wall_offset_ms = 0  # how far its wall clock is wrong
         self._answer_timeout_us = answer_timeout_us
         self._served: dict[int, Connection] = {}
         self._links: dict[tuple[int, str], Connection] = {}
@@ -129,7 +130,7 @@ class Node:
     def _set_clock(self) -> None:
         now_ms = self.world.schedule.now_us // MS + self._skew_ms
         self.clock.now_ms = now_ms
-        self.clock.wall_ms = EPOCH_WALL_MS + now_ms
+        self.clock.wall_ms = EPOCH_WALL_MS + now_ms + self.wall_offset_ms
 
     def _after(self) -> None:
         world = self.world

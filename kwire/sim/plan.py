@@ -40,7 +40,14 @@ FAULTS = (
     "configure",
 )
 """Closed: a seed's draws depend on the order. Append a new kind to `LATER_FAULTS`."""
-LATER_FAULTS: tuple[str, ...] = ()
+LATER_FAULTS: tuple[str, ...] = (
+    "create_partitions",
+    "unclean_flag",
+    "clock_jump",
+    "log_dir_move",
+    "bit_rot",
+    "stranger",
+)
 """Each kind draws from its own source, so that older seeds keep their meaning."""
 LEADER_CHANGES = ("kill", "power_cut", "clean_stop", "pause", "isolate", "disk", "reassign")
 
@@ -117,6 +124,7 @@ class Plan:
         self.config = {**_config(random), **(config or {})}
         self.racks = 0
         self._add_clients(Random(f"{seed}/kinds of clients"))
+        self._add_retention(Random(f"{seed}/retention"))
         self.skipped_faults: set[int] = set()  # by their number in the run; see shrink.py
 
     def _weights(self, random: Random, without: frozenset[str]) -> dict[str, int]:
@@ -147,6 +155,8 @@ class Plan:
                 self.clients.append(ClientPlan("consumer", isolation_level=level))
         if random.random() < 0.4:
             self.clients.append(ClientPlan("lookups"))
+        if random.random() < 0.3:
+            self.clients.append(ClientPlan("liar"))
 
     def _session_consumer(self, random: Random, isolation_level: int) -> ClientPlan:
         rack = f"rack-{random.randrange(self.racks)}" if self.racks else ""
@@ -158,6 +168,20 @@ class Plan:
             partition_max_bytes=random.choice((50, 300, 1 << 16)),
             rack=rack,
         )
+
+    def _add_retention(self, random: Random) -> None:
+        """Retention by size, by time or both, of topics that are not compacted."""
+        if random.random() >= 0.35:
+            return
+        self.config["log.retention.check.interval.ms"] = str(random.choice((100, 500)))
+        for topic in self.topics:
+            if topic.name.startswith(PREFIX):
+                continue
+            topic.configs["segment.bytes"] = str(random.choice((200, 600)))
+            if random.random() < 0.6:
+                topic.configs["retention.bytes"] = str(random.choice((0, 400, 2000)))
+            if random.random() < 0.6:
+                topic.configs["retention.ms"] = str(random.choice((100, 500, 2000)))
 
     def rack_of(self, broker_id: int) -> str:
         """The rack of a broker; empty without racks."""

@@ -82,7 +82,7 @@ class Simulation:
         self.schedule = Schedule()
         self.network = Network(self.schedule, Random(f"{seed}/network"), plan.weather)
         self.invariants = Invariants(self.schedule)
-        self.decisions = Decisions(self.invariants, unclean_allowed=plan.unclean)
+        self.decisions = Decisions(self.invariants)
         if trace is not None:
             self.invariants.trace_lines = []
         self.answers = Answers(self.invariants)
@@ -146,7 +146,9 @@ class Simulation:
             ),
         )
         broker.start([Endpoint(LISTENER, f"broker-{node_id}", _PORT)])
-        self.invariants.check_restart(node_id, broker, power_cut=node_id in self.power_cut)
+        self.invariants.check_restart(
+            node_id, broker, power_cut=node_id in self.power_cut or self.invariants.has_rot(node_id)
+        )
         self.power_cut.discard(node_id)
         return broker
 

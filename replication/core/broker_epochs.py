@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from typing import Final
 
-_SECRETS: Final = 10**9
+SECRETS: Final = 10**9
+"""An epoch is a count times this, plus the secret."""
 
 
 def _secret(incarnation: bytes) -> int:
     number = int.from_bytes(incarnation, "big")
-    return number and 1 + number % (_SECRETS - 1)
+    return number and 1 + number % (SECRETS - 1)
 
 
 def next_broker_epoch(last_epoch: int, incarnation: bytes) -> int:
@@ -25,14 +26,14 @@ def next_broker_epoch(last_epoch: int, incarnation: bytes) -> int:
 
     Without an id, for a broker that gets no requests of a controller over the network, one more."""
     secret = _secret(incarnation)
-    return (last_epoch // _SECRETS + 1) * _SECRETS + secret if secret else last_epoch + 1
+    return (last_epoch // SECRETS + 1) * SECRETS + secret if secret else last_epoch + 1
 
 
 def is_epoch_of(incarnation: bytes, epoch: int) -> bool:
     """Whether a controller gave `epoch` to the broker with this incarnation id, now or before."""
-    return epoch >= 0 and epoch % _SECRETS == _secret(incarnation)
+    return epoch >= 0 and epoch % SECRETS == _secret(incarnation)
 
 
 def registration_number(epoch: int) -> int:
     """The epoch as logs show it: without the secret."""
-    return epoch // _SECRETS or epoch
+    return epoch // SECRETS or epoch

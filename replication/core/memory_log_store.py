@@ -125,6 +125,14 @@ class MemoryLogStore:
             new.flushed_size = len(new.data)
             new.modified_ms = old.modified_ms
 
+    def content(self, path: str) -> bytes:
+        """What is in a file, for tests: no fault is taken."""
+        return bytes(self._file(path).data)
+
+    def flip(self, path: str, position: int) -> None:
+        """Change a byte of a file behind everybody's back, as bit rot does; twice: back again."""
+        self._file(path).data[position] ^= 0x10
+
     def fail_next(self, operation: str, error: OSError) -> None:
         """The next "append", "flush" or "write_file" raises `error` and changes nothing."""
         self._faults[operation] = error

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.replication.core.types import TopicPartition
     from kwire.sim.clients.base import Client
-    from kwire.sim.ghost import GhostPartition
     from kwire.sim.invariants import Invariants
 
 _GRACE_US = 2 * MS
@@ -51,6 +50,7 @@ class Answers:
         self.invariants = invariants
         self.racks: dict[int, str] = {}  # of the brokers
         self.sessions: dict[tuple[str, int], fetched.Session] = {}
+        self.broken_batches: set[bytes] = set()  # that clients send on purpose
         self.delivered = 0
         self.acked = 0
         self.reached: set[str] = set()
@@ -108,9 +108,6 @@ class Answers:
     def reach(self, kind: str, error: int) -> None:
         """Count an answer's error among the states reached."""
         self.reached.add(f"answer {kind} {ErrorCode(error).name}")
-
-    def ghost(self, partition: Any) -> GhostPartition:
-        return self.invariants.ghost(partition.topic, partition.topic_id, partition.index)
 
     # --- records delivered to applications
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kwire.protocol.records import iter_batches
+from kwire.protocol.records import check_crc, iter_batches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kwire.protocol.records import BatchHeader
     from kwire.replication.replica.partition import Partition
     from kwire.sim.answers.checker import Answer, Answers
     from kwire.sim.ghost import Entry
@@ -51,7 +52,7 @@ def check(answers: Answers, answer: Answer) -> None:
 
 def _check_records(answers: Answers, answer: Answer, partition: Partition, records: Any) -> None:
     invariants, node_id = answers.invariants, answer.node_id
-    ghost = answers.ghost(partition)
+    ghost = answers.invariants.ghost_of(partition)
     if ghost.leaving:
         return
     high_watermark = partition.log.high_watermark
@@ -68,6 +69,7 @@ def _check_records(answers: Answers, answer: Answer, partition: Partition, recor
         if known is None:
             invariants.violated("I31", f"{ghost.name}: {node_id} serves {place}, never written")
         entry: Entry = known[0]
+        _check_content(answers, answer, entry, records, header)
         if entry.next > high_watermark:
             invariants.violated(
                 "I17", f"{ghost.name}: {node_id} serves {entry}, high watermark {high_watermark}"
@@ -78,6 +80,19 @@ def _check_records(answers: Answers, answer: Answer, partition: Partition, recor
             and not ghost.committed.holds(entry)
         ):
             invariants.violated("I18", f"{ghost.name}: {node_id} serves {entry}, not committed")
+
+
+def _check_content(
+    answers: Answers, answer: Answer, entry: Entry, records: Any, header: BatchHeader
+) -> None:
+    """I3: what looks whole is what was written; damage shows by the CRC."""
+    if records[header.position + 21 : header.position + header.size] == entry.body:
+        return
+    if check_crc(records, header):
+        answers.invariants.violated(
+            "I3", f"{answer.node_id} serves another {entry} than was written"
+        )
+    answers.invariants.counts["damaged batches served"] += 1
 
 
 def _check_preferred(answers: Answers, answer: Answer, topic_id: bytes, data: Any) -> None:

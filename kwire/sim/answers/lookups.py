@@ -34,9 +34,7 @@ def check(answers: Answers, answer: Answer) -> None:
             answers.reach("LIST_OFFSETS", data.error_code)
             key = topic.name, data.partition_index
             partition = answer.broker.services.replica_manager.hosted(key)
-            if data.error_code or partition is None or is_broken(partition.log):
-                continue
-            if answers.ghost(partition).leaving:
+            if data.error_code or partition is None or not _readable(answers, answer, partition):
                 continue
             answers.invariants.counts["offsets looked up"] += 1
             wanted = _wanted(partition, asked[key], answer.request.isolation_level)
@@ -47,6 +45,13 @@ def check(answers: Answers, answer: Answer) -> None:
                     f"{partition} at {answer.node_id}: for timestamp {asked[key]} the answer is {found}, "
                     f"it should be {wanted}",
                 )
+
+
+def _readable(answers: Answers, answer: Answer, partition: Partition) -> bool:
+    """Whether the records of the partition can be compared: its disk is whole."""
+    ghost = answers.invariants.ghost_of(partition)
+    damaged = any(node_id == answer.node_id for node_id, _ in ghost.rotten)
+    return not (ghost.leaving or damaged or is_broken(partition.log))
 
 
 def _wanted(partition: Partition, timestamp: int, isolation_level: int) -> Any:

@@ -24,6 +24,10 @@ def check(answers: Answers, answer: Answer) -> None:
         for data in topic.partition_responses:
             answers.reach("PRODUCE", data.error_code)
             records = sent.pop((topic.name, data.index))
+            if not data.error_code and records in answers.broken_batches:
+                answers.invariants.violated(
+                    "I39", f"{answer.node_id} took a broken batch for {topic.name}-{data.index}"
+                )
             if data.error_code or data.base_offset < 0:
                 continue
             partition = answer.broker.services.replica_manager.hosted((topic.name, data.index))
@@ -39,7 +43,7 @@ def _check_partition(
     invariants, node_id = answers.invariants, answer.node_id
     all_replicas = answer.request.acks == -1
     high_watermark = partition.log.high_watermark
-    ghost = answers.ghost(partition)
+    ghost = answers.invariants.ghost_of(partition)
     if ghost.leaving:
         return
     if ghost.compacted is not None:

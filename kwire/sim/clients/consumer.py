@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode
-from kwire.protocol.records import iter_batches
+from kwire.protocol.records import check_crc, iter_batches
 from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.protocol.schemas.offsets import (
     ListOffsetsPartition,
@@ -17,6 +17,14 @@ from kwire.replication.core.types import TopicPartition
 from kwire.sim.clients.base import Client, Setting
 
 FETCH_VERSION: Final = 13
+
+
+def _whole(records: bytes) -> bytes:
+    """The batches before the first that is damaged (check.crcs)."""
+    for header in iter_batches(records):
+        if not check_crc(records, header):
+            return records[: header.position]
+    return records
 
 
 class Reader(Client):
@@ -72,7 +80,7 @@ class Reader(Client):
             self._positions[key] = min(position, data.diverging_epoch.end_offset)
             self._epochs[key] = data.diverging_epoch.epoch
         elif data.records:
-            records = bytes(data.records)
+            records = _whole(bytes(data.records))
             self._answers.check_delivered(topic_id, key, position, records)
             for header in iter_batches(records):
                 self._positions[key] = header.next_offset

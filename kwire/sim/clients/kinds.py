@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kwire.sim.clients.consumer import Consumer
+from kwire.sim.clients.liar import Liar
 from kwire.sim.clients.lookups import Lookups
 from kwire.sim.clients.producer import Producer
 from kwire.sim.clients.sessions import SessionConsumer
@@ -18,5 +19,6 @@ KINDS: dict[str, Callable[..., Client]] = {
     "consumer": Consumer,
     "session_consumer": SessionConsumer,
     "lookups": Lookups,
+    "liar": Liar,
 }
 """Makes a client from its Setting and the options of its `ClientPlan`."""

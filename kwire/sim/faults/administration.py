@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kwire.protocol.api import ApiKey
-from kwire.sim.compaction import PREFIX
+from kwire.replication.core.metadata import INTERNAL_TOPICS
+from kwire.sim.compaction import is_compacted
 from kwire.sim.plan import LEADER_CHANGES
+
+_PARTITIONS_MAX: Final = 4
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +47,7 @@ def elect(nemesis: Nemesis) -> None:
     from kwire.protocol.schemas.topics import ElectLeadersRequest
 
     kind = 1 if nemesis.simulation.plan.unclean and nemesis.random.random() < 0.3 else 0
+    nemesis.simulation.decisions.unclean_requested |= kind == 1
     request = ElectLeadersRequest(election_type=kind, topic_partitions=None, timeout_ms=2000)
     nemesis.simulation.report_fault(f"elect leaders ({'unclean' if kind else 'preferred'})")
     nemesis.simulation.administrate(ApiKey.ELECT_LEADERS, 2, request)
@@ -59,7 +65,7 @@ def delete_records(nemesis: Nemesis) -> None:
     if found is None or controller is None:
         return
     name, index, _ = found
-    if name.startswith(PREFIX):
+    if is_compacted(name):
         return  # Kafka refuses it
     leader = controller.controller.state.topics[name].partitions[index].leader
     if leader < 0 or not nemesis.simulation.nodes[leader].up:
@@ -83,6 +89,8 @@ def delete_records(nemesis: Nemesis) -> None:
         ],
         timeout_ms=500,
     )
+    ghost = nemesis.simulation.invariants.ghost_of(partition)
+    ghost.asked_to_delete = max(ghost.asked_to_delete, offset)
     nemesis.simulation.report_fault(f"delete records of {name}-{index} up to {offset}")
     nemesis.simulation.administrate(ApiKey.DELETE_RECORDS, 2, request, leader)
 
@@ -108,7 +116,7 @@ def delete_topic(nemesis: Nemesis) -> None:
     from kwire.protocol.schemas.topics import DeleteTopicsRequest, DeleteTopicState
 
     found = nemesis.some_topic()
-    if found is None:
+    if found is None or found[0] in INTERNAL_TOPICS:
         return
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=found[0])], timeout_ms=2000)
     if nemesis.random.random() < 0.4:
@@ -126,28 +134,76 @@ def delete_topic(nemesis: Nemesis) -> None:
 
 
 def configure(nemesis: Nemesis) -> None:
+    found = nemesis.some_topic()
+    if found is not None:
+        value = str(nemesis.random.randint(1, 2))
+        _set_config(nemesis, found[0], "min.insync.replicas", value)
+
+
+def _set_config(nemesis: Nemesis, topic: str, key: str, value: str) -> None:
     from kwire.protocol.schemas.configs import (
         IncrementalAlterableConfig,
         IncrementalAlterConfigsRequest,
         IncrementalAlterConfigsResource,
     )
 
-    found = nemesis.some_topic()
-    if found is None:
-        return
-    value = str(nemesis.random.randint(1, 2))
-    request = IncrementalAlterConfigsRequest(
-        resources=[
-            IncrementalAlterConfigsResource(
-                resource_type=2,
-                resource_name=found[0],
-                configs=[
-                    IncrementalAlterableConfig(
-                        name="min.insync.replicas", config_operation=0, value=value
-                    )
-                ],
-            )
-        ]
+    config = IncrementalAlterableConfig(name=key, config_operation=0, value=value)
+    resource = IncrementalAlterConfigsResource(
+        resource_type=2, resource_name=topic, configs=[config]
     )
-    nemesis.simulation.report_fault(f"{found[0]}: min.insync.replicas={value}")
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    nemesis.simulation.report_fault(f"{topic}: {key}={value}")
     nemesis.simulation.administrate(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
+
+
+def unclean_flag(nemesis: Nemesis) -> None:
+    """Switch unclean.leader.election.enable of a topic: from then on, but not before, it counts."""
+    found = nemesis.some_topic()
+    if found is not None:
+        value = nemesis.random.choice(("true", "false"))
+        _set_config(nemesis, found[0], "unclean.leader.election.enable", value)
+
+
+def create_partitions(nemesis: Nemesis) -> None:
+    """Add a partition to a topic."""
+    from kwire.protocol.schemas.topics import (
+        CreatePartitionsAssignment,
+        CreatePartitionsRequest,
+        CreatePartitionsTopic,
+    )
+
+    found = nemesis.some_topic()
+    controller = nemesis.simulation.controller
+    if found is None or controller is None or found[0] in INTERNAL_TOPICS:
+        return
+    count = len(controller.controller.state.topics[found[0]].partitions) + 1
+    if count > _PARTITIONS_MAX:
+        return
+    replicas = nemesis.random.sample(nemesis.simulation.broker_ids, len(found[2]))
+    topic = CreatePartitionsTopic(
+        name=found[0], count=count, assignments=[CreatePartitionsAssignment(broker_ids=replicas)]
+    )
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=2000, validate_only=False)
+    nemesis.simulation.report_fault(f"{found[0]} gets partition {count - 1} on {replicas}")
+    nemesis.simulation.administrate(ApiKey.CREATE_PARTITIONS, 3, request)
+
+
+def log_dir_move(nemesis: Nemesis) -> None:
+    """Move a replica to another log directory of its broker."""
+    from kwire.protocol.schemas.cluster import (
+        AlterReplicaLogDir,
+        AlterReplicaLogDirsRequest,
+        AlterReplicaLogDirTopic,
+    )
+
+    simulation, random, node = nemesis.simulation, nemesis.random, nemesis.pick()
+    if node is None or simulation.plan.log_dirs < 2:
+        return
+    hosted = list(simulation.broker(node.node_id).services.replica_manager.by_key)
+    if hosted:
+        name, index = random.choice(hosted)
+        path = f"/disk-{random.randrange(simulation.plan.log_dirs)}"
+        topic = AlterReplicaLogDirTopic(name=name, partitions=[index])
+        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[topic])])
+        simulation.report_fault(f"{node}: {name}-{index} moves to {path}")
+        simulation.administrate(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, request, node.node_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kwire.sim.faults import administration, disks, links, machines, orders
+from kwire.sim.faults import administration, clocks, disks, links, machines, orders, rot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,5 +32,11 @@ KINDS: dict[str, Callable[[Nemesis], None]] = {
     "create_topic": administration.create_topic,
     "delete_topic": administration.delete_topic,
     "configure": administration.configure,
+    "create_partitions": administration.create_partitions,
+    "unclean_flag": administration.unclean_flag,
+    "clock_jump": clocks.clock_jump,
+    "log_dir_move": administration.log_dir_move,
+    "bit_rot": rot.bit_rot,
+    "stranger": orders.stranger,
 }
 """The function of each kind of fault in `plan.py`; a test compares both lists."""

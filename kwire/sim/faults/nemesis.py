@@ -9,6 +9,7 @@ from __future__ import annotations
 from random import Random
 
 from kwire.sim.faults.kinds import KINDS
+from kwire.sim.faults.rot import Rot, heal
 from kwire.sim.schedule import MS
 
 TYPE_CHECKING = False
@@ -26,6 +27,7 @@ class Nemesis:
         self._draws = self.random = random
         self.active = False
         self.extra_topics = 0  # topics made by `create_topic`, whose names are used in turn
+        self.rots: list[Rot] = []
         self.drawn: list[str] = []  # the kinds of all faults, skipped ones, too
         weights = simulation.plan.weights
         self._kinds = [kind for kind, weight in weights.items() if weight]
@@ -42,6 +44,10 @@ class Nemesis:
         simulation = self.simulation
         for store in simulation.stores.values():
             store.cancel_faults()
+        for rot in list(self.rots):
+            heal(self, rot)
+        for node in simulation.nodes.values():
+            node.wall_offset_ms = 0
         simulation.network.heal_all()
         weather = simulation.network.weather
         weather.slow_chance = weather.reset_chance = 0.0

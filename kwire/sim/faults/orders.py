@@ -1,4 +1,4 @@
-"""Old orders of a controller, sent to a broker again: they must change nothing (I15)."""
+"""Orders that must change nothing (I15): old ones of a controller, and those of strangers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import Any
 
 from kwire.protocol import api
 from kwire.protocol.api import ApiKey
+from kwire.replication.core.broker_epochs import SECRETS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.sim.faults.nemesis import Nemesis
+    from kwire.sim.node import Node
 
 
 def replay(nemesis: Nemesis) -> None:
@@ -26,17 +28,53 @@ def replay(nemesis: Nemesis) -> None:
     if not _is_harmless(broker, frame):
         return
     simulation.invariants.counts["replays"] += 1
+    _order(nemesis, node, frame, "an old order")
+
+
+def stranger(nemesis: Nemesis) -> None:
+    """Send a broker an order as a client of the brokers' listener could: it has seen small epochs, and
+    guesses a broker epoch, which has nine digits that it cannot know (replication/core/broker_epochs.py)."""
+    simulation, node, random = nemesis.simulation, nemesis.pick(), nemesis.random
+    if node is None or node.paused_until_us > simulation.schedule.now_us:
+        return
+    frames = simulation.control_frames.get(node.node_id)
+    if not frames:
+        return
+    frame = random.choice(frames)
+    header = api.parse_request_header(frame)
+    request: Any
+    request, _ = api.request_class(header.api_key).decode_from(
+        frame, header.body_position, header.api_version
+    )
+    request.controller_epoch += 1000
+    number = request.broker_epoch // SECRETS + random.choice((0, 1, 1000))
+    request.broker_epoch = number * SECRETS + random.randrange(SECRETS)
+    if header.api_key == ApiKey.LEADER_AND_ISR:
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                state.leader_epoch += 1000
+                state.partition_epoch += 1000
+                state.controller_epoch += 1000
+    forged = api.encode_request(
+        header.api_key, header.api_version, header.correlation_id, "stranger", request
+    )
+    simulation.invariants.counts["orders of strangers"] += 1
+    _order(nemesis, node, b"".join(forged)[4:], "the order of a stranger")
+
+
+def _order(nemesis: Nemesis, node: Node, frame: bytes, what: str) -> None:
+    """Send an order over a connection of its own: it must change nothing."""
+    simulation = nemesis.simulation
+    broker = simulation.broker(node.node_id)
     before = _state(broker)
-    simulation.report_fault(f"{node} gets an old order again")
+    simulation.report_fault(f"{node} gets {what}")
     number = -1 - simulation.schedule.events
     node.step(broker.connection_opened, number, "PLAINTEXT", "10.0.0.9")
     node.step(broker.receive_frame, number, frame)
     node.step(broker.connection_closed, number)
     after = _state(broker)
     if after != before:
-        simulation.invariants.violated(
-            "I15", f"{node} obeyed an old order: {before} became {after}"
-        )
+        simulation.invariants.violated("I15", f"{node} obeyed {what}: {before} became {after}")
 
 
 def _is_harmless(broker: Broker, frame: bytes) -> bool:
