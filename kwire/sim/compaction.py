@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from kwire.replication.controller.state import PartitionState
     from kwire.replication.log.log import Log
     from kwire.sim.ghost import GhostPartition
-    from kwire.sim.invariants import Invariants, Seen
+    from kwire.sim.invariants import Invariants
+    from kwire.sim.seen import Seen
     from kwire.sim.simulation import Simulation
 
 PREFIX = "compacted"

@@ -10,6 +10,7 @@ from kwire.sim.retention import late_retention
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.controller.state import PartitionState
+    from kwire.replication.replica.manager import ReplicaManager
     from kwire.sim.ghost import GhostPartition
     from kwire.sim.simulation import Simulation
 
@@ -30,18 +31,14 @@ def unconverged(simulation: Simulation) -> str | None:
             return f"broker {broker_id} is not there"
         broker = simulation.broker(broker_id)
         manager = broker.services.replica_manager
-        if len(manager.produce_purgatory) or len(manager.delete_records_purgatory):
-            return f"somebody waits at broker {broker_id}"
-        if manager.fetchers is not None and manager.fetchers.failed:
-            return f"broker {broker_id} has failed partitions {manager.fetchers.failed}"
+        if (busy := _unfinished(manager)) is not None:
+            return f"broker {broker_id} {busy}"
         wanted = {
             (topic.name, index)
             for topic in state.topics.values()
             for index, partition in enumerate(topic.partitions)
             if broker_id in partition.replicas
         }
-        if manager.log_manager.has_future_logs:
-            return f"broker {broker_id} still moves logs between its directories"
         if manager.by_key.keys() != wanted:
             return f"broker {broker_id} has {sorted(manager.by_key)}, not {sorted(wanted)}"
         cache = broker.services.metadata
@@ -54,6 +51,17 @@ def unconverged(simulation: Simulation) -> str | None:
             reason = _unconverged_partition(simulation, topic.name, index, partition)
             if reason is not None:
                 return f"{topic.name}-{index}: {reason}"
+    return None
+
+
+def _unfinished(manager: ReplicaManager) -> str | None:
+    """What a broker has not finished or not got over, or None."""
+    if len(manager.produce_purgatory) or len(manager.delete_records_purgatory):
+        return "has requests that wait"
+    if manager.fetchers is not None and manager.fetchers.failed:
+        return f"has failed partitions {manager.fetchers.failed}"
+    if manager.log_manager.has_future_logs:
+        return "still moves logs between its directories"
     return None
 
 

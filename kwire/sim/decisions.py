@@ -31,7 +31,6 @@ class Decisions:
         self._broker_epochs: dict[int, int] = {}
         self._truths: dict[TopicPartition, PartitionState] = {}
         self._ids: dict[str, bytes] = {}
-        self._partitions: dict[bytes, int] = {}  # of topics, how many
 
     def is_active_controller(self, controller: Controller) -> bool:
         """Whether the controller committed the last decision and is still active."""
@@ -89,9 +88,6 @@ class Decisions:
             if self._ids.get(name) != topic.topic_id:
                 self._forget_topic(name)
                 self._ids[name] = topic.topic_id
-            if len(topic.partitions) < self._partitions.get(topic.topic_id, 0):
-                self._checker.violated("I36", f"{name} has lost a partition")
-            self._partitions[topic.topic_id] = len(topic.partitions)
             for index, partition in enumerate(topic.partitions):
                 count += 1
                 if (name, index) not in truths:

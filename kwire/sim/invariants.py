@@ -23,13 +23,13 @@ from kwire.replication.core.types import TopicPartition
 from kwire.replication.replica.isr import PendingExpandIsr
 from kwire.sim.ghost import Entry, GhostKey, GhostLog, GhostPartition, Loss, read_entries
 from kwire.sim.retention import check_deletion, check_move
+from kwire.sim.seen import Seen, epochs_of, trace_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.replication.controller.state import PartitionState
     from kwire.replication.log.log import Log
-    from kwire.replication.replica.isr import IsrState
     from kwire.replication.replica.partition import Partition
     from kwire.sim.schedule import Schedule
 
@@ -40,34 +40,6 @@ class InvariantViolation(Exception):
     def __init__(self, rule: str, text: str) -> None:
         super().__init__(f"{rule}: {text}")
         self.rule = rule
-
-
-class Seen:
-    """The state of a broker's partition after the last step that changed it."""
-
-    __slots__ = (
-        "epochs",
-        "high_watermark",
-        "is_leader",
-        "isr_state",
-        "leader_epoch",
-        "log_end_offset",
-        "log_start_offset",
-        "partition",
-        "partition_epoch",
-    )
-
-    def __init__(self, partition: Partition) -> None:
-        log = partition.log
-        self.partition = partition
-        self.is_leader = partition.is_leader
-        self.leader_epoch = partition.leader_epoch
-        self.partition_epoch = partition.partition_epoch
-        self.isr_state: IsrState = partition.isr_state
-        self.log_end_offset = log.log_end_offset
-        self.log_start_offset = log.log_start_offset
-        self.high_watermark = log.high_watermark
-        self.epochs = tuple(log.leader_epochs.entries)
 
 
 class Invariants:
@@ -159,7 +131,7 @@ class Invariants:
     ) -> None:
         ghost = self.ghost_of(partition)
         if self.trace_lines is not None:
-            self.trace_lines.append(_line(node_id, ghost, partition, new))
+            self.trace_lines.append(trace_line(node_id, ghost, partition, new))
         if ghost.leaving:
             return
         if ghost.compacted is not None:
@@ -192,6 +164,8 @@ class Invariants:
             self._check_truncation(node_id, ghost, removed, new)
         if new.log_start_offset > log.start:
             check_deletion(self, where, ghost, log, new)
+            if new.is_leader and new.leader_epoch >= ghost.reset_epoch:
+                self._commit(node_id, ghost, log, new)  # maybe in this very step
             log.advance_start(new.log_start_offset)
             ghost.deleted_until = max(ghost.deleted_until, new.log_start_offset)
         elif new.log_start_offset < log.start and not log.entries:
@@ -310,7 +284,7 @@ class Invariants:
         if new.leader_epoch < old.leader_epoch or (
             new.leader_epoch == old.leader_epoch and new.partition_epoch < old.partition_epoch
         ):
-            self.violated("I13", f"{where}: epochs fell from {_epochs(old)} to {_epochs(new)}")
+            self.violated("I13", f"{where}: epochs fell from {epochs_of(old)} to {epochs_of(new)}")
 
     def _check_epochs(self, node_id: int, ghost: GhostPartition, log: GhostLog, new: Seen) -> None:
         """I6: the cache is ordered, and only its last entry may be without a record."""
@@ -535,16 +509,3 @@ class Invariants:
             set_aside(topic, partition)
 
         log_manager.set_aside = set_aside_and_forget  # type: ignore[method-assign]
-
-
-def _epochs(seen: Seen) -> str:
-    return f"leader epoch {seen.leader_epoch}, partition epoch {seen.partition_epoch}"
-
-
-def _line(node_id: int, ghost: GhostPartition, partition: Partition, new: Seen) -> str:
-    role = "leader" if new.is_leader else f"follows {partition.leader_id}"
-    isr = f" {new.isr_state}" if new.is_leader else ""
-    return (
-        f"broker-{node_id} {ghost.name} {role} @{new.leader_epoch}/{new.partition_epoch} [{new.log_start_offset}, "
-        f"{new.high_watermark}, {new.log_end_offset}){isr} epochs {list(new.epochs)}"
-    )

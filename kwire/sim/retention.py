@@ -1,4 +1,4 @@
-"""Log starts and log directories: what is deleted may be deleted (I37), what is moved is whole (I38).
+"""Log starts and log directories: what is deleted may be deleted (I36), what is moved is whole (I37).
 
 A log start moves because of DeleteRecords, because another replica had it before, or by retention:
 then the limits of the topic, the clock of the broker and the sizes of the batches must give it.
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from kwire.replication.log.log import Log
     from kwire.replication.replica.partition import Partition
     from kwire.sim.ghost import Entry, GhostLog, GhostPartition
-    from kwire.sim.invariants import Invariants, Seen
+    from kwire.sim.invariants import Invariants
+    from kwire.sim.seen import Seen
 
 _BATCH_BYTES_BEFORE_BODY = 21
 
@@ -19,7 +20,7 @@ _BATCH_BYTES_BEFORE_BODY = 21
 def check_deletion(
     checker: Invariants, where: str, ghost: GhostPartition, log: GhostLog, new: Seen
 ) -> None:
-    """I37, before the mirror's start moves to that of `new`."""
+    """I36, before the mirror's start moves to that of `new`."""
     start = new.log_start_offset
     if start <= max(ghost.deleted_until, ghost.asked_to_delete):
         return
@@ -43,7 +44,7 @@ def check_deletion(
         checker.counts["deleted by size"] += 1
         return
     checker.violated(
-        "I37",
+        "I36",
         f"{where}: {removed[0]} to {removed[-1]} are gone, {real.size_bytes} bytes are left; "
         f"retention.bytes={config.retention_bytes} retention.ms={config.retention_ms}",
     )
@@ -60,14 +61,14 @@ def _newest_ms(entry: Entry) -> int:
 def check_move(
     checker: Invariants, where: str, before: GhostLog, after: GhostLog, new: Seen
 ) -> None:
-    """I38: the log that takes the place of another, in another directory, has all of it."""
+    """I37: the log that takes the place of another, in another directory, has all of it."""
     checker.counts["logs moved"] += 1
     lost = [
         entry for entry in before.entries if entry.next > after.start and not after.holds(entry)
     ]
     if lost or after.end < before.end or after.start > max(before.start, new.high_watermark):
         checker.violated(
-            "I38",
+            "I37",
             f"{where} was [{before.start}, {before.end}), after its move [{after.start}, {after.end}) "
             f"without {lost[:3]}",
         )

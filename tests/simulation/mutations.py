@@ -20,15 +20,16 @@ from kwire.replication.controller.journal import StoreJournal
 from kwire.replication.controller.partitions import PartitionControl
 from kwire.replication.core.metadata import MetadataCache
 from kwire.replication.fetcher import fetcher as replica_fetcher
-from kwire.replication.log import loader
+from kwire.replication.log import loader, retention, validation
 from kwire.replication.log.leader_epochs import LeaderEpochCache
 from kwire.replication.log.log import Log
 from kwire.replication.log.producer_state import ProducerStateManager
+from kwire.replication.log.segment import LogSegment
 from kwire.replication.log_dirs.cleaner import OffsetMap
 from kwire.replication.member.cluster_member import ClusterMember
 from kwire.replication.member.controller_link import ControllerLink
 from kwire.replication.replica import control as replica_control
-from kwire.replication.replica import selector
+from kwire.replication.replica import moves, selector
 from kwire.replication.replica.alter_partition import AlterPartitionManager
 from kwire.replication.replica.delayed import DelayedFetch
 from kwire.replication.replica.fetch_session import CachedPartition
@@ -36,7 +37,7 @@ from kwire.replication.replica.isr import CommittedIsr, PendingExpandIsr, Pendin
 from kwire.replication.replica.lookup import LATEST_TIMESTAMP, offset_for_timestamp
 from kwire.replication.replica.manager import ReplicaManager
 from kwire.replication.replica.partition import Partition
-from kwire.sim.plan import ClientPlan, Plan
+from kwire.sim.plan import ClientPlan, Plan, TopicPlan
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 Focus = Callable[[Plan], None]
@@ -383,6 +384,71 @@ def the_latest_offset_is_the_log_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(offsets, "offset_for_timestamp", to_the_end)
 
 
+def the_unclean_flag_counts_once_it_was_true(patch: pytest.MonkeyPatch) -> None:
+    """A controller does not hear that it was switched off again."""
+    allowed = PartitionControl._unclean_allowed
+    once: set[str] = set()
+
+    def remembered(self: PartitionControl, topic: str) -> bool:
+        if allowed(self, topic):
+            once.add(topic)
+        return topic in once
+
+    patch.setattr(PartitionControl, "_unclean_allowed", remembered)
+
+
+def retention_deletes_one_segment_more(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(retention, "_is_excess", lambda log, limit: lambda *_: log.size_bytes > limit)
+
+
+def retention_takes_the_age_of_files(patch: pytest.MonkeyPatch) -> None:
+    """A record is as old as the segment that it is in, not as the newest record there."""
+    patch.setattr(LogSegment, "largest_timestamp", lambda self: self.first_timestamp or 0)
+
+
+def retention_does_not_ask_for_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    delete = retention.delete_old_segments
+
+    def careless(log: Log) -> int:
+        known = log.high_watermark
+        log.high_watermark = log.log_end_offset
+        try:
+            return delete(log)
+        finally:
+            log.high_watermark = known
+
+    patch.setattr(retention, "delete_old_segments", careless)
+
+
+def a_move_loses_the_last_segment(patch: pytest.MonkeyPatch) -> None:
+    replace = moves.LogDirMoves._replace
+
+    def hasty(self: Any, partition: Partition, future: Log) -> None:
+        replace(self, partition, future)
+        log = partition.log
+        if log.active.base_offset > log.log_start_offset:
+            log.truncate_to(log.active.base_offset)
+
+    patch.setattr(moves.LogDirMoves, "_replace", hasty)
+
+
+def moves_never_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(moves.LogDirMoves, "_copy", lambda self, current, future: None)
+
+
+def strangers_are_obeyed(patch: pytest.MonkeyPatch) -> None:
+    """A broker looks only whether a broker epoch is large enough, as Kafka does."""
+    patch.setattr(ClusterMember, "is_own_epoch", lambda self, broker_epoch: True)
+
+
+def followers_take_damaged_batches(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(validation, "check_crc", lambda view, header: True)
+
+
+def producers_may_send_anything(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Log, "needs_validation", lambda self, view, fields, origin: False)
+
+
 def _only(*kinds: str) -> Focus:
     def focus(plan: Plan) -> None:
         for kind in plan.weights:
@@ -408,6 +474,32 @@ def _with_clients(*clients: ClientPlan, racks: int = 0) -> Focus:
         plan.racks = racks
         if racks:
             plan.config["replica.selector.class"] = selector.RACK_AWARE
+
+    return focus
+
+
+def _retention(plan: Plan) -> None:
+    """By size in one topic, by age in the other; followers are behind."""
+    _only("pause", "slow", "kill")(plan)
+    plan.config["log.retention.check.interval.ms"] = "100"
+    plan.topics = [
+        TopicPlan(name, 2, 2, {"segment.bytes": "400", "min.insync.replicas": "1", **limits})
+        for name, limits in (
+            ("topic-0", {"retention.bytes": "1000"}),
+            ("topic-1", {"retention.ms": "300"}),
+        )
+    ]
+
+
+def _with_segments(*kinds: str, log_dirs: int = 1) -> Focus:
+    """Small segments, flushed often, so that many are closed."""
+    only = _only(*kinds)
+
+    def focus(plan: Plan) -> None:
+        only(plan)
+        plan.log_dirs = log_dirs
+        plan.config |= {"log.segment.bytes": "400", "log.flush.interval.messages": "1"}
+        plan.topics = [TopicPlan("topic-0", 2, 2, {"min.insync.replicas": "1"})]
 
     return focus
 
@@ -473,6 +565,19 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     ),
     (look_ups_by_time_skip_a_record, {"I35"}, _with_clients(ClientPlan("lookups"))),
     (the_latest_offset_is_the_log_end, {"I35"}, _with_clients(ClientPlan("lookups"))),
+    (
+        the_unclean_flag_counts_once_it_was_true,
+        {"I20"},
+        _only("unclean_flag", "kill", "isolate"),
+    ),
+    (retention_deletes_one_segment_more, {"I36"}, _retention),
+    (retention_takes_the_age_of_files, {"I36"}, _retention),
+    (retention_does_not_ask_for_the_high_watermark, {"I5", "I36"}, _retention),
+    (a_move_loses_the_last_segment, {"I37"}, _with_segments("log_dir_move", log_dirs=2)),
+    (moves_never_end, {"I30"}, _with_segments("log_dir_move", log_dirs=2)),
+    (strangers_are_obeyed, {"I15"}, _only("stranger")),
+    (followers_take_damaged_batches, {"I3"}, _with_segments("bit_rot", "reassign")),
+    (producers_may_send_anything, {"I38"}, _with_clients(ClientPlan("liar"))),
     (a_failed_disk_is_kept_quiet, {"I30"}, _only("disk")),
     (a_failed_disk_takes_all_partitions_offline, {"I30"}, _only("disk")),
 ]

@@ -26,7 +26,7 @@ def check(answers: Answers, answer: Answer) -> None:
             records = sent.pop((topic.name, data.index))
             if not data.error_code and records in answers.broken_batches:
                 answers.invariants.violated(
-                    "I39", f"{answer.node_id} took a broken batch for {topic.name}-{data.index}"
+                    "I38", f"{answer.node_id} took a broken batch for {topic.name}-{data.index}"
                 )
             if data.error_code or data.base_offset < 0:
                 continue

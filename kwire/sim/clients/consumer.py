@@ -17,6 +17,8 @@ from kwire.replication.core.types import TopicPartition
 from kwire.sim.clients.base import Client, Setting
 
 FETCH_VERSION: Final = 13
+_REWINDS: Final = 0.02
+"""How often a reader goes back to the start of a partition, so that old segments are read, too."""
 
 
 def _whole(records: bytes) -> bytes:
@@ -54,6 +56,11 @@ class Reader(Client):
         self.later("work", 1 + int(self._pause_ms * 2 * self.random.random()), self._work)
         if not self.leaders or self.random.random() < 0.05:
             self.refresh()
+        if self._positions and self.random.random() < _REWINDS:
+            key = self.random.choice(list(self._positions))
+            if key not in self._busy:
+                self._positions[key] = 0
+                self._epochs.pop(key, None)
         self._fetch_all()
 
     def _fetch_all(self) -> None:

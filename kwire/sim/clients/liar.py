@@ -1,4 +1,4 @@
-"""A producer whose batches are broken: brokers must refuse each of them (I39)."""
+"""A producer whose batches are broken: brokers must refuse each of them (I38)."""
 
 from __future__ import annotations
 
