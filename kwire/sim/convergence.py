@@ -31,7 +31,7 @@ def unconverged(simulation: Simulation) -> str | None:
             return f"broker {broker_id} is not there"
         broker = simulation.broker(broker_id)
         manager = broker.services.replica_manager
-        if (busy := _unfinished(manager)) is not None:
+        if (busy := _unfinished(simulation, manager)) is not None:
             return f"broker {broker_id} {busy}"
         wanted = {
             (topic.name, index)
@@ -54,13 +54,14 @@ def unconverged(simulation: Simulation) -> str | None:
     return None
 
 
-def _unfinished(manager: ReplicaManager) -> str | None:
+def _unfinished(simulation: Simulation, manager: ReplicaManager) -> str | None:
     """What a broker has not finished or not got over, or None."""
     if len(manager.produce_purgatory) or len(manager.delete_records_purgatory):
         return "has requests that wait"
     if manager.fetchers is not None and manager.fetchers.failed:
         return f"has failed partitions {manager.fetchers.failed}"
-    if manager.log_manager.has_future_logs:
+    # A move ends for good where it meets a damaged batch.
+    if manager.log_manager.has_future_logs and not simulation.invariants.counts["bits rotten"]:
         return "still moves logs between its directories"
     return None
 

@@ -115,6 +115,7 @@ class Decisions:
         topic_id = self._ids.pop(name, None)
         if topic_id is not None:
             self._checker.gone.add(topic_id)
+            self._checker.gone_names.add(name)
         for key in [key for key in self._truths if key[0] == name]:
             del self._truths[key]
             if topic_id is not None:

@@ -49,6 +49,7 @@ class Invariants:
         self.schedule = schedule
         self.partitions: dict[GhostKey, GhostPartition] = {}
         self.gone: set[bytes] = set()  # ids of topics that have been deleted
+        self.gone_names: set[str] = set()
         self.seen: dict[int, dict[TopicPartition, Seen]] = {}
         self.brokers: dict[int, Broker] = {}
         self.counts: Counter[str] = Counter()  # of what happened, so that tests can see that it did

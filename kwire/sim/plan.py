@@ -157,6 +157,20 @@ class Plan:
             self.clients.append(ClientPlan("lookups"))
         if random.random() < 0.3:
             self.clients.append(ClientPlan("liar"))
+        if random.random() < 0.3:
+            self._add_group(random)
+
+    def _add_group(self, random: Random) -> None:
+        """A group of two or three, whose offsets are kept on small segments of several replicas."""
+        session_ms = random.choice((300, 1000))
+        for _ in range(random.choice((2, 2, 3))):
+            stable = random.randrange(2)
+            self.clients.append(ClientPlan("member", session_ms=session_ms, stable=stable))
+        self.config |= {
+            "group.min.session.timeout.ms": "100",
+            "offsets.topic.replication.factor": str(min(3, self.brokers)),
+            "offsets.topic.segment.bytes": str(random.choice((1000, 10_000))),
+        }
 
     def _session_consumer(self, random: Random, isolation_level: int) -> ClientPlan:
         rack = f"rack-{random.randrange(self.racks)}" if self.racks else ""

@@ -12,7 +12,7 @@ from kwire.protocol import api
 from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.records import iter_batches
-from kwire.sim.answers import fetched, lookups, produced
+from kwire.sim.answers import commits, fetched, lookups, produced
 from kwire.sim.schedule import MS
 
 TYPE_CHECKING = False
@@ -30,16 +30,24 @@ _GRACE_US = 2 * MS
 class Answer:
     """A response that a broker is about to send, with its request."""
 
-    __slots__ = ("broker", "client", "early", "node_id", "request", "response")
+    __slots__ = ("broker", "client", "early", "event", "node_id", "request", "response")
 
     def __init__(
-        self, node_id: int, broker: Broker, client: Client, request: Any, response: Any
+        self,
+        node_id: int,
+        broker: Broker,
+        client: Client,
+        request: Any,
+        response: Any,
+        event: int,
     ) -> None:
+        """`event`: the number of the request's arrival (`Answers.events`)."""
         self.node_id = node_id
         self.broker = broker
         self.client = client
         self.request = request
         self.response = response
+        self.event = event
         self.early = False  # it comes before the time-out that the request gives
 
 
@@ -54,12 +62,17 @@ class Answers:
         self.delivered = 0
         self.acked = 0
         self.reached: set[str] = set()
-        self._arrived: dict[tuple[int, int], int] = {}
+        self.commits = commits.Commits()
+        self.events = 0  # requests that have arrived, and answers
+        self._arrived: dict[tuple[int, int], tuple[int, int]] = {}
 
     def on_request(self, connection: int, frame: bytes) -> None:
         """Record the arrival of a client's request at a broker."""
         correlation = int.from_bytes(frame[4:8], "big")
-        self._arrived[connection, correlation] = self.invariants.schedule.now_us
+        self.events += 1
+        self._arrived[connection, correlation] = self.invariants.schedule.now_us, self.events
+        if frame[1] == ApiKey.OFFSET_COMMIT:
+            self.commits.arrive(frame, self.events)
 
     def on_response(
         self,
@@ -72,8 +85,9 @@ class Answers:
     ) -> None:
         """Check a response that a broker is about to send to a client."""
         correlation = int.from_bytes(frame[:4], "big")
-        arrived_us = self._arrived.pop((connection, correlation), None)
-        if arrived_us is None:
+        self.events += 1
+        arrived_us, event = self._arrived.pop((connection, correlation), (-1, -1))
+        if event < 0:
             self.invariants.violated(
                 "I23", f"request {correlation} of {client.name} answered twice"
             )
@@ -85,7 +99,7 @@ class Answers:
         if check is None:
             return
         _, response = api.parse_response(key, version, frame)
-        answer = Answer(node_id, broker, client, request, response)
+        answer = Answer(node_id, broker, client, request, response, event)
         now_us = self.invariants.schedule.now_us
         waited_us = now_us - max(arrived_us, paused_us)
         limit_ms = WAITS[key](request) if key in WAITS else None
@@ -139,6 +153,10 @@ CHECKS: dict[int, Callable[[Answers, Answer], None]] = {
     ApiKey.PRODUCE: produced.check,
     ApiKey.FETCH: fetched.check,
     ApiKey.LIST_OFFSETS: lookups.check,
+    ApiKey.JOIN_GROUP: commits.check_join,
+    ApiKey.SYNC_GROUP: commits.check_sync,
+    ApiKey.OFFSET_COMMIT: commits.check_commit,
+    ApiKey.OFFSET_FETCH: commits.check_fetch,
 }
 """The check of each kind of answer."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kwire.sim.clients.consumer import Consumer
 from kwire.sim.clients.liar import Liar
 from kwire.sim.clients.lookups import Lookups
+from kwire.sim.clients.member import Member
 from kwire.sim.clients.producer import Producer
 from kwire.sim.clients.sessions import SessionConsumer
 
@@ -20,5 +21,6 @@ KINDS: dict[str, Callable[..., Client]] = {
     "session_consumer": SessionConsumer,
     "lookups": Lookups,
     "liar": Liar,
+    "member": Member,
 }
 """Makes a client from its Setting and the options of its `ClientPlan`."""
