@@ -27,6 +27,12 @@ from kwire.cli.common import example, fail, key_value
     help="Print the smallest plan that fails as this seed does, as a test.",
 )
 @click.option(
+    "--reached",
+    "list_reached",
+    is_flag=True,
+    help="Print each state that the seeds have reached, with the number of seeds.",
+)
+@click.option(
     "-c",
     "overrides",
     metavar="KEY=VALUE",
@@ -35,7 +41,12 @@ from kwire.cli.common import example, fail, key_value
     help="One configuration key of every node; repeatable.",
 )
 def sim(
-    seeds: str, steps: int, trace: bool, shrink_seed: int | None, overrides: dict[str, str]
+    seeds: str,
+    steps: int,
+    trace: bool,
+    shrink_seed: int | None,
+    list_reached: bool,
+    overrides: dict[str, str],
 ) -> None:
     """Simulate clusters under faults, check the invariants of replication.
 
@@ -56,6 +67,7 @@ def sim(
         steps=steps,
         trace=trace,
         config=overrides,
+        list_reached=list_reached,
         write=click.echo,
         now_seconds=perf_counter,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kwire.sim.invariants import InvariantViolation
 from kwire.sim.plan import Plan
+from kwire.sim.reached import Reached, reached_by
 from kwire.sim.simulation import Simulation
 
 TYPE_CHECKING = False
@@ -55,30 +56,52 @@ def shrink_and_print(
     return True
 
 
+class _Totals:
+    """What a number of runs have done together."""
+
+    __slots__ = ("acked", "failed", "reached", "runs", "steps", "virtual_us")
+
+    def __init__(self) -> None:
+        self.runs = self.failed = self.steps = self.acked = self.virtual_us = 0
+        self.reached = Reached()
+
+    def add(self, simulation: Simulation) -> None:
+        self.runs += 1
+        self.steps += simulation.steps
+        self.virtual_us += simulation.schedule.now_us
+        self.acked += simulation.answers.acked
+        self.reached.add(reached_by(simulation))
+
+    def summary(self, seconds: float) -> str:
+        return (
+            f"{self.runs} seeds, {self.failed} failed: {self.steps} steps in {seconds:.1f} s "
+            f"({self.steps / seconds:,.0f}/s), {self.virtual_us / 1e6:,.0f} virtual seconds, "
+            f"{self.acked} batches acknowledged by all replicas and found again"
+        )
+
+
 def run_seeds(
     seeds: Iterable[int],
     *,
     steps: int,
     trace: bool,
     config: dict[str, str] | None = None,
+    list_reached: bool = False,
     write: Callable[[str], None],
     now_seconds: Callable[[], float],
 ) -> int:
-    """Run seeds and return how many failed. `config`: of every node. `now_seconds`: a clock."""
+    """Run seeds and return how many failed. `config`: of every node. `now_seconds`: a clock.
+    `list_reached`: write each state that was reached, with the number of seeds."""
     options = "".join(f" -c {key}={value}" for key, value in (config or {}).items())
     began = now_seconds()
-    failed = runs = total_steps = acked = 0
-    virtual_us = 0
+    totals = _Totals()
     for seed in seeds:
         plan = Plan(seed, config=config)
         simulation = Simulation(seed, steps=steps, trace=write if trace else None, plan=plan)
         failure = failure_of(simulation)
-        runs += 1
-        total_steps += simulation.steps
-        virtual_us += simulation.schedule.now_us
-        acked += simulation.answers.acked
+        totals.add(simulation)
         if failure is not None:
-            failed += 1
+            totals.failed += 1
             write(
                 f"seed {seed} failed at {simulation.schedule.now_us / 1e6:.3f} s: {failure}\n"
                 f"  replay: kwire sim --seeds {seed} --steps {steps}{options} --trace\n"
@@ -88,9 +111,8 @@ def run_seeds(
             write(
                 f"seed {seed}: well after {simulation.steps} steps, trace {simulation.digest:016x}"
             )
-    seconds = max(now_seconds() - began, 1e-6)
-    write(
-        f"{runs} seeds, {failed} failed: {total_steps} steps in {seconds:.1f} s ({total_steps / seconds:,.0f}/s), "
-        f"{virtual_us / 1e6:,.0f} virtual seconds, {acked} batches acknowledged by all replicas and found again"
-    )
-    return failed
+    for line in totals.reached.lines() if list_reached else ():
+        write(line)
+    write(totals.summary(max(now_seconds() - began, 1e-6)))
+    write(totals.reached.summary())
+    return totals.failed

@@ -109,6 +109,11 @@ class Compacted:
             self.committed_end = new.high_watermark
             checker.counts["compacted commits"] += 1
 
+    def went_offline(self, node_id: int, end: int) -> None:
+        """Its disk has failed, maybe in a step that had truncated it: what is left is unknown then."""
+        if end < self.ends.get(node_id, (0, 0))[0]:
+            self.ends[node_id] = end, 0
+
     def check(self, checker: Invariants, where: str, log: Log) -> None:
         """I19: the log below the committed end has exactly the last committed values."""
         start = max(self.since, log.log_start_offset)

@@ -22,6 +22,7 @@ from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.replication.core.types import TopicPartition
 from kwire.replication.replica.isr import PendingExpandIsr
 from kwire.sim.ghost import Entry, GhostKey, GhostLog, GhostPartition, Loss, read_entries
+from kwire.sim.reached import role_of
 from kwire.sim.retention import check_deletion, check_move
 from kwire.sim.seen import Seen, epochs_of, trace_line
 
@@ -52,6 +53,7 @@ class Invariants:
         self.gone_names: set[str] = set()
         self.seen: dict[int, dict[TopicPartition, Seen]] = {}
         self.brokers: dict[int, Broker] = {}
+        self.transitions: set[str] = set()
         self.counts: Counter[str] = Counter()  # of what happened, so that tests can see that it did
         self.trace_lines: list[str] | None = None  # what the last step changed, for a trace
 
@@ -106,7 +108,9 @@ class Invariants:
                 ghost = self.ghost(key[0], gone.topic_id, key[1])
                 offline = key in broker.services.replica_manager.offline
                 if ghost.compacted is not None:
-                    if not offline and broker.services.log_manager.get(*key) is None:
+                    if offline:
+                        ghost.compacted.went_offline(node_id, gone.log.log_end_offset)
+                    elif broker.services.log_manager.get(*key) is None:
                         ghost.compacted.ends.pop(node_id, None)
                 elif offline:
                     self._check_offline(node_id, ghost, gone)
@@ -131,6 +135,7 @@ class Invariants:
         self, node_id: int, broker: Broker, partition: Partition, old: Seen | None, new: Seen
     ) -> None:
         ghost = self.ghost_of(partition)
+        self.transitions.add(f"partition {role_of(old)} -> {role_of(new)}")
         if self.trace_lines is not None:
             self.trace_lines.append(trace_line(node_id, ghost, partition, new))
         if ghost.leaving:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
         schedule: Schedule
         network: Network
+        events: set[str]
+        """The names of the events that cores have logged."""
 
         def node_at(self, host: str, port: int) -> Node | None: ...
         def after_step(self, node: Node) -> None:
@@ -159,6 +161,7 @@ class Node:
 
     def _check_event(self, effect: Log) -> None:
         assert set(effect.fields) == set(effect.event.fields), effect
+        self.world.events.add(effect.event.name)
         if self.world.tracing:
             self.world.trace(f"    {self}: {effect.event} {effect.text}")
 

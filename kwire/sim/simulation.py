@@ -77,6 +77,7 @@ class Simulation:
         self.steps_wanted = steps
         self.steps = self.digest = 0
         self.story: list[str] = []
+        self.events: set[str] = set()
         self.tracing = trace is not None
         self._trace = trace
         self.schedule = Schedule()
@@ -85,8 +86,7 @@ class Simulation:
         self.decisions = Decisions(self.invariants)
         if trace is not None:
             self.invariants.trace_lines = []
-        self.answers = Answers(self.invariants)
-        self.answers.racks = {b: plan.rack_of(b) for b in range(1, plan.brokers + 1)}
+        self.answers = Answers(self.invariants, plan)
         self.where = "the start"  # the current step, for error messages
         self.nodes: dict[int, Node] = {}
         self.stores: dict[int, Disks] = {}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kwire.apis import offsets
+from kwire.coordinator.classic_group import ClassicGroup
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import iter_batches
 from kwire.replication.controller.brokers import BrokerRegistry
@@ -37,6 +38,7 @@ from kwire.replication.replica.isr import CommittedIsr, PendingExpandIsr, Pendin
 from kwire.replication.replica.lookup import LATEST_TIMESTAMP, offset_for_timestamp
 from kwire.replication.replica.manager import ReplicaManager
 from kwire.replication.replica.partition import Partition
+from kwire.shards.context import ShardContext
 from kwire.sim.plan import ClientPlan, Plan, TopicPlan
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -449,6 +451,29 @@ def producers_may_send_anything(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Log, "needs_validation", lambda self, view, fields, origin: False)
 
 
+def a_coordinator_loads_only_a_part(patch: pytest.MonkeyPatch) -> None:
+    load = ShardContext._load_batch
+
+    def forgetful(self: Any, records: Any, header: Any) -> Any:
+        if header.base_offset % 3:
+            yield from load(self, records, header)
+
+    patch.setattr(ShardContext, "_load_batch", forgetful)
+
+
+def commits_of_old_generations_are_taken(patch: pytest.MonkeyPatch) -> None:
+    validate = ClassicGroup.validate_offset_commit
+
+    def generous(self: ClassicGroup, *request: Any) -> None:
+        try:
+            validate(self, *request)
+        except KafkaError as error:
+            if error.code is not ErrorCode.ILLEGAL_GENERATION:
+                raise
+
+    patch.setattr(ClassicGroup, "validate_offset_commit", generous)
+
+
 def _only(*kinds: str) -> Focus:
     def focus(plan: Plan) -> None:
         for kind in plan.weights:
@@ -500,6 +525,23 @@ def _with_segments(*kinds: str, log_dirs: int = 1) -> Focus:
         plan.log_dirs = log_dirs
         plan.config |= {"log.segment.bytes": "400", "log.flush.interval.messages": "1"}
         plan.topics = [TopicPlan("topic-0", 2, 2, {"min.insync.replicas": "1"})]
+
+    return focus
+
+
+def _group(*kinds: str) -> Focus:
+    only = _only(*kinds)
+
+    def focus(plan: Plan) -> None:
+        only(plan)
+        members = [ClientPlan("member", session_ms=300) for _ in range(3)]
+        plan.clients = [ClientPlan("producer"), *members]
+        plan.work_pause_ms = 5
+        plan.outage_ms = 300
+        plan.config |= {
+            "group.min.session.timeout.ms": "100",
+            "offsets.topic.replication.factor": "2",
+        }
 
     return focus
 
@@ -578,6 +620,8 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (strangers_are_obeyed, {"I15"}, _only("stranger")),
     (followers_take_damaged_batches, {"I3"}, _with_segments("bit_rot", "reassign")),
     (producers_may_send_anything, {"I38"}, _with_clients(ClientPlan("liar"))),
+    (a_coordinator_loads_only_a_part, {"I39"}, _group("kill", "elect")),
+    (commits_of_old_generations_are_taken, {"I40"}, _group("slow", "cut")),
     (a_failed_disk_is_kept_quiet, {"I30"}, _only("disk")),
     (a_failed_disk_takes_all_partitions_offline, {"I30"}, _only("disk")),
 ]

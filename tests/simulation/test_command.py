@@ -29,7 +29,14 @@ def test_good_seeds_give_a_summary_and_status_0() -> None:
     result = CliRunner().invoke(cli, ["sim", "--seeds", "1-2", "--steps", "200"])
     assert result.exit_code == 0, result.output
     assert result.output.startswith("2 seeds, 0 failed: ")
-    assert result.output.count("\n") == 1
+    assert result.output.count("\n") == 2
+    assert "\nreached: " in result.output
+
+
+def test_states_that_were_reached_are_listed() -> None:
+    result = CliRunner().invoke(cli, ["sim", "--seeds", "1-2", "--steps", "200", "--reached"])
+    assert result.exit_code == 0, result.output
+    assert "     2 event TOPIC_CREATED\n" in result.output
 
 
 def test_nonsense_is_refused_with_status_2() -> None:

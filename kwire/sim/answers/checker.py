@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kwire.replication.core.types import TopicPartition
     from kwire.sim.clients.base import Client
     from kwire.sim.invariants import Invariants
+    from kwire.sim.plan import Plan
 
 _GRACE_US = 2 * MS
 
@@ -54,9 +55,9 @@ class Answer:
 class Answers:
     """The checker of responses to clients. `acked`, `delivered`: batches. `errors`: of answers."""
 
-    def __init__(self, invariants: Invariants) -> None:
+    def __init__(self, invariants: Invariants, plan: Plan) -> None:
         self.invariants = invariants
-        self.racks: dict[int, str] = {}  # of the brokers
+        self.racks = {b: plan.rack_of(b) for b in range(1, plan.brokers + 1)}
         self.sessions: dict[tuple[str, int], fetched.Session] = {}
         self.broken_batches: set[bytes] = set()  # that clients send on purpose
         self.delivered = 0

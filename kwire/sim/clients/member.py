@@ -37,6 +37,7 @@ _NEW_MEMBER: Final = (
     ErrorCode.FENCED_INSTANCE_ID,
 )
 _PROTOCOL: Final = "simulated"
+_LATE_COMMITS: Final = 0.03
 
 
 class Member(Client):
@@ -203,9 +204,10 @@ class Member(Client):
                     committed_metadata=f"{self.name}/{self._commits}",
                 )
             )
+        late = self.random.random() < _LATE_COMMITS  # as by a thread that has slept since
         request = OffsetCommitRequest(
             group_id=self._group,
-            generation_id_or_member_epoch=self._generation,
+            generation_id_or_member_epoch=self._generation - (late and self._generation > 0),
             member_id=self._member_id,
             topics=list(topics.values()),
         )
