@@ -16,6 +16,7 @@ from kwire.protocol.errors import KafkaError
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
+CLUSTER_ID = "a3dpcmUtY29tcGF0LTAwMQ"
 
 
 class BrokerFailed(Exception):
@@ -165,12 +166,13 @@ class RealKafka(Broker):
     """Apache Kafka, one node, KRaft, storage formatted once and copied."""
 
     name = f"Apache Kafka {tooling.KAFKA_BROKER}"
+    version = tooling.KAFKA_BROKER
     heap_mb = 512
 
     def _prepare(self) -> None:
         if not self.port:
-            self.port, controller_port = free_port(), free_port()
-            (self.folder / "server.properties").write_text(self._properties(controller_port))
+            self.port, self.controller_port = free_port(), free_port()
+            (self.folder / "server.properties").write_text(self._properties(self.controller_port))
         if not self.data.exists():
             shutil.copytree(self._formatted_storage(), self.data)
 
@@ -198,26 +200,32 @@ class RealKafka(Broker):
 
     def _formatted_storage(self) -> Path:
         """A formatted, empty log directory: StorageTool costs seconds, so it runs once."""
-        folder = tooling.BUILD / f"formatted-{tooling.KAFKA_BROKER}"
+        folder = tooling.BUILD / f"formatted-{self.version}"
         with tooling._locked("formatted"):
             if not (folder / "meta.properties").exists():
                 shutil.rmtree(folder, ignore_errors=True)
                 text = self._properties(1).replace(str(self.data), str(folder))
                 (self.folder / "format.properties").write_text(text)
-                argv = ["format", "-t", "a3dpcmUtY29tcGF0LTAwMQ", "-c", "format.properties"]
-                argv = tooling.java_argv(tooling.KAFKA_BROKER, "kafka.tools.StorageTool", *argv)
+                argv = ["format", "-t", CLUSTER_ID, "-c", "format.properties"]
+                argv = tooling.java_argv(self.version, "kafka.tools.StorageTool", *argv)
                 tooling._run("format storage", argv, cwd=self.folder)
         return folder
 
     def _command(self) -> list[str]:
         # The broker keeps the optimising compiler: it is measured, too.
         heap = [f"-Xms{self.heap_mb}m", f"-Xmx{self.heap_mb}m", "-XX:+UseSerialGC"]
-        quiet = [f"-Dlog4j.configuration=file:{tooling.HERE}/java/log4j.properties"]
-        jars = tooling.kafka_jars(tooling.KAFKA_BROKER)
-        return [tooling.java(), *heap, *quiet, "-cp", jars, "kafka.Kafka", "server.properties"]
+        jars = ["-cp", tooling.kafka_jars(self.version)]
+        return [tooling.java(), *heap, *tooling.QUIET, *jars, "kafka.Kafka", "server.properties"]
 
     def _ready(self) -> bool:
         return answers_metadata(self.port)
+
+
+class RealKafka4(RealKafka):
+    """Apache Kafka 4: transactions of version 2 (KIP-890), with the newest metadata version."""
+
+    version = tooling.KAFKA_BROKER_4
+    name = f"Apache Kafka {version}"
 
 
 def broker_class() -> type[Broker]:

