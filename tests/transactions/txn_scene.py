@@ -16,7 +16,8 @@ from typing import Any, Protocol
 from txn_logs import batches_of, group_records, state_records
 
 from kwire.protocol.language.schema import Struct
-from kwire.protocol.records import Record, build_batch
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
 from kwire.protocol.schemas.fetch import (
     AbortedTransaction,
     FetchPartition,
@@ -175,7 +176,7 @@ class Scene:
             ):
                 items.sort(key=json.dumps)
             return items
-        if isinstance(value, bytes | bytearray | memoryview):
+        if isinstance(value, bytes | bytearray | memoryview) and field != "topic_id":
             return bytes(value).hex()
         return self._masked(field, value)
 
@@ -184,6 +185,8 @@ class Scene:
             return self.producer_ids.setdefault(value, f"P{len(self.producer_ids)}")
         if TIMES.search(field) and value > 0:
             return "T"
+        if field == "topic_id":
+            return "ID" if any(value) else "none"
         if field in ("host", "rack") or (field in ("port", "node_id") and value >= 0):
             return "*"
         if "error_message" in field and value not in (None, "NONE", ""):
@@ -201,13 +204,45 @@ class Scene:
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
         answer = self.talker.ask(5, CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
         assert answer.topics[0].error_code == 0, answer
+        self._until_led(name, partitions)
         return name
+
+    def _until_led(self, topic: str, partitions: int) -> None:
+        """Wait until the broker knows that it leads the partitions of a new topic."""
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=index, timestamp=-1)
+                        for index in range(partitions)
+                    ],
+                )
+            ],
+        )
+
+        def is_led() -> bool:
+            answer = self.talker.ask(4, request)
+            return not any(row.error_code for row in answer.topics[0].partitions)
+
+        self.until(is_led)
 
     def held_topic(self, word: str = "held") -> str:
         """Create a topic of one partition whose markers wait for `release`."""
         self.talker.hold(name := f"{self.prefix}-{word}")
         self.held.add(name)
+        self._until_led(name, 1)
         return name
+
+    def note_held(self, who: Producer, topic: str) -> None:
+        """Note the transaction once the marker of `topic` is the only one that is missing."""
+
+        def is_alone() -> bool:
+            return [row.topic for row in self.state(str(who.tid)).topics] == [topic]
+
+        self.until(is_alone)
+        self.note("while ending", self.state(str(who.tid)))
 
     def release(self, topic: str) -> None:
         self.held.remove(topic)
@@ -223,7 +258,7 @@ class Scene:
     def settle(self, who: Producer | str, label: str = "settled") -> None:
         """Wait until the coordinator has completed what it prepared, and note the transaction."""
         tid = who if isinstance(who, str) else str(who.tid)
-        for _ in range(2000):
+        for _ in range(500):
             if (state := self.state(tid)).transaction_state not in UNSETTLED:
                 break
             self.pass_ms(10)
@@ -232,7 +267,7 @@ class Scene:
         self.note(label, state)
 
     def until(self, what: Callable[[], bool]) -> None:
-        for _ in range(2000):
+        for _ in range(500):
             if what():
                 return
             self.pass_ms(10)

@@ -56,7 +56,7 @@ def init_while_ending(s: Scene) -> None:
         s.begin(who, (topic, 0))
         mine = who.but()
         s.end(who, commit)
-        s.note("while ending", s.state(tid))
+        s.note_held(who, topic)
         s.init(tid, "init while ending")
         if s.versions[INIT] >= 3:
             s.init(
@@ -211,7 +211,7 @@ def requests_while_ending(s: Scene) -> None:
         s.begin(who, (topic, 0), (held, 0))
         before = who.but()
         s.end(who, commit)
-        s.note("while ending", s.state(str(who.tid)))
+        s.note_held(who, held)
         for word, asker in (("", before), ("of the next epoch, ", who)):
             if word and not s.is_bumping:
                 continue
@@ -224,7 +224,7 @@ def requests_while_ending(s: Scene) -> None:
             )
             s.end(asker.but(), commit, f"{word}the same end again while ending")
             s.end(asker.but(), not commit, f"{word}the opposite end while ending")
-        s.note("while ending", s.state(str(who.tid)))
+        s.note_held(who, held)
         s.release(held)
         s.settle(who)
         s.fetch(topic, committed=False)
@@ -324,7 +324,7 @@ def timed_out(s: Scene) -> None:
         "commit": lambda w: s.end(w.but(), True),
         "abort": lambda w: s.end(w.but(), False),
     }
-    who = s.init(s.tid(), timeout_ms=300)
+    who = s.init(s.tid(), timeout_ms=1_000)
     s.begin(who, (topic, 0))
     s.until(lambda: s.state(str(who.tid)).transaction_state == "CompleteAbort")
     s.settle(who)
@@ -343,14 +343,14 @@ def timed_out(s: Scene) -> None:
 
 
 def timed_out_without_a_transaction(s: Scene) -> None:
-    who = s.init(s.tid(), timeout_ms=200)
-    s.pass_ms(700)
+    who = s.init(s.tid(), timeout_ms=1_500)
+    s.pass_ms(2_500)
     s.settle(who)
     topic = s.topic()
     s.begin(who, (topic, 0))
     s.end(who, True)
     s.settle(who)
-    s.pass_ms(700)
+    s.pass_ms(2_500)
     s.settle(who)
 
 
@@ -359,7 +359,7 @@ def init_after_a_time_out(s: Scene) -> None:
     if s.versions[INIT] < 3:
         return
     topic = s.topic()
-    who = s.init(s.tid(), timeout_ms=300)
+    who = s.init(s.tid(), timeout_ms=1_000)
     s.begin(who, (topic, 0))
     s.until(lambda: s.state(str(who.tid)).transaction_state == "CompleteAbort")
     s.settle(who)
