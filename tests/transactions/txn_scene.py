@@ -169,6 +169,8 @@ class Scene:
             return self.plain(batches_of(bytes(value)))
         if isinstance(value, list | tuple):
             items = [self.plain(item) for item in value]
+            if field in ("partitions", "partition_ids") and items and isinstance(items[0], int):
+                items.sort()
             if (
                 items
                 and isinstance(value[0], Struct)
