@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 API_VERSIONS = int(ApiKey.API_VERSIONS)  # a plain number: looked at for every request
 LARGE_FRAME_BYTES = 16 * 1024
-"""Requests in larger frames are decoded in parts, and handled so if `apis/chunks.py` cuts them."""
+"""Requests in larger frames are decoded in parts, and handled so if `apis/parts/chunks.py` cuts them."""
 _LARGE_BYTES: dict[int, int] = {
     ApiKey.PRODUCE: 512 * 1024,  # most of its bytes are records
     ApiKey.CREATE_TOPICS: 512,  # some tens of topics, each of which takes a millisecond
@@ -345,7 +345,7 @@ class Sessions:
         header: RequestHeader,
         route: _Route,
     ) -> Steps:
-        from kwire.apis.chunks import handle_in_parts
+        from kwire.apis.parts.chunks import handle_in_parts
         from kwire.protocol.language.parts import decode_in_parts
 
         kind = request_class(header.api_key)

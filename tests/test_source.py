@@ -504,7 +504,7 @@ def test_files_and_functions_are_small_and_large_ones_only_shrink() -> None:
 # Below the line an own object has its attributes or is in another state: it is not asked whether it has them.
 # Messages of the wire have no common base of fields, so these files may ask one for a field by its literal name.
 ASK_MESSAGES = {
-    "kwire/apis/chunks.py": "error_code, where a response has it",
+    "kwire/apis/parts/chunks.py": "error_code, where a response has it",
     "kwire/recent.py": "what requests of all kinds are about",
     "kwire/sim/describe.py": "traces of requests of all kinds",
     "replication/controller/controller.py": "timeout_ms and broker_epoch, where a request has them",

@@ -39,6 +39,8 @@ FOLDERS = (
     "kwire/sim/answers",
     "kwire/client",
     "kwire/apis",
+    "kwire/apis/parts",
+    "kwire/apis/parts",
     "kwire/transactions",
     "kwire/coordinator",
     "kwire/shards",

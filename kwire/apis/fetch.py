@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from kwire.apis.context import RequestContext, Services
-    from kwire.protocol.schemas.fetch import FetchRequest
+    from kwire.apis.parts.wide_fetch import WideFetch
+    from kwire.protocol.schemas.fetch import FetchRequest, FetchTopic
     from kwire.replication.core.types import TopicPartition
     from kwire.replication.core.work import Steps
     from kwire.replication.replica.fetch_data import FetchPartition
@@ -50,19 +51,16 @@ consumers and of fetch.max.bytes) take 90 ms of it from the page cache, 140 ms f
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-def handle_fetch(ctx: RequestContext, request: FetchRequest) -> None:
-    """Reply when min_bytes can be read or max_wait_ms has passed (long polling)."""
-    version, services = ctx.api_version, ctx.services
-    replica_id, replica_epoch = request.replica_id, -1
-    if version >= 15:
-        state = request.replica_state
-        replica_id, replica_epoch = state.replica_id, state.replica_epoch
+def handle_fetch(ctx: RequestContext, request: FetchRequest, wide: WideFetch | None = None) -> None:
+    """Reply when min_bytes can be read or max_wait_ms has passed (long polling), or let `wide` do so."""
+    version, services, state = ctx.api_version, ctx.services, request.replica_state
+    replica_id = state.replica_id if version >= 15 else request.replica_id
     is_follower = replica_id >= 0
     try:
         context = services.fetch_sessions.begin(
             request.session_id,
             request.session_epoch,
-            _requested_partitions(services, request, version),
+            wide.asked if wide else _requested_partitions(services, request.topics, version),
             _forgotten_partitions(request, version) if request.forgotten_topics_data else (),
             uses_topic_ids=version >= 13,
             is_follower=is_follower,
@@ -73,7 +71,7 @@ def handle_fetch(ctx: RequestContext, request: FetchRequest) -> None:
     max_bytes = max(min(request.max_bytes, services.config.fetch_max_bytes, READ_BYTES_MAX), 0)
     params = FetchParams(
         replica_id=replica_id,
-        replica_epoch=replica_epoch,
+        replica_epoch=state.replica_epoch,
         max_wait_ms=request.max_wait_ms,
         min_bytes=min(request.min_bytes, max_bytes),
         max_bytes=max_bytes,
@@ -82,20 +80,24 @@ def handle_fetch(ctx: RequestContext, request: FetchRequest) -> None:
         fetch_only_leader=is_follower or (version < 11 and replica_id != FUTURE_LOCAL_REPLICA_ID),
         rack_id=request.rack_id,
     )
+    if wide is not None:
+        wide.begin(params, context)
+        return
     answer = _PendingFetch(ctx, context, is_follower)
     if answer.failed and is_follower:
-        # The follower learned of a new topic before this broker did: do not delay its retry.
-        params.max_wait_ms = 0
+        params.max_wait_ms = (
+            0  # it learned of a new topic before this broker did: it may retry soon
+        )
     operation = services.replica_manager.fetch_records(params, answer.readable, answer.complete)
     if operation is not None:
         ctx.on_disconnect = operation.cancel
 
 
 def _requested_partitions(
-    services: Services, request: FetchRequest, version: int
+    services: Services, topics: list[FetchTopic], version: int
 ) -> dict[SessionKey, CachedPartition]:
     asked: dict[SessionKey, CachedPartition] = {}
-    for topic in request.topics:
+    for topic in topics:
         name: str | None
         if version >= 13:
             topic_id = topic.topic_id
@@ -227,7 +229,7 @@ def _fill(
     answered: list[tuple[CachedPartition, FetchPartitionData]],
 ) -> None:
     """Fill the response in the order of reading; adjacent partitions of a topic share an entry."""
-    previous: FetchableTopicResponse | None = None
+    previous = response.responses[-1] if response.responses else None
     for partition, data in answered:
         topic = partition.topic or ""
         if previous is None or previous.topic_id != partition.topic_id or previous.topic != topic:

@@ -77,7 +77,7 @@ def _is_much(request: ProduceRequest) -> bool:
 
 def _append_in_parts(ctx: RequestContext, request: ProduceRequest) -> Steps:
     """Some partitions at a time, if there are many; their batches in parts, if those are large."""
-    from kwire.apis.chunks import handle_in_parts, is_cut
+    from kwire.apis.parts.chunks import handle_in_parts, is_cut
 
     if is_cut(ctx, request):
         yield from handle_in_parts(ctx, request, handle_produce)

@@ -429,12 +429,12 @@ class ReplicaManager:
         params: FetchParams,
         partitions: list[tuple[TopicPartition, FetchPartition]],
         on_complete: Callable[[list[FetchPartitionData]], None],
+        early: list[FetchPartitionData] | None = None,
     ) -> DelayedFetch | None:
-        """Read, and answer now, with enough bytes or at the time-out, one result per partition.
+        """Read, if not `early`; answer now, with enough bytes or at the time-out: a result per partition.
 
-        Return the operation if it is parked, so that its caller can cancel it.
-        """
-        results = self.read_from_log(params, partitions)
+        Return the operation if it is parked, so that its caller can cancel it."""
+        results = early or self.read_from_log(params, partitions)
         moved = params.replica_id >= 0 and self._update_follower(params, partitions, results)
         # As Kafka: no wait without time or partitions, or with errors, redirections, enough bytes.
         if params.max_wait_ms <= 0 or not partitions:
@@ -452,6 +452,7 @@ class ReplicaManager:
             on_complete(results)
             return None
         operation = DelayedFetch(self, params, partitions, results, on_complete)
+        moved = moved or early is not None  # what came since those steps has completed nothing
         self._park_fetch(operation, [key for key, _ in partitions], params.max_wait_ms, moved)
         return operation
 
@@ -464,12 +465,15 @@ class ReplicaManager:
             operation.try_complete()
 
     def read_from_log(
-        self, params: FetchParams, partitions: list[tuple[TopicPartition, FetchPartition]]
+        self,
+        params: FetchParams,
+        partitions: list[tuple[TopicPartition, FetchPartition]],
+        read_bytes: int = 0,
     ) -> list[FetchPartitionData]:
-        """Read partitions in order, up to `max_bytes` in all; the first batch may exceed it."""
+        """Read in order, up to `max_bytes` less `read_bytes`; the first batch of all may exceed it."""
         results: list[FetchPartitionData] = []
-        left_bytes = params.max_bytes
-        min_one_batch = True
+        left_bytes = max(params.max_bytes - read_bytes, 0)
+        min_one_batch = not read_bytes
         hosted = self.by_key
         rack = params.rack_id if self._rack_aware and params.replica_id < 0 else ""
         for key, request in partitions:
@@ -526,9 +530,8 @@ class ReplicaManager:
         """Record a follower's offsets, after the read: results have the earlier high watermark.
 
         True if a high watermark moved."""
-        any_moved = False
+        any_moved, epoch = False, params.replica_epoch
         hosted, deletions = self.by_key, self.delete_records_purgatory
-        epoch = params.replica_epoch
         is_stale = 0 <= epoch < self.follower_epochs.get(params.replica_id, -1)
         for number, (key, request) in enumerate(partitions):
             data = results[number]

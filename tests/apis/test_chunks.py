@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kwire import session
-from kwire.apis import chunks
+from kwire.apis.parts import chunks
 from kwire.broker import Broker
 from kwire.protocol.api import encode_request, key_of, parse_response
 from kwire.protocol.errors import ErrorCode

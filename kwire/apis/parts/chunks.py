@@ -7,7 +7,7 @@ them other connections have their turn (replication/core/work.py). So it is as i
 sent several requests, one after the other. Elements with the same key stay together, as Kafka
 refuses what a request names twice.
 
-Left alone: Fetch, Metadata and JoinGroup, which look after themselves; LeaderAndIsr and
+Left alone: Metadata and JoinGroup, which look after themselves; Fetch (wide_fetch.py); LeaderAndIsr and
 UpdateMetadata with the full state, whose meaning is in what they do not list.
 
 Deliberate difference: Kafka appends the offsets of one OffsetCommit as one batch, and refuses it
@@ -160,6 +160,11 @@ def cut_of(key: int, version: int, request: Any) -> Cut | None:
 
 def handle_in_parts(ctx: RequestContext, request: Message, handler: Handler) -> Steps:
     """Let `handler` answer the request, in parts if it is large. A part of a request's work."""
+    if ctx.api_key == ApiKey.FETCH:
+        from kwire.apis.parts.wide_fetch import handle_wide_fetch
+
+        yield from handle_wide_fetch(ctx, request)  # type: ignore[arg-type]
+        return
     cut = cut_of(ctx.api_key, ctx.api_version, request)
     items: list[Any] | None = None if cut is None else getattr(request, cut.items)
     if cut is None or items is None or _size(items, cut) <= cut.most:

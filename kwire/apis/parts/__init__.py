@@ -1,0 +1,1 @@
+"""Requests with many elements, handled some of them at a time (replication/core/work.py)."""
