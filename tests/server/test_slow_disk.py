@@ -39,13 +39,14 @@ class Disk:
         self.open.set()
         self.error: int | None = None
         self.failing = ""  # a part of the paths that fail
+        self.slow = ""  # a part of the paths that wait
         self.flushed: list[str] = []
         self._fsync = os.fsync
         monkeypatch.setattr(os, "fsync", self)
 
     def __call__(self, fd: int) -> None:
         path = os.readlink(f"/proc/self/fd/{fd}")
-        assert self.open.wait(20)
+        assert self.slow not in path or self.open.wait(20)
         if self.error is not None and self.failing in path:
             error, self.error = self.error, None  # the system reports it once
             raise OSError(error, os.strerror(error))
@@ -146,6 +147,25 @@ async def test_a_topic_is_reported_as_created_when_that_is_on_the_disk(
                 assert response.topics[0].error_code == 0
 
     async with broker(tmp_path, disk) as runner:
+        await asyncio.to_thread(use, port_of(runner))
+
+
+async def test_a_new_topic_does_not_wait_for_the_flushes_of_others(
+    tmp_path: Path, disk: Disk
+) -> None:
+    """The journal's flush has a thread of its own: before it there may be any number of rolled segments."""
+
+    def use(port: int) -> None:
+        with Client(port) as client:
+            assert create(client, "a") == 0
+            disk.slow = ".log"
+            disk.open.clear()
+            for _ in range(8):
+                assert produce(client, "a", b"x" * 900)[0] == 0
+            assert create(client, "b") == 0
+            assert not any(path.endswith(".log") for path in disk.flushed)
+
+    async with broker(tmp_path, disk, log_segment_bytes="1024") as runner:
         await asyncio.to_thread(use, port_of(runner))
 
 
