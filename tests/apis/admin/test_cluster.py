@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from recorded import RecordedContext
 
+from kwire.apis import BY_KEY
+from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode
+from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 from kwire.protocol.schemas.cluster import (
     DescribableLogDirTopic,
     DescribeClusterRequest,
@@ -34,6 +39,19 @@ def test_a_broker_describes_brokers_only(admin: Any, endpoint_type: int, error: 
     response = admin.call(DescribeClusterRequest(endpoint_type=endpoint_type), 1)
     assert response.error_code == error
     assert response.brokers == []
+
+
+def test_no_feature_is_claimed_and_no_quorum(admin: Any) -> None:
+    """A metadata.version would promise what only KRaft has; the absence of others means classic protocols."""
+    session: Any = SimpleNamespace(identify=lambda *_: None)
+    context = RecordedContext(3, session, admin.services, key=ApiKey.API_VERSIONS)
+    request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    response = context.handled_by(BY_KEY[ApiKey.API_VERSIONS].handler, request)
+    assert response.error_code == 0 and response.api_keys
+    assert (response.supported_features, response.finalized_features) == ([], [])
+    assert (response.finalized_features_epoch, response.zk_migration_ready) == (-1, False)
+    # Whatever --as-version: it cuts what this table has.
+    assert not {ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES} & BY_KEY.keys()
 
 
 def test_log_directories_show_the_replicas_in_them(admin: Any) -> None:
