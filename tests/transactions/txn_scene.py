@@ -240,10 +240,10 @@ class Scene:
     def note_held(self, who: Producer, topic: str) -> None:
         """Note the transaction once the marker of `topic` is the only one that is missing."""
 
-        def is_alone() -> bool:
-            return [row.topic for row in self.state(str(who.tid)).topics] == [topic]
-
-        self.until(is_alone)
+        for _ in range(500):
+            if [row.topic for row in self.state(str(who.tid)).topics] == [topic]:
+                break
+            self.pass_ms(10)
         self.note("while ending", self.state(str(who.tid)))
 
     def release(self, topic: str) -> None:
@@ -414,6 +414,7 @@ class Scene:
             transactional_id=who.tid, producer_id=who.id, producer_epoch=who.epoch, committed=commit
         )
         label = label or ("commit" if commit else "abort")
+        self.pass_ms(3)  # no two markers of one time
         version = self.versions[END] if version is None else version
         answer = self.ask(label, version, request)
         if version >= 5 and answer.error_code == 0 and answer.producer_id >= 0:

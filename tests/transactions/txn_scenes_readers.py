@@ -201,10 +201,12 @@ def markers_of_an_administrator(s: Scene) -> None:
 def odd_markers(s: Scene) -> None:
     topic = s.topic()
     version = s.talker.ranges[27][1]
+    s.init(s.tid("a"))
     a, b = s.init(s.tid("a")), s.init(s.tid("b"))
     s.begin(a, (topic, 0))
     s.begin(b, (topic, 0), (topic, 1))
     write(s, version, (a.but(epoch=a.epoch - 1), False, 5, topic, [0]), label="of an earlier epoch")
+    write(s, version, (a.but(epoch=-1), False, 5, topic, [0]), label="of epoch -1")
     write(s, version, (a, False, -1, topic, [0]), label="of a coordinator of epoch -1")
     write(s, version, (a, True, 5, "none", [0]), label="an unknown topic")
     write(s, version, (a, True, 5, topic, [0, 9]), label="an unknown partition, too")

@@ -1,0 +1,100 @@
+"""Where kwire's answers in the scenes of transactions differ from Kafka's, each with the reason.
+
+A difference is a line "NUMBER LABEL .PATH: Kafka …, kwire …"; the pattern is searched in it."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Known(NamedTuple):
+    """`release` and `scene` are prefixes."""
+
+    release: str
+    scene: str
+    pattern: str
+    reason: str
+
+    def covers(self, release: str, scene: str, difference: str) -> bool:
+        return (
+            release.startswith(self.release)
+            and scene.startswith(self.scene)
+            and re.search(self.pattern, difference) is not None
+        )
+
+
+KNOWN: tuple[Known, ...] = (
+    Known("", "", r"error_message: Kafka null, kwire \"", "kwire says why"),
+    Known("", "", r"__consumer_offsets .*base_sequence: Kafka 0, kwire -1", "no producer id there"),
+    Known("4", "", r"__consumer_offsets .*value.version: Kafka 4, kwire 3", "3.9 reads it, too"),
+    Known("4", "", r"__consumer_offsets .*topic_id: Kafka \"ID\"", "of version 4 of the value"),
+    Known(
+        "3.9",
+        "produce_of_a_later_epoch",
+        r"^\d+ (a later epoch|describe producers|the epoch before|fetch)",
+        "3.9 verifies nothing once the partition has an open transaction of the producer",
+    ),
+    Known(
+        "3.9",
+        "offsets_of_another_producer",
+        r"^\d+ (after: |commit offsets|fetch offsets)",
+        "3.9 verifies nothing once the partition has an open transaction of the producer",
+    ),
+    Known(
+        "3.9",
+        "fenced_by_a_successor",
+        r"^\d+ old: produce while .*log_start_offset: Kafka 0, kwire -1",
+        "3.9 refuses it in the log, kwire while it verifies",
+    ),
+    Known(
+        "4",
+        "odd_markers",
+        r"^\d+ produce of the earlier epoch .*log_start_offset: Kafka -1, kwire 0",
+        "4.3 refuses it while it verifies, kwire in the log",
+    ),
+    Known("", "odd_markers", r"of epoch -1 .*error_code: Kafka -1, kwire 47", "no such epoch"),
+    Known(
+        "",
+        "delete_records_of_an_open_transaction",
+        r"^\d+ largest offset, .*kwire -1$",
+        "the largest timestamp of Kafka's segment is that of a deleted record",
+    ),
+    Known(
+        "4",
+        "delete_records_of_an_open_transaction",
+        r"(latest offset, read_committed|fetch from 3, read_committed) .*: Kafka 2, kwire 3",
+        "4.3's last stable offset may be below the start of the log",
+    ),
+    Known(
+        "",
+        "requests_while_ending",
+        r"^\d+ while ending \.topics: Kafka",
+        "Kafka leaves out partitions whose marker is written",
+    ),
+    Known(
+        "",
+        "odd_commits_of_offsets",
+        r"^\d+ an unknown partition, too \.topics: Kafka",
+        "a topic that is named twice comes twice in kwire's response",
+    ),
+    Known("", "list_transactions", r"describe producers .*error_message: Kafka", "no message"),
+    Known(
+        "3.9",
+        "",
+        r"settled \.transaction_start_time_ms: Kafka \"T\", kwire -1",
+        "after the abort by a fence 3.9 keeps the time of the transaction",
+    ),
+    Known(
+        "4",
+        "requests_while_ending (bumping)",
+        r"(produce|produce elsewhere) while ending .*error_code: Kafka (51|47), kwire 19",
+        "kwire answers clients of TV2 with the code for older clients; both are retried",
+    ),
+    Known(
+        "4",
+        "requests_while_ending (bumping)",
+        r"of the next epoch, the .* end .*error_code: Kafka 51, kwire 90",
+        "kwire looks at the epoch first",
+    ),
+)
