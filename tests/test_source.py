@@ -298,7 +298,6 @@ USED_BY_OTHERS = {
     "asyncio": "buffer_updated eof_received pause_writing resume_writing",
     "click": "format_commands list_commands",
     "construct": "_decode",
-    "the verification of transactions, which is being built": "NOT_VERIFIED start_verification",
     "tests that count what cannot be seen otherwise": "delivered",
 }
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kwire.replication.replica.manager import ReplicaManager
     from kwire.replication.replica.partition import Partition
     from kwire.transactions.coordinator import TransactionCoordinator
+    from kwire.transactions.verification import Verifier
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """The only client id that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID)."""
@@ -100,6 +101,7 @@ class Services:
         "replica_manager",
         "timers",
         "transactions_if_used",
+        "verifier_if_used",
         "work",
     )
 
@@ -134,6 +136,7 @@ class Services:
         `log_event`: for causes that a client's author needs and an error code does not show."""
         self.log_event = log_event
         self.transactions_if_used: TransactionCoordinator | None = None
+        self.verifier_if_used: Verifier | None = None
         self.api_ranges = api_ranges or {}
         self.member = member
         self.node_id = node_id
@@ -161,6 +164,15 @@ class Services:
 
             self.transactions_if_used = make_coordinator(self)
         return self.transactions_if_used
+
+    @property
+    def verifier(self) -> Verifier:
+        """Verifies transactions with their coordinators; made when it is first needed."""
+        if self.verifier_if_used is None:
+            from kwire.apis.txn_participants import make_verifier
+
+            self.verifier_if_used = make_verifier(self)
+        return self.verifier_if_used
 
     def role_changed(self, partition: Partition, leads: bool) -> None:
         """A ReplicaManager.role_listeners callback, for the transaction coordinator."""

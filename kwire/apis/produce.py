@@ -5,10 +5,11 @@ offset · v7 zstd (KIP-110) · v8 record errors (KIP-467) · v9 flexible · v10 
 · v12 transactions without AddPartitionsToTxn (KIP-890) · v13 topic ids (KIP-516).
 
 Answers to handleProduceRequest and ProduceRequest.validateRecords of Kafka. Produce creates no topics
-(Metadata does). Transactional batches are refused.
+(Metadata does). Transactional batches are verified first (`kwire/transactions/guards.py`).
 
 Deliberate differences: null records are INVALID_RECORD, where Kafka fails and never replies; one
-partition's corrupt bytes do not fail the others; a duplicate partition is appended to twice.
+partition's corrupt bytes, or transactional batch without an id, do not fail the others; a duplicate
+partition is appended to twice.
 """
 
 from __future__ import annotations
@@ -36,18 +37,21 @@ from kwire.replication.replica.manager import RefusedAppend
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
     from kwire.apis.context import RequestContext
-    from kwire.protocol.schemas.produce import ProduceRequest
+    from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest
     from kwire.replication.core.outbox import Buffer
     from kwire.replication.core.types import TopicPartition
     from kwire.replication.core.work import Steps
+    from kwire.transactions.guards import Guard
 
 _NONE = ErrorCode.NONE
 _ZSTD = codec_id("zstd")
 _LOW_ATTRIBUTES_POSITION = ATTRIBUTES_POSITION + 1
 """Position of the attributes' second byte, which has all bits in use."""
+_KNOWS_ABORTABLE_VERSION, _ADDS_PARTITIONS_VERSION = 11, 12
+_NO_GUARDS: Mapping[TopicPartition, Guard] = {}
 _MUCH_BYTES = 64 << 10
 """Uncompressed records up to this are checked in one go: about 2 ms, 8 for the smallest records."""
 _PARTITION_BYTES = 1024
@@ -56,7 +60,9 @@ _PARTITION_BYTES = 1024
 
 def handle_produce(ctx: RequestContext, request: ProduceRequest) -> None:
     """Append the records. With acks=0 nothing is replied, but an error closes the connection."""
-    if ctx.api_version < 3 or _is_much(request):
+    if request.transactional_id is not None:
+        _verify_and_append(ctx, request)
+    elif ctx.api_version < 3 or _is_much(request):
         ctx.run_in_parts(_append_in_parts(ctx, request))
     else:
         _append_all(ctx, request, {})
@@ -75,20 +81,60 @@ def _is_much(request: ProduceRequest) -> bool:
     return size > _MUCH_BYTES
 
 
-def _append_in_parts(ctx: RequestContext, request: ProduceRequest) -> Steps:
+def _verify_and_append(ctx: RequestContext, request: ProduceRequest) -> None:
+    """Verify that the partitions belong to the producer's transaction, then append (KIP-890)."""
+    services, version = ctx.services, ctx.api_version
+    if not services.config.transaction_partition_verification_enable:
+        ctx.run_in_parts(_append_in_parts(ctx, request))
+        return
+    from kwire.transactions.guards import Guards
+
+    batches: list[tuple[TopicPartition, Buffer]] = []
+    for topic in request.topic_data:
+        name = topic.name if version < 13 else services.metadata.topic_name(topic.topic_id)
+        for data in topic.partition_data:
+            if name is not None and services.metadata.partition(name, data.index) is not None:
+                batches.append(((name, data.index), data.records or b""))
+    guards = Guards(
+        services.verifier,
+        services.replica_manager,
+        request.transactional_id or "",
+        adds=version >= _ADDS_PARTITIONS_VERSION,
+        knows_abortable=version >= _KNOWS_ABORTABLE_VERSION,
+    )
+    guards.of_batches(batches, lambda f: ctx.run_in_parts(_append_in_parts(ctx, request, f)))
+    if not ctx.answered:
+        ctx.session.keeps_frame = True
+
+
+def _append_in_parts(
+    ctx: RequestContext,
+    request: ProduceRequest,
+    guards: Mapping[TopicPartition, Guard] = _NO_GUARDS,
+) -> Steps:
     """Some partitions at a time, if there are many; their batches in parts, if those are large."""
     from kwire.apis.parts.chunks import handle_in_parts, is_cut
 
+    def handle(part: RequestContext, some: ProduceRequest) -> None:
+        if some.transactional_id is None:
+            handle_produce(part, some)
+        else:
+            part.run_in_parts(_check_and_append(part, some, guards))
+
     if is_cut(ctx, request):
-        yield from handle_in_parts(ctx, request, handle_produce)
+        yield from handle_in_parts(ctx, request, handle)
     elif ctx.api_version < 3:
         yield from _convert_and_append(ctx, request)
     else:
-        yield from _check_and_append(ctx, request)
+        yield from _check_and_append(ctx, request, guards)
 
 
-def _check_and_append(ctx: RequestContext, request: ProduceRequest) -> Steps:
-    """Check all batches in parts, then append those that may be."""
+def _check_and_append(
+    ctx: RequestContext,
+    request: ProduceRequest,
+    guards: Mapping[TopicPartition, Guard] = _NO_GUARDS,
+) -> Steps:
+    """Check all batches in parts, then append those that may be. `guards`: of verified ones."""
     from kwire.replication.log.validation import check_in_steps
 
     checked: dict[int, CheckedBatch] = {}
@@ -96,9 +142,15 @@ def _check_and_append(ctx: RequestContext, request: ProduceRequest) -> Steps:
     for topic in request.topic_data:
         name = topic.name if ctx.api_version < 13 else metadata.topic_name(topic.topic_id)
         for data in topic.partition_data:
-            partition = ctx.services.replica_manager.hosted((name or "", data.index))
-            if data.records and partition is not None and partition.is_leader:
-                checked[id(data)] = yield from check_in_steps(partition.log, data.records)
+            key = (name or "", data.index)
+            partition = ctx.services.replica_manager.hosted(key)
+            guard = guards.get(key) if _is_transactional(data.records or b"") else None
+            if isinstance(guard, KafkaError):
+                checked[id(data)] = _Unverified(memoryview(b""), error=guard)
+            elif data.records and partition is not None and partition.is_leader:
+                batch = yield from check_in_steps(partition.log, data.records)
+                batch.guard = guard
+                checked[id(data)] = batch
     _append_all(ctx, request, checked)
 
 
@@ -116,7 +168,7 @@ def _append_all(
         answered = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
         answers = answered.partition_responses
         for data in topic.partition_data:
-            info = _append(ctx, name, data.index, data.records, acks, checked.get(id(data)))
+            info = _append(ctx, request, name, data, checked.get(id(data)))
             answer = PartitionProduceResponse(
                 index=data.index,
                 error_code=info.error,
@@ -146,15 +198,15 @@ def _append_all(
 
 def _append(
     ctx: RequestContext,
+    request: ProduceRequest,
     topic: str | None,
-    index: int,
-    records: Buffer | None,
-    acks: int,
+    data: PartitionProduceData,
     checked: CheckedBatch | None,
 ) -> LogAppendInfo:
     """Append to one partition. Batches of current clients only pass a few comparisons."""
     if topic is None:
         return RefusedAppend(KafkaError(ErrorCode.UNKNOWN_TOPIC_ID))
+    records, acks = data.records, request.acks
     if (
         ctx.api_version < 7
         or records is None
@@ -165,22 +217,25 @@ def _append(
         or not -1 <= acks <= 1
     ):
         try:
-            records = _check(ctx, topic, index, records, acks)
+            records = _check(ctx, request, topic, data)
         except KafkaError as error:
             return RefusedAppend(error)
+        if isinstance(checked, _Unverified) and checked.error is not None:
+            return RefusedAppend(checked.error)
         if not len(records):
             # An empty message set of an old client: as in Kafka no error.
             return LogAppendInfo(-1, -1, -1, -1, False, 0)
-    return ctx.services.replica_manager.append_to_leader(topic, index, checked or records, acks)
+    replicas = ctx.services.replica_manager
+    return replicas.append_to_leader(topic, data.index, checked or records, acks)
 
 
 def _check(
-    ctx: RequestContext, topic: str, index: int, records: Buffer | None, acks: int
+    ctx: RequestContext, request: ProduceRequest, topic: str, data: PartitionProduceData
 ) -> Buffer:
     """The records as one batch or b""; checks topic, acks and version in Kafka's order."""
-    known = ctx.services.metadata.partition(topic, index) is not None
+    known = ctx.services.metadata.partition(topic, data.index) is not None
     try:
-        records = _check_version(records, ctx.api_version)
+        records = _check_version(data.records, ctx.api_version)
     except KafkaError as error:
         # Kafka detects corrupt bytes before it looks up the topic, other errors after that.
         if known or error.code is ErrorCode.CORRUPT_MESSAGE:
@@ -189,9 +244,19 @@ def _check(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT_ID:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if not -1 <= acks <= 1:
+    if not -1 <= request.acks <= 1:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    if request.transactional_id is None and _is_transactional(records):
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     return records
+
+
+def _is_transactional(records: Buffer) -> bool:
+    return (
+        len(records) > _LOW_ATTRIBUTES_POSITION
+        and records[MAGIC_POSITION] == 2
+        and records[_LOW_ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG != 0
+    )
 
 
 def _check_version(records: Buffer | None, version: int) -> Buffer:
@@ -211,10 +276,11 @@ def _check_version(records: Buffer | None, version: int) -> Buffer:
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce requests with version {version} are not allowed to use ZStandard compression",
         )
-    if attributes & TRANSACTIONAL_FLAG:
-        # No coordinator could end the transaction: read_committed consumers would be stuck forever.
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "there is no transaction coordinator")
     return records
+
+
+class _Unverified(CheckedBatch):
+    """In place of a batch that is not verified."""
 
 
 class _Refused(bytes):

@@ -70,7 +70,7 @@ def _known(error: ErrorCode, is_known: bool) -> ErrorCode:
 
 def make_coordinator(services: Services) -> TransactionCoordinator:
     """The transaction coordinator of a broker; it sends its markers to all brokers."""
-    from kwire.apis.txn_markers import marker_sender
+    from kwire.apis.txn_participants import marker_sender
     from kwire.transactions.coordinator import TransactionCoordinator, server_version
 
     return TransactionCoordinator(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         OffsetDeleteResponse,
     )
     from kwire.protocol.schemas.records_group import OffsetCommitKey, OffsetCommitValue
+    from kwire.protocol.schemas.transactions import TxnOffsetCommitRequestPartition
     from kwire.replication.core.clock import Clock
 
 FetchedTopic = tuple[str, list[tuple[int, ErrorCode, OffsetAndMetadata | None]]]
@@ -74,10 +75,11 @@ class OffsetManager:
             partitions = []
             for partition in topic.partitions:
                 error = ErrorCode.NONE
-                if self._is_too_large(partition.committed_metadata):
+                if self.is_too_large(partition.committed_metadata):
                     error = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
-                    value = _from_request(partition, now_ms, expire_ms)
+                    sent_ms = partition.commit_timestamp  # version 1 only
+                    value = from_request(partition, now_ms, expire_ms, sent_ms)
                     records.append(
                         offset_commit_record(
                             request.group_id, topic.name, partition.partition_index, value
@@ -91,7 +93,8 @@ class OffsetManager:
             topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=partitions))
         return Result(records, OffsetCommitResponse(topics=topics))
 
-    def _is_too_large(self, metadata: str | None) -> bool:
+    def is_too_large(self, metadata: str | None) -> bool:
+        """Whether the metadata of an offset is larger than offset.metadata.max.bytes."""
         limit = self._config.offset_metadata_max_bytes
         if metadata is None or len(metadata) * 2 <= limit:
             return False
@@ -259,10 +262,13 @@ class OffsetManager:
         )
 
 
-def _from_request(
-    partition: OffsetCommitRequestPartition, now_ms: int, expire_ms: int | None
+def from_request(
+    partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+    now_ms: int,
+    expire_ms: int | None,
+    timestamp_ms: int = -1,
 ) -> OffsetAndMetadata:
-    timestamp_ms = partition.commit_timestamp  # version 1 only
+    """The offset of a commit at `now_ms`. `timestamp_ms`: given by the client, -1 if not."""
     return OffsetAndMetadata(
         partition.committed_offset,
         leader_epoch=partition.committed_leader_epoch,

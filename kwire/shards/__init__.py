@@ -4,6 +4,7 @@
 """
 
 __all__ = [
+    "context",
     "kind",
     "result",
     "runtime",

@@ -2,7 +2,9 @@
 
 __all__ = [
     "coordinator",
+    "guards",
     "marker_writer",
     "markers",
     "metadata",
+    "verification",
 ]  # modules for other rooms

@@ -16,6 +16,7 @@ from kwire.protocol.schemas.transactions import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from kwire.transactions.in_flight import InFlight
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ NEWEST_VERSION = 2
 
 _RETRY_MS = 20
 _RETRY_MAX_MS = 640
-_WATCH_MS = 500
-"""How often a request in flight is looked at: is its broker still alive?"""
 
 # Errors after which Kafka's coordinator gives a transaction up: another one owns it.
 _FATAL = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
@@ -91,12 +90,9 @@ class MarkerSender:
         "_in_flight",
         "_metadata",
         "_node_id",
-        "_peers",
         "_queues",
         "_shards",
-        "_timeout_ms",
         "_timers",
-        "_version",
         "_write_locally",
     )
 
@@ -119,13 +115,13 @@ class MarkerSender:
         self._metadata = metadata
         self._clock = clock
         self._timers = timers
-        self._peers = peers
         self._write_locally = write_locally
-        self._timeout_ms = timeout_ms
-        self._version = version
         self._shards: dict[int, dict[_Transaction, None]] = {}
         self._queues: dict[int, _Markers] = {}  # by broker
-        self._in_flight: dict[int, int] = {}  # broker → deadline in ms
+        key = ApiKey.WRITE_TXN_MARKERS
+        self._in_flight = InFlight(
+            CHANNEL, key, version, metadata, clock, timers, peers, timeout_ms
+        )
 
     def send(
         self,
@@ -181,7 +177,7 @@ class MarkerSender:
             self._send_queued(node)
 
     def _send_queued(self, node: int) -> None:
-        if node in self._in_flight or node not in self._queues:
+        if self._in_flight.is_busy(node) or node not in self._queues:
             return
         queued = self._queues.pop(node)
         markers = {each: keys for each, keys in queued.items() if each.done is not None}
@@ -193,37 +189,15 @@ class MarkerSender:
         if node == self._node_id:
             self._write_locally(request, lambda response: self._written(markers, response))
             return
-        assert self._peers is not None, "a standalone broker leads every partition"
-        self._in_flight[node] = self._clock.now_ms + self._timeout_ms
-        self._watch(node)
-        self._peers.send(
-            node,
-            CHANNEL,
-            ApiKey.WRITE_TXN_MARKERS,
-            self._version,
-            request,
-            lambda response: self._responded(node, markers, response),
+        self._in_flight.send(
+            node, request, lambda response: self._responded(node, markers, response)
         )
-
-    def _watch(self, node: int) -> None:
-        """Give a request up whose broker has died, or does not respond in time."""
-
-        def look() -> None:
-            deadline_ms = self._in_flight[node]
-            if self._metadata.is_alive(node) and self._clock.now_ms < deadline_ms:
-                self._watch(node)
-            elif self._peers is not None:
-                self._peers.give_up(node, CHANNEL)
-
-        self._timers.schedule((self, node), self._clock.now_ms + _WATCH_MS, look)
 
     # --- responses
 
     def _responded(
         self, node: int, markers: _Markers, response: WriteTxnMarkersResponse | None
     ) -> None:
-        del self._in_flight[node]
-        self._timers.cancel((self, node))
         self._written(markers, response)
         self._send_queued(node)
 

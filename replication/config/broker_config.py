@@ -233,6 +233,8 @@ class BrokerConfig:
     """
 
     advertised_listeners: str | None
+    add_partitions_to_txn_retry_backoff_max_ms: int
+    add_partitions_to_txn_retry_backoff_ms: int
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool
     broker_heartbeat_interval_ms: int
@@ -302,6 +304,7 @@ class BrokerConfig:
     socket_send_buffer_bytes: int
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int
+    transaction_partition_verification_enable: bool
     transaction_remove_expired_transaction_cleanup_interval_ms: int
     transaction_state_log_min_isr: int
     transaction_state_log_num_partitions: int
@@ -456,16 +459,12 @@ def _log_value(field: str, text: str | None) -> Any:
 
 def acts_on_broker_key(key: str) -> bool:
     """Whether kwire acts on a broker key of Kafka's, or it is one of its own."""
+    topics = (keys for topic_key, keys in TOPIC_SYNONYMS.items() if acts_on_topic_key(topic_key))
     return (
         key.replace(".", "_") in BrokerConfig._ATTRIBUTES
         or key in KEYS_READ_AS_TEXT
         or key in OWN_KEYS
-        or any(
-            key == synonym
-            for topic_key, synonyms in TOPIC_SYNONYMS.items()
-            if acts_on_topic_key(topic_key)
-            for synonym, _ in synonyms
-        )
+        or any(key == synonym for keys in topics for synonym, _ in keys)
     )
 
 

@@ -8,6 +8,8 @@ _UNUSED = "Accepted for compatibility with Kafka; kwire does not act on it."
 
 _BROKER = {
     "advertised.listeners": "Addresses given to clients, one for each listener; the listeners' own when unset.",
+    "add.partitions.to.txn.retry.backoff.max.ms": "How long a leader tries to add its partition.",
+    "add.partitions.to.txn.retry.backoff.ms": "How often it tries while the last transaction ends.",
     "auto.create.topics.enable": "Create a topic when a client asks for its metadata and allows it.",
     "auto.leader.rebalance.enable": "Give leadership back to preferred replicas from time to time.",
     "broker.heartbeat.interval.ms": "How often a broker tells the controller that it is alive.",
@@ -108,6 +110,7 @@ _BROKER = {
     "socket.send.buffer.bytes": "Send buffer of a connection's socket; -1 the system's.",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "How often late transactions are looked for.",
     "transaction.max.timeout.ms": "Longest time-out a transactional producer may ask for.",
+    "transaction.partition.verification.enable": "Leaders ask the coordinator before a transaction begins.",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "How often idle transactional ids are looked for.",
     "transaction.state.log.min.isr": "min.insync.replicas of __transaction_state; no more than there are brokers.",
     "transaction.state.log.num.partitions": "Partitions of __transaction_state. Kafka: 50.",

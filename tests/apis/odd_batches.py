@@ -478,11 +478,8 @@ def sent_to(found: dict[str, Any], topic: str) -> list[tuple[str, bytes]]:
 def is_known_difference(name: str, theirs: list[Any], ours: list[Any]) -> bool:
     """Whether kwire means to answer differently; both refuse the batch.
 
-    - A transactional batch without a transactional id is 53 (TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-      in Kafka and, as any transactional batch, 48 (INVALID_TXN_STATE) in kwire, which has no
-      transactions.
-    - A compressed record that claims 2 GB, in a topic that stores another codec: the JVM runs out of
-      memory, -1 (UNKNOWN_SERVER_ERROR); kwire sees that the batch is shorter, 87 (INVALID_RECORD).
+    A compressed record that claims 2 GB, in a topic that stores another codec: the JVM runs out of
+    memory, -1 (UNKNOWN_SERVER_ERROR); kwire sees that the batch is shorter, 87 (INVALID_RECORD).
     """
     codes = theirs[0], ours[0]
-    return codes == (53, 48) or (codes == (-1, 87) and name.endswith("size of 2^31-1"))
+    return codes == (-1, 87) and name.endswith("size of 2^31-1")

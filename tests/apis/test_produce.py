@@ -71,12 +71,14 @@ def test_bytes_that_are_no_batch_are_corrupt(node, records):
     assert node.produce(records, index=9).error_code == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_transactional_batch_is_refused(node, make_batch):
+def test_a_transactional_batch_without_a_transactional_id_is_refused(node, make_batch):
     node.create()
     batch = make_batch(
         b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True
     )
-    assert node.produce(batch).error_code == ErrorCode.INVALID_TXN_STATE
+    for version in (2, 3, 11):
+        error = node.produce(batch, version=version).error_code
+        assert error == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert node.log().last_stable_offset == node.log().log_end_offset == 0
 
 

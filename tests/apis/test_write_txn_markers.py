@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from recorded import PARKED
 
-from kwire.apis.txn_markers import handle_write_txn_markers
+from kwire.apis.txn_participants import handle_write_txn_markers
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.record_builder import build_batch
 from kwire.protocol.records import Record, iter_batches, iter_records, parse_control_record
