@@ -231,7 +231,8 @@ class Cluster:
         return self._run(self._inner.describe())
 
     def groups(self) -> list[str]:
-        """The ids of all groups."""
+        """The ids of all groups. BrokerNotAvailableError while a broker is paused whose groups no other has
+        taken over yet; it names those of the others."""
         return self._run(self._inner.groups())
 
     def group(self, group_id: str) -> Group:

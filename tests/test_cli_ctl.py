@@ -218,7 +218,8 @@ def test_requests_are_selected(asked: list[tuple[str, str, Any]]) -> None:
     ("words", "said"),
     [
         ("cut 1 x", "expected node ids, 2 or 2,3, not 'x'"),
-        ("delay 1 2 -1", "-1"),
+        ("delay 1 2 -5", "'MILLISECONDS': expected milliseconds of 0 or more, not -5 (try"),
+        ("delay 1 2 nan", "expected milliseconds of 0 or more, not nan (try"),
         ("kill", "Missing argument 'ID…'"),
         ("statu", "Did you mean"),
         ("events --name leader_elect", "no event leader_elect; did you mean LEADER_ELECTED?"),

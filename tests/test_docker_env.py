@@ -331,6 +331,31 @@ def test_brokers_in_one_container_get_racks_in_turn() -> None:
     assert [each.values["broker.rack"] for each in cluster.broker_specs()] == ["a", "b", "a"]
 
 
+@pytest.mark.parametrize("more", [{}, {"KWIRE_BROKERS": "1"}])
+def test_a_single_broker_gets_its_rack_too(more: dict[str, str]) -> None:
+    settings = container_settings({"KWIRE_RACKS": "a", **more}, None, anything_is_free)
+    assert settings.node.values["broker.rack"] == "a"
+    assert not settings.in_cluster_of_its_own()
+
+
+def test_a_broker_of_a_cluster_of_containers_gets_its_rack_too() -> None:
+    environ = {
+        "KAFKA_NODE_ID": "2",
+        "KAFKA_PROCESS_ROLES": "broker",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@one:9093",
+        "KAFKA_LISTENERS": "PLAINTEXT://:9092",
+        "KWIRE_RACKS": "a",
+    }
+    assert container_settings(environ).node.values["broker.rack"] == "a"
+    environ |= {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_NODE_ID": "1"}
+    environ |= {
+        "KAFKA_LISTENERS": "CONTROLLER://:9093",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+    }
+    with pytest.raises(SettingsError, match="KWIRE_RACKS=a: 1 racks"):
+        container_settings(environ)
+
+
 def test_a_cluster_in_one_container_needs_no_quorum() -> None:
     """The variables of a single KRaft node, as in the README of apache/kafka, and three brokers."""
     environ = {
@@ -364,6 +389,11 @@ def test_one_broker_stays_a_standalone_one() -> None:
         ({"KWIRE_BROKERS": "three"}, "KWIRE_BROKERS=three"),
         ({"KWIRE_BROKERS": "2", "KWIRE_RACKS": "a,b,c"}, "KWIRE_RACKS=a,b,c: 3 racks"),
         ({"KWIRE_BROKERS": "2", "KWIRE_RACKS": "a,"}, "KWIRE_RACKS=a,: a rack has no name"),
+        ({"KWIRE_RACKS": "a,b"}, "KWIRE_RACKS=a,b: 2 racks (a, b) for 1 broker(s)"),
+        (
+            {"KWIRE_BROKERS": "2", "KWIRE_RACKS": "a", "KAFKA_BROKER_RACK": "b"},
+            "KWIRE_RACKS=a and KAFKA_BROKER_RACK: give one of them",
+        ),
         ({"KWIRE_ISOLATION": "docker"}, "KWIRE_ISOLATION=docker: expected thread or process"),
         ({"KWIRE_LOG_LEVEL": "trace"}, "KWIRE_LOG_LEVEL=trace: expected debug, info, warning or"),
         ({"KAFKA_LOG4J_ROOT_LOGLEVEL": "loud"}, "KAFKA_LOG4J_ROOT_LOGLEVEL=loud"),

@@ -33,6 +33,10 @@ class NodeHandle(Protocol):
         """Started and neither stopped nor killed; a paused node runs."""
 
     @property
+    def rack(self) -> str | None:
+        """The broker's rack, `broker.rack`; None without one."""
+
+    @property
     def log_dir(self) -> str:
         """The node's log directories, comma-separated. NotSupportedError."""
 

@@ -48,6 +48,14 @@ class ContainerHandle:
         return self.running and not self.paused
 
     @property
+    def rack(self) -> str | None:
+        """The broker's rack, `broker.rack`; None without one."""
+        if self.kind != "broker":
+            return None
+        spec = self._owner.spec
+        return {**spec.node.values, **spec.overrides.get(self.node_id, {})}.get("broker.rack")
+
+    @property
     def log_dir(self) -> str:
         raise errors.NotSupportedError(f"broker {self.node_id}: its logs are in its container")
 

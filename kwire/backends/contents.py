@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.backends.base import Backend, StartedBackend
-    from kwire.backends.views import Partition
+    from kwire.backends.views import BrokerState, Partition
     from kwire.backends.waiting import Observations
     from kwire.client.views import Client, Event, Group, Record, Request
 
@@ -36,6 +36,8 @@ class Contents:
     """Groups, records, clients and kept requests of a cluster."""
 
     _backend: Backend
+    _brokers: Mapping[int, BrokerState]
+    """Those that were started here."""
     observations: Observations
 
     if TYPE_CHECKING:
@@ -47,12 +49,16 @@ class Contents:
         async def partition(self, topic: str, partition: int) -> Partition: ...
 
     async def groups(self) -> list[str]:
-        """The ids of all groups."""
+        """The ids of all groups. BrokerNotAvailableError while a broker is paused whose groups no other has
+        taken over yet; it names those of the others."""
         from kwire.client.groups import list_groups
 
         admin = self._backend.admin
         with kwire_errors("groups"):
-            return list(await admin.run(list_groups(admin)))
+            return list(await admin.run(list_groups(admin, paused=self._paused())))
+
+    def _paused(self) -> list[int]:
+        return [each.id for each in self._brokers.values() if each.paused]
 
     async def group(self, group_id: str) -> Group:
         """A group: state, members, and for each partition the committed offset, the end and the lag.
@@ -64,7 +70,7 @@ class Contents:
         check_name("group", group_id)
         admin = self._backend.admin
         with kwire_errors(f"group {group_id[:100]}"):
-            found = await admin.run(find_group(admin, group_id))
+            found = await admin.run(find_group(admin, group_id, self._paused()))
         self.observations.record_group(found)
         return found
 

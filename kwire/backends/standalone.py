@@ -51,6 +51,11 @@ class StandaloneHandle:
         self.advertised = runner.advertised
 
     @property
+    def rack(self) -> str | None:
+        """The broker's rack, `broker.rack`; None without one."""
+        return self._runner.spec.values.get("broker.rack")
+
+    @property
     def log_dir(self) -> str:
         """The node's log directories, comma-separated."""
         return self._runner.spec.data_dir

@@ -146,6 +146,11 @@ class NodeState:
         """host:port, the same for all its runs."""
         return self._handle.advertised
 
+    @property
+    def rack(self) -> str | None:
+        """A broker's rack (`broker.rack`); None without one."""
+        return self._handle.rack
+
     def __repr__(self) -> str:
         state = "paused" if self.paused else "running" if self.running else "down"
         return f"<{self._kind} {self.id} {self.address} {state}>"

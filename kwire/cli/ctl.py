@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import click
 
 from kwire.cli.common import Commands, example, json_option, known
@@ -127,10 +129,24 @@ def cut(a: list[int], b: list[int]) -> None:
     _do("POST", "/v1/network/cuts", {"a": a, "b": b}, f"cut {_ids(a)} {_ids(b)}")
 
 
-@ctl.command(epilog=example("kwire ctl delay 1 2 50"))
+def _parse_delay(_context: click.Context, _parameter: click.Parameter, text: str) -> float:
+    """Milliseconds of 0 or more."""
+    try:
+        milliseconds = float(text)
+    except ValueError:
+        milliseconds = -1
+    if not 0 <= milliseconds < math.inf:
+        raise click.BadParameter(f"expected milliseconds of 0 or more, not {text}")
+    return milliseconds
+
+
+# -5 is to be seen as a number, not as an option that does not exist.
+@ctl.command(
+    epilog=example("kwire ctl delay 1 2 50"), context_settings={"ignore_unknown_options": True}
+)
 @click.argument("a", callback=_parse_ids)
 @click.argument("b", callback=_parse_ids)
-@click.argument("milliseconds", type=click.FloatRange(0))
+@click.argument("milliseconds", callback=_parse_delay)
 @control_options
 def delay(a: list[int], b: list[int], milliseconds: float) -> None:
     """Delay what nodes A and B send to each other."""

@@ -8,6 +8,7 @@ Kafka answers the committed offsets only.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from kwire.client.admin import EARLIEST, GROUP_COORDINATOR, LATEST
@@ -16,11 +17,13 @@ from kwire.client.offsets import leaders, offsets
 from kwire.client.retries import RETRY_SECONDS, repeat
 from kwire.client.views import NO_SUCH_GROUP, Group, GroupOffset, Member
 from kwire.coordinator.config import OFFSETS_TOPIC
+from kwire.errors import BrokerNotAvailableError
 from kwire.names import nearest
 from kwire.protocol.errors import ErrorCode, KafkaError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
     from kwire.client.admin import Admin, Steps
@@ -30,21 +33,33 @@ if TYPE_CHECKING:
 _NEWEST_ASSIGNMENT = 3
 
 
-def list_groups(admin: Admin, seconds: float = RETRY_SECONDS) -> Steps[dict[str, str]]:
-    """The state of each group of all coordinators, by id. `seconds`: as `repeat`.
+def list_groups(
+    admin: Admin, seconds: float = RETRY_SECONDS, paused: Collection[int] = ()
+) -> Steps[dict[str, str]]:
+    """The state of each group of all coordinators, by id. `seconds`: as `repeat`. `paused`: brokers that would
+    be waited for in vain; BrokerNotAvailableError as long as nobody has taken over their groups.
 
     "" for the state where the broker is older than ListGroups 4."""
-    return (yield from repeat(lambda: _list(admin), seconds))
+    return (yield from repeat(lambda: _list(admin, paused), seconds))
 
 
-def _list(admin: Admin) -> Steps[dict[str, str]]:
+def _list(admin: Admin, paused: Collection[int]) -> Steps[dict[str, str]]:
     from kwire.protocol.schemas.groups import ListGroupsRequest
 
     found: dict[str, str] = {}
-    for address in admin.brokers_in((yield from admin.metadata())).values():
+    brokers = admin.brokers_in((yield from admin.metadata()))
+    missing = sorted(brokers.keys() & paused)
+    for broker_id in missing:
+        del brokers[broker_id]
+    for address in brokers.values():
         response = yield from admin.ask_at(address, ListGroupsRequest())
         check(response.error_code, "the groups")
         found.update({group.group_id: group.group_state for group in response.groups})
+    if missing:
+        who = f"broker {', '.join(map(str, missing))} is paused and not yet fenced: its groups are unknown"
+        raise BrokerNotAvailableError(
+            f"{who}; the others have {', '.join(sorted(found)) or 'none'}"
+        )
     return dict(sorted(found.items()))
 
 
@@ -53,11 +68,13 @@ def describe_group(admin: Admin, group_id: str, seconds: float = RETRY_SECONDS) 
     return (yield from repeat(lambda: _describe(admin, group_id), seconds))
 
 
-def find_group(admin: Admin, group_id: str) -> Steps[Group]:
+def find_group(admin: Admin, group_id: str, paused: Collection[int] = ()) -> Steps[Group]:
     """As `describe_group`; of one that does not exist also the group that may have been meant."""
     found = yield from describe_group(admin, group_id)
     if found.state == NO_SUCH_GROUP and not found.offsets:
-        found = replace(found, similar=nearest(group_id, (yield from list_groups(admin)), 0.7))
+        with suppress(BrokerNotAvailableError):
+            known = yield from list_groups(admin, paused=paused)
+            found = replace(found, similar=nearest(group_id, known, 0.7))
     return found
 
 

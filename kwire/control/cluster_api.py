@@ -195,4 +195,5 @@ def _state(node: Broker | Controller) -> dict[str, Any]:
         "address": node.address,
         "running": node.running,
         "paused": node.paused,
+        "rack": node.rack,
     }

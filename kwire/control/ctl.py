@@ -86,7 +86,8 @@ def node_lines(found: Any) -> list[str]:
 
 def _node_line(kind: str, node: dict[str, Any]) -> str:
     state = "paused" if node["paused"] else "running" if node["running"] else "down"
-    return f"{kind} {node['id']} {node['address']} {state}{' active' if node.get('active') else ''}"
+    more = " active" if node.get("active") else f" rack {node['rack']}" if node.get("rack") else ""
+    return f"{kind} {node['id']} {node['address']} {state}{more}"
 
 
 def partition_text(found: Any) -> str:

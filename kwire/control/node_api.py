@@ -140,6 +140,7 @@ def describe(control: NodeControl) -> dict[str, Any]:
     found: dict[str, Any] = {"brokers": [], "controllers": []}
     for node in control.nodes():
         state = {"id": node.node_id, "address": node.advertised, "running": True, "paused": False}
+        state["rack"] = None if node.is_controller else node.core.config.broker_rack
         if node.is_controller:
             controller = node.core.controller  # type: ignore[union-attr]  # a ControllerNode
             state |= {"active": controller.active, "epoch": controller.epoch}

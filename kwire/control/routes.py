@@ -199,5 +199,5 @@ def _with_hint(error: ControlError, method: str, path: str, control: NodeControl
             text = f"there is no {request} at a single node's control API"
             return ControlError(404, f"{text}: {WHOLE_API}")
     if error.kafka_error == "NOT_CONTROLLER" and control.is_standalone:
-        return ControlError(404, f"the controller of a broker alone is in it: {WHOLE_API}")
+        return ControlError(404, f"a single node has no controller beside it to ask: {WHOLE_API}")
     return error

@@ -172,7 +172,7 @@ def container_settings(
     if settings.brokers > 1 or ("brokers" in settings.cluster and settings.controllers > 1):
         _set_cluster(settings, values, environ)
     else:
-        _set_roles(settings, settings.controllers)
+        _set_node(settings, values, environ)
     settings.control_port = _control_port(environ, settings)
     if are_derived:
         add_exposed_port(values, settings.brokers, is_free)
@@ -238,7 +238,6 @@ def _set_cluster(
     settings: ContainerSettings, values: dict[str, str], environ: Mapping[str, str]
 ) -> None:
     """All nodes are in this container. SettingsError when it is to be a node of another cluster."""
-    node_id = settings.node.node_id
     roles = {role.strip() for role in values.pop("process.roles", "").split(",")} - {""}
     voters = parse_voters(values.pop("controller.quorum.voters", ""))
     if len(voters) > 1 or roles not in (set(), {"broker", "controller"}):
@@ -252,12 +251,32 @@ def _set_cluster(
     values["listeners"] = ",".join(kept) or values["listeners"]
     for key in ("inter.broker.listener.name", "security.inter.broker.protocol"):
         values.pop(key, None)  # the brokers reach each other inside the container
-    racks = [rack.strip() for rack in environ.get("KWIRE_RACKS", "").split(",")]
+    settings.cluster["overrides"] = _racks(environ, settings, settings.brokers)
+
+
+def _racks(
+    environ: Mapping[str, str], settings: ContainerSettings, brokers: int
+) -> dict[int, dict[str, str]]:
+    """The racks of the brokers in this container, by id. SettingsError."""
+    text = environ.get("KWIRE_RACKS", "").strip()
+    if not text:
+        return {}
+    if "broker.rack" in settings.node.values:
+        raise SettingsError(f"KWIRE_RACKS={text} and KAFKA_BROKER_RACK: give one of them")
     try:
-        overrides = rack_overrides(racks if any(racks) else (), node_id, settings.brokers)
+        racks = [rack.strip() for rack in text.split(",")]
+        return rack_overrides(racks, settings.node.node_id, brokers)
     except ValueError as error:
-        raise SettingsError(f"KWIRE_RACKS={','.join(racks)}: {error}") from None
-    settings.cluster["overrides"] = overrides
+        raise SettingsError(f"KWIRE_RACKS={text}: {error}") from None
+
+
+def _set_node(
+    settings: ContainerSettings, values: dict[str, str], environ: Mapping[str, str]
+) -> None:
+    """One node is in this container. SettingsError."""
+    _set_roles(settings, settings.controllers)
+    own = _racks(environ, settings, 1 if settings.runs_broker else 0)
+    values.update(own.get(settings.node.node_id, {}))
 
 
 def _set_roles(settings: ContainerSettings, controllers: int) -> None:

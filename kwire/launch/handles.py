@@ -72,6 +72,11 @@ class NodeHandle:
         return self.running and not self.paused
 
     @property
+    def rack(self) -> str | None:
+        """The broker's rack, `broker.rack`; None without one."""
+        return self.spec.values.get("broker.rack")
+
+    @property
     def log_dir(self) -> str:
         """The node's log directories, comma-separated."""
         return self.spec.data_dir

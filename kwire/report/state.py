@@ -146,8 +146,8 @@ def _partition(partition: Any, internal: bool) -> Json:
 
 async def groups(cluster: Cluster) -> list[Json] | None:
     """The groups with members and offsets; None: unknown, also while a broker is paused whose groups
-    nobody else has taken over yet: its answer would be waited for in vain."""
-    if not cluster.started or await _waits_for_paused(cluster):
+    nobody else has taken over yet."""
+    if not cluster.started:
         return None
     found = []
     try:
@@ -156,22 +156,6 @@ async def groups(cluster: Cluster) -> list[Json] | None:
     except errors.KwireError:
         return found or None
     return found
-
-
-async def _waits_for_paused(cluster: Cluster) -> bool:
-    """Whether a broker that is paused still counts as alive."""
-    brokers = [] if cluster.external else cluster.brokers
-    paused = {each.id for each in brokers if each.paused}
-    if not paused:
-        return False
-    from kwire.client.admin import NoBrokerError
-
-    admin = cluster.inside.admin
-    try:
-        metadata = await admin.run(admin.metadata())
-    except NoBrokerError:
-        return True
-    return bool(paused & {each.node_id for each in metadata.brokers})
 
 
 def _group(group: Any) -> Json:

@@ -64,6 +64,8 @@ def racks_in_metadata(address: str) -> list[str]:
 def test_racks_go_to_the_brokers_in_turn(isolation: str) -> None:
     with Cluster(3, racks=["a", "b"], isolation=isolation) as cluster:
         assert racks_in_metadata(cluster.broker(1).address) == ["a", "b", "a"]
+        assert [broker.rack for broker in cluster.brokers] == ["a", "b", "a"]
+        assert cluster.controllers[0].rack is None
 
 
 @BOTH

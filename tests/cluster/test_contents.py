@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -297,6 +298,22 @@ def test_a_description_says_that_no_client_has_come_if_that_is_known() -> None:
         assert said not in cluster.describe()
     with Cluster(topics=["t"]) as cluster:
         assert said not in cluster.describe()
+
+
+def test_groups_of_a_paused_broker_are_not_waited_for() -> None:
+    with Cluster(brokers=2, topics=["t:1:2"]) as cluster:
+        produce(cluster.bootstrap_servers, "t", ["a"])
+        consume(cluster.bootstrap_servers, "t", 1, "shop")
+        coordinator = cluster.group("shop").coordinator
+        other = cluster.broker(3 - coordinator)
+        other.pause()
+        begin = time.monotonic()
+        said = f"broker {other.id} is paused and not yet fenced: its groups are unknown; the others have shop"
+        with pytest.raises(errors.BrokerNotAvailableError, match=f"^{said}$"):
+            cluster.groups()
+        assert time.monotonic() - begin < 2
+        other.resume()
+        assert cluster.groups() == ["shop"]
 
 
 def test_a_description_begins_with_what_is_the_users() -> None:

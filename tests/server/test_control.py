@@ -596,6 +596,7 @@ class FakeNode:
         self.told: list[list[str]] = []
         self.node = self.recent = self
         self.core: Any = SimpleNamespace(
+            config=SimpleNamespace(broker_rack="a"),
             controller=SimpleNamespace(active=True, epoch=4),
             sessions=SimpleNamespace(recent=self, by_connection={}),
         )
@@ -634,8 +635,9 @@ def test_in_a_container_there_are_its_own_nodes_and_their_network(network_file: 
         return ask_nodes(control, method, path, body)
 
     found = ask("GET", "/v1/cluster")
-    assert [each["id"] for each in found["brokers"]] == [1]
+    assert [(each["id"], each["rack"]) for each in found["brokers"]] == [(1, "a")]
     (controller,) = found["controllers"]
+    assert controller["rack"] is None
     assert (controller["active"], controller["epoch"]) == (True, 4)
     first, second = ask("GET", "/v1/requests")["requests"]
     assert first == {

@@ -154,7 +154,9 @@ def test_a_request_that_only_a_clusters_api_has_leads_to_it() -> None:
                 with pytest.raises(ControlError) as refused:
                     await handle(method, path, {})
                 assert refused.value.status == 404 and str(refused.value).endswith(whole), path
-        with pytest.raises(ControlError, match="in it: KWIRE_BROKERS=1") as refused:
+        with pytest.raises(
+            ControlError, match="no controller beside it to ask: KWIRE_BROKERS=1"
+        ) as refused:
             await alone("GET", "/v1/topics", {})
         assert refused.value.status == 404
         with pytest.raises(ControlError, match="ask that of a controller") as refused:
