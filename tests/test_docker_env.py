@@ -726,12 +726,12 @@ def test_keys_without_effect_are_called_by_their_variables(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     variables = {"KAFKA_CONFLUENT_TIER_ENABLE": "true", "KAFKA_NUM_IO_THREADS": "99"}
-    variables["KAFKA_TRANSACTIONAL_ID_EXPIRATION_MS"] = "7"
+    variables["KAFKA_QUOTA_WINDOW_NUM"] = "7"
     settings = container_settings({**TESTCONTAINERS, **variables})
     with caplog.at_level("WARNING", "kwire"):
         warn_about_keys(BrokerConfig(settings.node.configuration()), settings.written)
     (line,) = [record.getMessage() for record in caplog.records]
-    named = "KAFKA_CONFLUENT_TIER_ENABLE, KAFKA_TRANSACTIONAL_ID_EXPIRATION_MS"
+    named = "KAFKA_CONFLUENT_TIER_ENABLE, KAFKA_QUOTA_WINDOW_NUM"
     assert line == f"these configuration keys have no effect in kwire: {named}"
     caplog.clear()
     variables = {"KAFKA_ZOOKEEPER_SESSION_TIMEOUT_MS": "6000"}

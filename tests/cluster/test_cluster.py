@@ -404,9 +404,9 @@ def test_keys_that_have_no_effect_are_one_warning() -> None:
     config = {
         "num.io.threads": 9,
         "group.consumer.max.size": 7,
-        "transactional.id.expiration.ms": 1,
+        "quota.window.num": 7,
     }
-    named = "group.consumer.max.size, transactional.id.expiration.ms"
+    named = "group.consumer.max.size, quota.window.num"
     with pytest.warns(UserWarning, match=f"no effect in kwire: {named}$") as found:
         Cluster(config=config)
     assert len(found) == 1 and found[0].filename == __file__
