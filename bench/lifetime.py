@@ -94,7 +94,9 @@ def flow(client: Client, name: str) -> None:
     )
     answer = client.ask(metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=name)]))
     topic_id = answer.topics[0].topic_id
-    producer = client.ask(transactions.InitProducerIdRequest(transaction_timeout_ms=60000))
+    producer = client.ask(
+        transactions.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60000)
+    )
     batch = build_batch(
         [Record(offset=0, timestamp=1, key=None, value=b"v" * 100)],
         producer_id=producer.producer_id,
