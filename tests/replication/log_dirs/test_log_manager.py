@@ -583,3 +583,15 @@ def test_retention_ends_with_its_log() -> None:
     managed.manager.delete("t", 0)
     assert list(steps) == []
     assert len(log.segments) == 30
+
+
+def test_recovery_points_advance_by_themselves() -> None:
+    managed = Managed()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig(segment_bytes=200))
+    for _ in range(3):
+        log.append_as_leader(batch(b"x" * 100), 0)
+    assert log.recovery_point == 0
+    managed.manager.start()
+    managed.wait(90_000)
+    found = read_offsets(managed.store, "recovery-point-offset-checkpoint")
+    assert found == {("t", 0): log.active.base_offset} and log.active.base_offset > 0
