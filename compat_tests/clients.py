@@ -13,6 +13,15 @@ key and value in base64 or null, headers as [name, base64] pairs):
     wait {partitions, records}                               -> {partitions, records} as soon as that many
     commit {}    leave {}                                    positions, synchronously; a clean goodbye
 
+Words of transactions, which every driver answers but Java's knows alone; values are text in base64:
+
+    txn_init {id, timeout_ms}                                a producer with that transactional id, ready to begin
+    txn_send {topic, partition, values}                      begins a transaction unless one is open; sends, and waits
+    txn_end {commit}                                         commits or aborts it
+    txn_transform {group, source, target, count, commit}     a member reads `count` records of `source`, writes each
+                                                             with "!" behind it to partition 0 of `target`, and sends
+                                                             its offsets, in one transaction; -> what it read
+
 An answer is `{"ok": …}` or `{"error": "…"}`. Each process holds at most one group member.
 """
 
@@ -204,6 +213,12 @@ def _node() -> tuple[list[str], dict[str, str]]:
     return [tooling.node(), str(tooling.HERE / "node" / "driver.js")], {"NODE_PATH": path}
 
 
+def _java() -> tuple[list[str], dict[str, str]]:
+    return tooling.java_program_argv(tooling.HERE / "java" / "TransactionDriver.java"), {}
+
+
+JAVA = ClientKind("java", _java)
+"""Kafka's own clients, for the words of transactions only."""
 KINDS = {
     kind.name: kind
     for kind in (

@@ -28,6 +28,8 @@ class AioKafka(Driver):
         self.loop = asyncio.new_event_loop()
         self.consumer = None
         self.group = Member()
+        self.txn = None
+        self.is_open = False
 
     def __getattr__(self, name):
         if not name.startswith("do_"):
@@ -148,6 +150,50 @@ class AioKafka(Driver):
     async def ado_leave(self):
         self.member = False
         await self.consumer.stop()
+
+    async def ado_txn_init(self, id, timeout_ms):
+        self.txn = AIOKafkaProducer(
+            bootstrap_servers=self.bootstrap,
+            transactional_id=id,
+            transaction_timeout_ms=timeout_ms,
+        )
+        await self.txn.start()
+
+    async def ado_txn_send(self, topic, partition, values):
+        if not self.is_open:
+            await self.txn.begin_transaction()
+            self.is_open = True
+        for value in values:
+            await self.txn.send_and_wait(topic, decode(value), partition=partition)
+
+    async def ado_txn_end(self, commit):
+        self.is_open = False
+        if commit:
+            await self.txn.commit_transaction()
+        else:
+            await self.txn.abort_transaction()
+
+    async def ado_txn_transform(self, group, source, target, count, commit):
+        read = []
+        async with AIOKafkaConsumer(
+            source,
+            bootstrap_servers=self.bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+        ) as consumer:
+            while len(read) < count:
+                wanted = count - len(read)
+                for batch in (await consumer.getmany(timeout_ms=1000, max_records=wanted)).values():
+                    read += batch
+            await self.txn.begin_transaction()
+            for record in read:
+                await self.txn.send(target, record.value + b"!", partition=0)
+            offsets = {tp: await consumer.position(tp) for tp in consumer.assignment()}
+            await self.txn.send_offsets_to_transaction(offsets, group)
+            await self.ado_txn_end(commit)
+        return [encode(record.value) for record in read]
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ class Confluent(Driver):
         self.admin = AdminClient(self.base)
         self.consumer = None
         self.group = Member()
+        self.txn = None
+        self.is_open = False
 
     def do_produce(self, topic, codec, records):
         producer = Producer(
@@ -138,6 +140,51 @@ class Confluent(Driver):
     def do_leave(self):
         self.member = False
         self.consumer.close()
+
+    def do_txn_init(self, id, timeout_ms):
+        config = {"transactional.id": id, "transaction.timeout.ms": timeout_ms, "linger.ms": 0}
+        self.txn = Producer({**self.base, **config})
+        self.txn.init_transactions(TIMEOUT_S)
+
+    def do_txn_send(self, topic, partition, values):
+        if not self.is_open:
+            self.txn.begin_transaction()
+            self.is_open = True
+        errors = []
+        for value in values:
+            self.txn.produce(
+                topic,
+                decode(value),
+                partition=partition,
+                on_delivery=lambda error, _: error and errors.append(str(error)),
+            )
+        self.txn.flush(TIMEOUT_S)
+        if errors:
+            raise RuntimeError(errors[0])
+
+    def do_txn_end(self, commit):
+        self.is_open = False
+        if commit:
+            self.txn.commit_transaction(TIMEOUT_S)
+        else:
+            self.txn.abort_transaction(TIMEOUT_S)
+
+    def do_txn_transform(self, group, source, target, count, commit):
+        consumer = self._consumer(**{"group.id": group, "isolation.level": "read_committed"})
+        consumer.subscribe([source])
+        read = []
+        while len(read) < count:
+            read += consumer.consume(count - len(read), 1)
+        self.txn.begin_transaction()
+        for message in read:
+            self.txn.produce(target, message.value() + b"!", partition=0)
+        offsets = consumer.position(consumer.assignment())
+        self.txn.send_offsets_to_transaction(
+            [tp for tp in offsets if tp.offset >= 0], consumer.consumer_group_metadata(), TIMEOUT_S
+        )
+        self.do_txn_end(commit)
+        consumer.close()
+        return [encode(message.value()) for message in read]
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import sys
 
 import kafka
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import (
     ConfigResource,
     ConfigResourceType,
@@ -35,6 +35,8 @@ class KafkaPython(Driver):
         self.admin = None
         self.consumer = None
         self.group = Member()
+        self.txn = None
+        self.is_open = False
 
     def _admin(self):
         self.admin = self.admin or KafkaAdminClient(bootstrap_servers=self.bootstrap)
@@ -139,6 +141,58 @@ class KafkaPython(Driver):
     def do_leave(self):
         self.member = False
         self.consumer.close()
+
+    def do_txn_init(self, id, timeout_ms):
+        self.txn = KafkaProducer(
+            bootstrap_servers=self.bootstrap,
+            transactional_id=id,
+            transaction_timeout_ms=timeout_ms,
+        )
+        self.txn.init_transactions()
+
+    def do_txn_send(self, topic, partition, values):
+        if not self.is_open:
+            self.txn.begin_transaction()
+            self.is_open = True
+        futures = [self.txn.send(topic, decode(value), partition=partition) for value in values]
+        self.txn.flush(30)
+        for future in futures:
+            future.get(30)
+
+    def do_txn_end(self, commit):
+        self.is_open = False
+        if commit:
+            self.txn.commit_transaction()
+        else:
+            self.txn.abort_transaction()
+
+    def do_txn_transform(self, group, source, target, count, commit):
+        consumer = KafkaConsumer(
+            source,
+            bootstrap_servers=self.bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            max_poll_records=count,
+        )
+        read = []
+        while len(read) < count:
+            for batch in consumer.poll(1000, max_records=count - len(read)).values():
+                read += batch
+        self.txn.begin_transaction()
+        for record in read:
+            self.txn.send(target, record.value + b"!", partition=0)
+        offsets = {tp: consumer.position(tp) for tp in consumer.assignment()}
+        known = {tp: self._offset(offset) for tp, offset in offsets.items() if offset is not None}
+        who = consumer.group_metadata() if VERSION >= 3 else group
+        self.txn.send_offsets_to_transaction(known, who)
+        self.do_txn_end(commit)
+        consumer.close()
+        return [encode(record.value) for record in read]
+
+    def _offset(self, offset):
+        return OffsetAndMetadata(offset, "", -1)
 
 
 if __name__ == "__main__":

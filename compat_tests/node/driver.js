@@ -14,6 +14,8 @@ const kafka = new Kafka({
 
 let admin
 let member
+let producer
+let transaction
 let seen
 const waiting = new Set()
 
@@ -174,6 +176,48 @@ const words = {
 
   async leave() {
     await member.disconnect()
+  },
+
+  async txn_init({ id, timeout_ms }) {
+    producer = kafka.producer({
+      transactionalId: id, transactionTimeout: timeout_ms, idempotent: true, maxInFlightRequests: 1, retry: { retries: 20 },
+    })
+    await producer.connect()
+    // kafkajs asks for its id with the first transaction; here the predecessor is fenced now.
+    transaction = await producer.transaction()
+  },
+
+  async txn_send({ topic, partition, values }) {
+    transaction ??= await producer.transaction()
+    await transaction.send({ topic, messages: values.map((value) => ({ partition, value: decode(value) })) })
+  },
+
+  async txn_end({ commit }) {
+    const ending = transaction
+    transaction = undefined
+    await (commit ? ending.commit() : ending.abort())
+  },
+
+  async txn_transform({ group, source, target, count, commit }) {
+    const consumer = kafka.consumer({ groupId: group, maxWaitTimeInMs: 100, readUncommitted: false })
+    await consumer.connect()
+    await consumer.subscribe({ topic: source, fromBeginning: true })
+    const read = []
+    const next = new Map()
+    await new Promise((resolve, reject) => {
+      consume(consumer, source, (record) => {
+        if (read.length >= count) return
+        read.push(record.v)
+        next.set(record.p, record.o + 1)
+        if (read.length >= count) resolve()
+      }).catch(reject)
+    })
+    await words.txn_send({ topic: target, partition: 0, values: read.map((v) => encode(`${decode(v)}!`)) })
+    const partitions = [...next].map(([partition, offset]) => ({ partition, offset: String(offset) }))
+    await transaction.sendOffsets({ consumerGroupId: group, topics: [{ topic: source, partitions }] })
+    await words.txn_end({ commit })
+    await consumer.disconnect()
+    return read
   },
 }
 

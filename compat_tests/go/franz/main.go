@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -24,6 +25,7 @@ type driver struct {
 	member *kgo.Client
 	stop   context.CancelFunc
 	seen   *wire.Seen
+	txn    transactions
 }
 
 func (d *driver) handle(r *wire.Request) (any, error) {
@@ -51,6 +53,9 @@ func (d *driver) handle(r *wire.Request) (any, error) {
 		d.stop()
 		d.member.Close()
 		return nil, nil
+	}
+	if strings.HasPrefix(r.Do, "txn_") {
+		return d.transact(ctx, r)
 	}
 	return d.administer(ctx, r)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -24,6 +25,7 @@ type driver struct {
 	stop    context.CancelFunc
 	done    chan struct{}
 	member  *member
+	txn     transactions
 }
 
 func config() *sarama.Config {
@@ -65,6 +67,9 @@ func (d *driver) handle(r *wire.Request) (any, error) {
 		d.stop()
 		<-d.done
 		return nil, d.group.Close()
+	}
+	if strings.HasPrefix(r.Do, "txn_") {
+		return d.transact(r)
 	}
 	if d.admin == nil {
 		admin, err := sarama.NewClusterAdmin(d.brokers, config())

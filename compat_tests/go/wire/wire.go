@@ -49,6 +49,12 @@ type Request struct {
 	Value      string             `json:"value"`
 	Before     int64              `json:"before"`
 	Group      string             `json:"group"`
+	Id         string             `json:"id"`
+	TimeoutMs  int64              `json:"timeout_ms"`
+	Values     [][]byte           `json:"values"`
+	Commit     bool               `json:"commit"`
+	Source     string             `json:"source"`
+	Target     string             `json:"target"`
 }
 
 // Number reads a field that is a number for this word.
