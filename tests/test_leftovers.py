@@ -49,7 +49,7 @@ from kwire.protocol.schemas.transactions import InitProducerIdRequest
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.memory_log_store import MemoryLogStore
-from kwire.replication.core.metadata import Endpoint
+from kwire.replication.core.metadata import BrokerMetadata, Endpoint
 from kwire.replication.core.outbox import Close, Outbox, Reply
 
 
@@ -335,6 +335,48 @@ def test_connections_of_nodes_and_of_kwire_itself_are_returned(
     answer = started.ask(1, ApiKey.METADATA, 4, asking("new"), client_id)
     assert answer.topics[0].error_code == 0 and started.topics == ["new", "orders"]
     assert started.left.clients() == [] and list(started.broker.sessions.by_connection) == [1]
+
+
+def test_a_connection_that_is_returned_is_the_brokers_own(started: Started) -> None:
+    set_clients_aside(started.broker)
+    session = started.broker.sessions.find(1)
+    assert session is not None and session.sessions is started.left
+    started.ask(1, ApiKey.METADATA, 4, asking("orders"), "broker-2")
+    assert started.broker.sessions.find(1) is session
+    assert session.sessions is started.broker.sessions
+
+
+@pytest.mark.parametrize(("client_id", "shown"), [("me", [(1, "me", "")]), ("broker-2", [])])
+def test_who_waits_for_an_answer_at_the_reset_is_known_by_its_client_id(
+    started: Started, client_id: str, shown: list[tuple[int, str, str]]
+) -> None:
+    assert started.ask(1, ApiKey.FETCH, 11, FETCH, client_id) is None
+    set_clients_aside(started.broker)
+    assert started.left.clients() == shown
+
+
+def test_who_has_sent_nothing_since_is_known_by_its_software(started: Started) -> None:
+    request = ApiVersionsRequest(client_software_name="sarama", client_software_version="1.2")
+    assert started.ask(1, ApiKey.API_VERSIONS, 3, request).error_code == 0
+    set_clients_aside(started.broker)
+    assert started.left.clients() == [(1, "sarama", "")]
+
+
+def test_no_other_broker_is_named(started: Started) -> None:
+    brokers = started.broker.services.metadata.brokers
+    (own,) = brokers
+    brokers[own + 1] = BrokerMetadata(own + 1, None, [Endpoint("PLAINTEXT", "localhost", 9093)])
+    assert len(started.ask(1, ApiKey.METADATA, 4, asking()).brokers) == 2
+    set_clients_aside(started.broker)
+    assert [b.node_id for b in started.ask(1, ApiKey.METADATA, 4, asking()).brokers] == [own]
+
+
+def test_a_connection_can_be_closed_from_this_side(started: Started) -> None:
+    set_clients_aside(started.broker)
+    started.broker.close_connection(1, "enough")
+    (effect,) = started.outbox.drain()
+    assert isinstance(effect, Close) and (effect.connection, effect.reason) == (1, "enough")
+    assert started.left.by_connection == {}
 
 
 def test_a_connection_that_ends_is_forgotten(started: Started) -> None:

@@ -14,7 +14,15 @@ from kwire.protocol import api
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataResponse
+from kwire.protocol.schemas.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kwire.replication.core.clock import Clock
 from kwire.replication.core.outbox import Close, Outbox, Reply
+from kwire.replication.core.work import WorkQueue
 from kwire.session import MAX_WAITING_BYTES, Sessions
 
 API_VERSIONS, METADATA = 18, 3
@@ -42,6 +50,7 @@ class Core:
         services = Services.__new__(Services)
         services.api_ranges = served_ranges()
         services.cluster_id, services.node_id = "c", 1
+        services.work = WorkQueue(Clock(1, 1))
         self.sessions = Sessions(services, self.outbox, services.api_ranges)
         monkeypatch.setattr(BY_KEY[METADATA], "_handler", self.handle)
 
@@ -116,6 +125,101 @@ def test_a_connection_with_too_many_waiting_bytes_is_closed(core: Core) -> None:
     core.parked[0].reply(MetadataResponse())
     core.sessions.run_waiting()
     assert core.answers() == []
+
+
+def test_one_frame_of_any_size_may_wait(core: Core) -> None:
+    core.sessions.open(1, "PLAINTEXT", "h")
+    core.sessions.receive_frame(1, park(1))
+    core.sessions.receive_frame(1, ask(2) + bytes(MAX_WAITING_BYTES))
+    assert core.answers() == []
+    core.sessions.receive_frame(1, ask(3))
+    assert core.answers() == [(1, -1)]
+
+
+def test_frames_that_were_handled_do_not_count_as_waiting(core: Core) -> None:
+    def produce(correlation_id: int) -> bytes:
+        data = [PartitionProduceData(index=0, records=bytes(MAX_WAITING_BYTES * 2 // 3))]
+        topics = [TopicProduceData(name="t", partition_data=data)]
+        return frame(
+            api.ApiKey.PRODUCE, 8, ProduceRequest(acks=1, topic_data=topics), correlation_id
+        )
+
+    def handler(context: RequestContext, request: Any) -> None:
+        context.reply(ProduceResponse())
+
+    before = BY_KEY[api.ApiKey.PRODUCE]._handler
+    BY_KEY[api.ApiKey.PRODUCE]._handler = handler
+    try:
+        core.sessions.open(1, "PLAINTEXT", "h")
+        for number in (1, 4):
+            core.sessions.receive_frame(1, park(number))
+            core.sessions.receive_frame(1, produce(number + 1))
+            core.sessions.receive_frame(1, ask(number + 2))
+            core.parked.pop().reply(MetadataResponse())
+            core.sessions.run_waiting()
+    finally:
+        BY_KEY[api.ApiKey.PRODUCE]._handler = before
+    assert core.answers() == [(1, number) for number in range(1, 7)]
+
+
+def test_a_frame_that_waits_is_a_copy_as_the_driver_uses_its_buffer_again(core: Core) -> None:
+    core.sessions.open(1, "PLAINTEXT", "h")
+    core.sessions.receive_frame(1, park(1))
+    buffer = bytearray(ask(2))
+    core.sessions.receive_frame(1, memoryview(buffer))
+    buffer[:] = bytes(len(buffer))
+    core.parked.pop().reply(MetadataResponse())
+    core.sessions.run_waiting()
+    assert core.answers() == [(1, 1), (1, 2)]
+
+
+def test_a_connection_is_closed_once(core: Core) -> None:
+    core.sessions.open(1, "PLAINTEXT", "h")
+    core.sessions.receive_frame(1, park(1))
+    (context,) = core.parked
+    context.close("first")
+    context.close("second")
+    assert core.answers() == [(1, -1)]
+
+
+@pytest.mark.parametrize("version", [-1, 99])
+def test_versions_of_api_versions_that_are_not_served_are_named_in_version_0(
+    core: Core, version: int
+) -> None:
+    core.sessions.open(1, "PLAINTEXT", "h")
+    data = bytearray(ask(7))
+    data[2:4] = version.to_bytes(2, "big", signed=True)
+    core.sessions.receive_frame(1, bytes(data) + b"\0")  # later headers have tags
+    (reply,) = core.outbox.drain()
+    assert isinstance(reply, Reply)
+    answer = b"".join(bytes(part) for part in reply.parts)[4:]
+    _, response = api.parse_response(API_VERSIONS, 0, answer)
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    lowest, highest = served_ranges()[API_VERSIONS]
+    assert [(k.api_key, k.min_version, k.max_version) for k in response.api_keys] == [
+        (API_VERSIONS, lowest, highest)
+    ]
+
+
+@pytest.mark.parametrize(("key", "version"), [(METADATA, 99), (METADATA, -1), (77, 0)])
+def test_what_is_not_served_closes_the_connection(core: Core, key: int, version: int) -> None:
+    core.sessions.open(1, "PLAINTEXT", "h")
+    core.sessions.open(2, "PLAINTEXT", "h")
+    data = bytearray(park(7))
+    data[:4] = key.to_bytes(2, "big") + version.to_bytes(2, "big", signed=True)
+    core.sessions.receive_frame(1, bytes(data))
+    (close,) = core.outbox.drain()
+    assert isinstance(close, Close) and f"(key {key}) version {version}" in close.reason
+    core.sessions.receive_frame(2, ask(1))
+    assert core.answers() == [(2, 1)]
+
+
+def test_malformed_bytes_close_their_connection_only(core: Core) -> None:
+    core.sessions.open(1, "PLAINTEXT", "h")
+    core.sessions.open(2, "PLAINTEXT", "h")
+    core.sessions.receive_frame(1, park(7)[:-2])
+    core.sessions.receive_frame(2, ask(1))
+    assert core.answers() == [(1, -1), (2, 1)]
 
 
 def test_a_handler_may_answer_before_it_returns(core: Core) -> None:
@@ -213,7 +317,8 @@ def test_the_table_is_sorted_and_its_handlers_exist() -> None:
 def test_a_handler_takes_context_and_request_and_returns_nothing(entry: Api) -> None:
     """It answers by `ctx.reply`; mypy does not see handlers, which are found by name."""
     signature = inspect.signature(entry.handler)
-    assert len(signature.parameters) == 2
+    required = [each for each in signature.parameters.values() if each.default is each.empty]
+    assert len(required) == 2
     assert signature.return_annotation == "None"
 
 
@@ -231,3 +336,27 @@ def test_an_unknown_release_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"'1\.1'; the nearest is 2\.0; known are 2\.0, .*4\.4"):
         release_ranges("1.1")
     assert release_ranges("3.9") == release_ranges("3.9.1")
+
+
+def test_a_release_may_be_given_without_its_patch_and_an_unknown_one_names_its_neighbours() -> None:
+    assert release_ranges("3.9") == release_ranges("3.9.1") != release_ranges("4.0")
+    for release, near in (
+        ("3.5", "; the nearest are 3.4 and 3.7;"),
+        ("0.1", "; the nearest is "),
+        ("9.9", "; the nearest is 4.4;"),
+        ("trunk", "unknown Kafka release 'trunk'; known are "),
+    ):
+        with pytest.raises(ValueError, match="unknown Kafka release") as caught:
+            release_ranges(release)
+        assert near in str(caught.value)
+
+
+def test_a_wait_is_cancelled_once(core: Core) -> None:
+    core.sessions.open(1, "PLAINTEXT", "h")
+    core.sessions.receive_frame(1, park(1))
+    (context,) = core.parked
+    cancelled: list[int] = []
+    context.on_disconnect = lambda: cancelled.append(1)
+    context.disconnected()
+    context.disconnected()
+    assert cancelled == [1]

@@ -5,7 +5,7 @@ place, and the rule that this breaks. Each change is made in a copy of the tree;
 (`near` in tests/mutants/tests.toml), and if none fails, all tests of the core (`wide`). A mutant that no test kills is
 a hole in the tests, unless its entry argues why nothing can be seen (`argued`).
 
-    python tools/mutants.py [WORD...] [--near] [--by sim --seeds 1-20] [--every 4] [--workers 2] [--wanted 97] [--list]
+    python tools/mutants.py [WORD...] [--near] [--by sim --seeds 1-20] [--every 4] [--new] [--workers 2]
     python tools/mutants.py --page > docs/mutations.md
 
 A WORD selects entries by id (T01, "T*") or by a part of the file's path. The exit status is 1 if too few are killed,
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import ast
 import concurrent.futures
+import fcntl
 import fnmatch
 import json
 import os
@@ -304,14 +305,13 @@ class Results:
 
     def keep(self, how: str, outcome: Outcome) -> None:
         entry = {"by": outcome.killed_by, "on": time.strftime("%Y-%m-%d", time.gmtime())}
-        with self._lock:
-            if self._path.exists():  # another run may have written meanwhile
+        self._path.parent.mkdir(exist_ok=True)
+        with self._lock, self._path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another run may write, too
+            if self._path.exists():
                 self.found = json.loads(self._path.read_text())
             self.found.setdefault(how, {})[outcome.mutant.id] = entry
-            self._path.parent.mkdir(exist_ok=True)
-            new = self._path.with_suffix(".new")
-            new.write_text(json.dumps(self.found, indent=1))
-            new.replace(self._path)
+            self._path.write_text(json.dumps(self.found, indent=1))
 
 
 def say(line: str) -> None:
@@ -410,6 +410,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--wanted", type=float, help="percent killed; default 97, with --by sim 0")
     parser.add_argument("--every", type=int, default=1, help="take every so many of the entries")
+    parser.add_argument("--new", action="store_true", help="only entries without a result")
     parser.add_argument("--page", action="store_true", help="print what is known, as a page")
     parser.add_argument("--list", action="store_true", help="print the chosen entries, run nothing")
     return parser.parse_args(arguments)
@@ -428,6 +429,9 @@ def main(arguments: Sequence[str]) -> int:
         print(page(table, results.found), end="")
         return 0
     mutants = chosen(table, options.words)[:: options.every]
+    if options.new:
+        how = f"sim {options.seeds}" if options.by == "sim" else "tests"
+        mutants = [mutant for mutant in mutants if mutant.id not in results.found.get(how, {})]
     if options.list:
         for mutant in mutants:
             print(f"{mutant.id:6} {mutant.file}: {mutant.rule}")

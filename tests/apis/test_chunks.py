@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from recorded import RecordedContext
 
 from kwire import session
 from kwire.apis.parts import chunks
 from kwire.broker import Broker
-from kwire.protocol.api import encode_request, key_of, parse_response
+from kwire.protocol.api import ApiKey, encode_request, key_of, parse_response
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.language.schema import Message
 from kwire.protocol.record_builder import build_batch
@@ -23,7 +24,13 @@ from kwire.protocol.schemas.configs import (
 )
 from kwire.protocol.schemas.configs import IncrementalAlterableConfig as Change
 from kwire.protocol.schemas.configs import IncrementalAlterConfigsResource as Resource
-from kwire.protocol.schemas.groups import DeleteGroupsRequest, DescribeGroupsRequest
+from kwire.protocol.schemas.control_plane import LeaderAndIsrRequest, UpdateMetadataRequest
+from kwire.protocol.schemas.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsResponse,
+)
 from kwire.protocol.schemas.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -424,3 +431,71 @@ def test_orders_about_other_topics_wait_behind_a_wide_one() -> None:
     assert [e.connection for e in client.outbox.drain() if isinstance(e, Reply)] == [1, 2]
     assert "wide" not in client.broker.services.metadata.topics
     assert not [key for key in client.broker.services.replica_manager.by_key if key[0] == "wide"]
+
+
+def test_elements_with_equal_keys_stay_in_one_part() -> None:
+    cut = chunks.Cut("items", "answers", 4, 1, key=lambda item: item[0])
+    items = [(name, number) for number in range(3) for name in "abcdefg"]
+    found = [chunk for chunk, _ in chunks._chunks(items, cut)]
+    assert len(found) > 1 and sorted(item for chunk in found for item in chunk) == sorted(items)
+    for name in "abcdefg":
+        assert sum(any(item[0] == name for item in chunk) for chunk in found) == 1
+
+
+def test_a_long_topic_is_cut_and_its_answers_are_joined() -> None:
+    topic = ListOffsetsTopic(
+        name="t", partitions=[ListOffsetsPartition(partition_index=i) for i in range(1000)]
+    )
+    request = ListOffsetsRequest(replica_id=-1, topics=[topic])
+    cut = chunks.cut_of(ApiKey.LIST_OFFSETS, 5, request)
+    assert cut is not None
+    sizes = [size for _, size in chunks._chunks(request.topics, cut)]
+    assert len(sizes) >= 5 and max(sizes) <= 2 * cut.most
+    (answered,) = prepared(100).ask(request, 5).topics
+    assert [partition.partition_index for partition in answered.partitions] == list(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "kind"),
+    [
+        (ApiKey.LEADER_AND_ISR, 7, LeaderAndIsrRequest),
+        (ApiKey.UPDATE_METADATA, 8, UpdateMetadataRequest),
+    ],
+    ids=["LeaderAndIsr", "UpdateMetadata"],
+)
+def test_an_order_that_lists_everything_is_not_cut(key: int, version: int, kind: Any) -> None:
+    """What it does not list is deleted."""
+    assert chunks.cut_of(key, version, kind(type=1)) is not None
+    assert chunks.cut_of(key, version, kind(type=2)) is None
+
+
+def test_parts_that_wait_are_cancelled_with_the_connection_and_answered_together() -> None:
+    parked: list[Any] = []
+    cancelled: list[Any] = []
+
+    def park(ctx: Any, request: Any) -> None:
+        parked.append(ctx)
+        ctx.on_disconnect = lambda: cancelled.append(ctx)
+
+    names = [f"g{number}" for number in range(250)]
+    for ends in (False, True):
+        parked.clear()
+        whole = RecordedContext(5, None, None, key=ApiKey.DESCRIBE_GROUPS)
+        for _ in chunks.handle_in_parts(whole, DescribeGroupsRequest(groups=names), park):
+            pass
+        assert len(parked) == 3 and not whole.answered
+        if ends:
+            whole.disconnected()
+            assert cancelled == parked
+            continue
+        for part in parked:
+            assert not whole.answered
+            part.reply(DescribeGroupsResponse())
+        assert whole.answered
+
+
+def test_the_error_of_a_part_is_that_of_the_whole() -> None:
+    responses = [ListGroupsResponse(error_code=code) for code in (0, 15, 16)]
+    for other in responses[1:]:
+        chunks._join(responses[0], other, "groups", "", "")
+    assert responses[0].error_code == 15

@@ -18,6 +18,9 @@ from kwire.protocol.schemas.configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
 from kwire.protocol.schemas.control_plane import (
     EnvelopeRequest,
@@ -35,10 +38,12 @@ from kwire.protocol.schemas.control_plane import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from kwire.protocol.schemas.groups import FindCoordinatorRequest
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 from kwire.replication.config.broker_config import ANY_CONTROLLER_KEY, BrokerConfig
 from kwire.replication.controller.channels import controller_principal
+from kwire.replication.core.broker_epochs import next_broker_epoch
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import BROKER_RESOURCE, TOPIC_RESOURCE, Endpoint
@@ -55,14 +60,16 @@ class Driven:
 
     With `open_to_all` any connection may give orders, with any epoch."""
 
-    def __init__(self, *, open_to_all: bool = False) -> None:
+    def __init__(
+        self, *, open_to_all: bool = False, broker_epoch: int | None = BROKER_EPOCH
+    ) -> None:
         self.outbox = Outbox()
         self.ready = False
         cluster = ClusterSettings(
             1,
             ("127.0.0.1", 22092),
             "PLAINTEXT",
-            broker_epoch=BROKER_EPOCH,
+            broker_epoch=broker_epoch,
             on_ready=lambda: setattr(self, "ready", True),
         )
         self.broker = Broker(
@@ -459,3 +466,167 @@ def test_a_standalone_broker_takes_orders_from_nobody_but_by_its_key(
         broker.receive_frame(1, b"".join(bytes(part) for part in parts)[4:])
         kinds = [type(effect) for effect in outbox.drain() if isinstance(effect, Close | Reply)]
         assert kinds == [Close if closes else Reply]
+
+
+# ---- topics that a broker of a cluster has created
+
+
+class Creations:
+    """In place of `TopicCreation`: what is asked of the controller, and when it is done."""
+
+    def __init__(self, driven: Driven) -> None:
+        self.names: list[list[str]] = []
+        self.done: list[Any] = []
+        driven.broker.member.topic_creation = self  # type: ignore[union-attr,assignment]
+
+    def create(self, names: Any, on_done: Any) -> None:
+        self.names.append(sorted(names))
+        self.done.append(on_done)
+
+
+def metadata_of(*names: str, **fields: Any) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], **fields)
+
+
+def test_unknown_topics_are_created_by_the_controller_before_the_answer(driven: Driven) -> None:
+    driven.ask(metadata_request(8), 8)
+    creations = Creations(driven)
+    by_id = MetadataRequestTopic(name=None, topic_id=b"u" * 16)
+    request = metadata_of("new", "t", "a b")
+    request.topics.append(by_id)
+    assert driven.ask(request, 12) is None
+    assert creations.names == [["new"]]
+    creations.done.pop()()
+    (answer,) = metadata_answers(driven)
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [
+        ("new", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("t", 0),
+        ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+
+
+def test_without_a_wait_the_answer_comes_first(driven: Driven) -> None:
+    driven.ask(metadata_request(8), 8)
+    creations = Creations(driven)
+    driven.broker.config.static["kwire.topic.creation.waits"] = "false"
+    (topic,) = driven.ask(metadata_of("new"), 12).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert creations.names == [["new"]]
+    creations.done.pop()()  # nobody waits for it
+
+
+@pytest.mark.parametrize(("version", "creates"), [(3, True), (4, False), (12, False)])
+def test_the_client_may_forbid_the_creation_from_version_4_on(
+    driven: Driven, version: int, creates: bool
+) -> None:
+    driven.ask(metadata_request(8), 8)
+    creations = Creations(driven)
+    driven.ask(
+        metadata_of("new", **({"allow_auto_topic_creation": False} if version > 3 else {})), version
+    )
+    assert creations.names == ([["new"]] if creates else [])
+
+
+def test_the_topic_of_coordinators_is_created_by_the_controller(driven: Driven) -> None:
+    driven.ask(metadata_request(8), 8)
+    creations = Creations(driven)
+    assert driven.ask(FindCoordinatorRequest(key="g"), 3) is None
+    assert creations.names == [["__consumer_offsets"]]
+    driven.open()
+    driven.broker.config.static["kwire.topic.creation.waits"] = "false"
+    answer = driven.ask(FindCoordinatorRequest(key="g"), 3)
+    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert creations.names == [["__consumer_offsets"]] * 2
+
+
+def test_metadata_waits_while_a_leader_is_in_doubt(driven: Driven) -> None:
+    driven.ask(metadata_request(8), 8)
+    driven.broker.channel_lost(3, "fetcher")
+    assert driven.ask(metadata_of("t"), 12) is None
+    driven.broker.clock.now_ms += 150
+    driven.broker.tick()
+    (answer,) = metadata_answers(driven)
+    assert answer.topics[0].error_code == 0
+
+
+# ---- before the registration
+
+
+@pytest.mark.parametrize("open_to_all", [False, True])
+def test_orders_wait_for_the_registration(open_to_all: bool) -> None:
+    driven = Driven(open_to_all=open_to_all, broker_epoch=None)
+    member = driven.broker.member
+    assert member is not None and not member.is_registered
+    epoch = next_broker_epoch(0, member.link.incarnation_id)
+    order = UpdateMetadataRequest(controller_epoch=5, broker_epoch=epoch)
+    assert driven.ask(order, 8) is None
+    assert driven.manager.controller_epoch < 5
+    member._on_registered(epoch)
+    assert driven.manager.controller_epoch == 5
+    assert any(isinstance(effect, Reply) for effect in driven.outbox.drain())
+
+
+def test_an_endpoint_of_an_unknown_protocol_has_no_listener_by_its_number(driven: Driven) -> None:
+    request = metadata_request(2)
+    request.live_brokers[0].endpoints[0].security_protocol = 9
+    assert driven.ask(request, 2).error_code == 0
+    assert driven.metadata.endpoint(3, "PLAINTEXT") is not None
+    assert driven.metadata.endpoint(2, "PLAINTEXT") is None
+
+
+def test_an_envelope_with_another_request_is_refused(driven: Driven) -> None:
+    driven.ask(metadata_request(8), 8)
+    parts = api.encode_request(api.ApiKey.METADATA, 1, 7, "controller", MetadataRequest(topics=[]))
+    request = EnvelopeRequest(
+        request_data=b"".join(bytes(part) for part in parts)[4:],
+        request_principal=controller_principal(1000, 1, BROKER_EPOCH),
+        client_host_address=b"",
+    )
+    assert driven.ask(request, 0).error_code == ErrorCode.INVALID_REQUEST
+
+
+# ---- requests that are forwarded
+
+
+def test_answers_of_the_controller_and_of_this_broker_are_in_the_order_of_the_request(
+    driven: Driven,
+) -> None:
+    resources = [
+        IncrementalAlterConfigsResource(
+            resource_type=kind, resource_name="t", configs=[IncrementalAlterableConfig(name="k")]
+        )
+        for kind in (TOPIC_RESOURCE, 77)
+    ]
+    answers = driven.ask(IncrementalAlterConfigsRequest(resources=resources), 1).responses
+    assert [(each.resource_type, each.error_code) for each in answers] == [
+        (TOPIC_RESOURCE, ErrorCode.NOT_CONTROLLER),
+        (77, ErrorCode.INVALID_REQUEST),
+    ]
+
+
+def test_the_controller_learns_who_the_client_is(driven: Driven) -> None:
+    seen: list[dict[str, Any]] = []
+    member = driven.broker.member
+    assert member is not None
+    member.link.forward = lambda *_, **client: seen.append(client)  # type: ignore[method-assign]
+    driven.ask(CreateTopicsRequest(topics=[CreatableTopic(name="t")]), 7)
+    assert seen == [{"client_id": "test", "client_host": "127.0.0.1"}]
+
+
+def test_an_answer_of_this_nodes_controller_waits_until_it_is_durable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outbox = Outbox()
+    broker = Broker(BrokerConfig({}), MemoryLogStore(), Clock(1000, 1), outbox, Random(1))
+    broker.start([Endpoint("PLAINTEXT", "127.0.0.1", 9092)])
+    held: list[Any] = []
+    controller = broker.services.controller
+    monkeypatch.setattr(type(controller), "when_durable", lambda _, callback: held.append(callback))
+    broker.connection_opened(1, "PLAINTEXT", "127.0.0.1")
+    request = CreateTopicsRequest(topics=[CreatableTopic(name="t")])
+    parts = api.encode_request(api.ApiKey.CREATE_TOPICS, 7, 7, "test", request)
+    broker.receive_frame(1, b"".join(bytes(part) for part in parts)[4:])
+    assert not any(isinstance(effect, Reply) for effect in outbox.drain())
+    held.pop()()
+    assert any(isinstance(effect, Reply) for effect in outbox.drain())

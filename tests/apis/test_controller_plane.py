@@ -334,3 +334,47 @@ def test_the_directory_of_another_node_or_cluster_is_refused(rig: Rig) -> None:
         )
         with pytest.raises(OSError, match="it belongs to"):
             node.start([])
+
+
+def test_a_refused_registration_or_heartbeat_binds_no_connection(rig: Rig) -> None:
+    # given broker 1, and strangers that name its id
+    stranger, other = rig.open(), rig.open()
+    request = {"incarnation_id": b"x" * 16, "cluster_id": "other"}
+    epoch = rig.epochs[1]
+    assert rig.register(1, stranger, **request).error_code != 0
+    rig.epochs[1] = epoch
+    beat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch - 1)
+    assert rig.ask(beat, 1, other).error_code == ErrorCode.STALE_BROKER_EPOCH
+    # when they go, then the broker stays
+    rig.node.connection_closed(stranger)
+    rig.node.connection_closed(other)
+    rig.pass_time(1000)
+    assert sorted(rig.node.controller.brokers) == [1, 2]
+
+
+def test_a_broker_that_speaks_over_another_connection_is_bound_to_that(rig: Rig) -> None:
+    first, second = rig.open(), rig.open()
+    beat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=rig.epochs[1])
+    for connection in (first, second):
+        assert rig.ask(beat, 1, connection).error_code == 0
+    rig.node.connection_closed(first)
+    rig.pass_time(1000)
+    assert sorted(rig.node.controller.brokers) == [1, 2]
+    rig.node.connection_closed(second)
+    rig.pass_time(30)
+    assert sorted(rig.node.controller.brokers) == [2]
+
+
+def test_a_standby_leaves_a_forwarded_request_to_the_active_controller(rig: Rig) -> None:
+    rig.node.controller.active = False
+    assert rig.ask(envelope(CREATE, 7), 0).error_code == ErrorCode.NOT_CONTROLLER
+
+
+def test_what_was_decided_is_told_by_a_controller_that_was_deposed_since(rig: Rig) -> None:
+    connection = rig.open()
+    assert rig.ask(envelope(CREATE, 7), 0, connection) is None
+    rig.node.controller.active = False
+    rig.pass_time(5000)
+    response = rig.reply(connection, api.ApiKey.ENVELOPE, 0)
+    assert response.error_code == 0
+    assert api.parse_response(19, 7, response.response_data)[1].topics[0].error_code == 0  # type: ignore[attr-defined]

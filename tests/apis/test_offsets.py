@@ -119,6 +119,27 @@ def test_version_0_lists_where_segments_begin(node):
     assert offsets(250, 10) == [0]
 
 
+def test_in_version_0_a_partition_may_be_asked_for_twice(node):
+    node.create()
+    fill(node, 100, 200)
+    asked = [
+        ListOffsetsPartition(partition_index=0, timestamp=t, max_num_offsets=1)
+        for t in (LATEST, EARLIEST)
+    ]
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=asked)]
+    )
+    (topic,) = node.call(handle_list_offsets, request, 0).topics
+    assert [(p.error_code, p.old_style_offsets) for p in topic.partitions] == [(0, [2]), (0, [0])]
+
+
+def test_a_debugging_replica_reads_the_offsets_of_a_follower(node, list_offset):
+    node.create(leader=7)
+    assert list_offset(EARLIEST, replica=-1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    answer = list_offset(EARLIEST, replica=-2)
+    assert (answer.error_code, answer.offset) == (0, 0)
+
+
 def test_S15_list_offsets_is_fenced(node, list_offset):
     node.create(leader_epoch=5)
     assert list_offset(LATEST, epoch=4).error_code == 74

@@ -398,3 +398,33 @@ def test_any_rebalance_timeout_is_lived_with(
     heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
     assert broker.ask(3, heartbeat).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert join(broker, 3).generation_id > 1
+
+
+def test_a_coordinator_that_the_client_cannot_reach_is_not_available() -> None:
+    broker = GroupBroker()
+    assert broker.ask(3, FindCoordinatorRequest(key="g")).error_code == 0
+    for partition in broker.services.metadata.topics["__consumer_offsets"].partitions.values():
+        partition.leader = 9
+    answer = broker.ask(3, FindCoordinatorRequest(key="g"))
+    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (answer.node_id, answer.port) == (-1, -1)
+
+
+def test_a_topic_of_coordinators_that_cannot_be_created_is_no_coordinator() -> None:
+    broker = GroupBroker({"offsets.topic.replication.factor": "3"})
+    answer = broker.ask(3, FindCoordinatorRequest(key="g"))
+    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert "replication factor" in answer.error_message
+
+
+def test_where_creation_does_not_wait_the_coordinator_is_found_at_the_second_time() -> None:
+    broker = GroupBroker({"kwire.topic.creation.waits": "false"})
+    found = [broker.ask(3, FindCoordinatorRequest(key="g")).error_code for _ in range(2)]
+    assert found == [ErrorCode.COORDINATOR_NOT_AVAILABLE, NONE]
+
+
+def test_groups_are_not_listed_while_a_partition_is_loaded(broker: GroupBroker) -> None:
+    context = next(iter(broker.services.group_coordinator.runtime.contexts.values()))
+    context.state = type(context.state).LOADING
+    answer = broker.ask(4, ListGroupsRequest())
+    assert (answer.error_code, answer.groups) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])

@@ -7,6 +7,8 @@ import pytest
 from recorded import RecordedContext
 
 from kwire.apis import BY_KEY
+from kwire.apis.api_versions import handle_api_versions
+from kwire.apis.sasl import handle_sasl_authenticate, handle_sasl_handshake
 from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.schemas.api_versions import ApiVersionsRequest
@@ -15,6 +17,7 @@ from kwire.protocol.schemas.cluster import (
     DescribeClusterRequest,
     DescribeLogDirsRequest,
 )
+from kwire.protocol.schemas.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -66,3 +69,96 @@ def test_log_directories_show_the_replicas_in_them(admin: Any) -> None:
     assert [(t.name, [p.partition_index for p in t.partitions]) for t in result.topics] == [
         ("a", [1])
     ]
+
+
+def test_a_broker_is_described_to_clients_of_its_listeners(admin: Any) -> None:
+    admin.listener = "ELSEWHERE"
+    assert admin.call(DescribeClusterRequest(), 2).brokers == []
+
+
+def log_dirs(admin: Any) -> Any:
+    (result,) = admin.call(DescribeLogDirsRequest(topics=None), 4).results
+    return result
+
+
+def test_a_follower_that_is_behind_its_high_watermark_says_by_how_much(admin: Any) -> None:
+    admin.create("a")
+    log = admin.services.log_manager.get("a", 0)
+    assert log_dirs(admin).topics[0].partitions[0].offset_lag == 0
+    log.high_watermark = 3
+    assert log_dirs(admin).topics[0].partitions[0].offset_lag == 3
+
+
+def test_a_directory_whose_file_system_cannot_be_asked_has_failed(admin: Any) -> None:
+    def disk_space(path: str) -> tuple[int, int]:
+        raise OSError(5, "Input/output error")
+
+    admin.services.disk_space = disk_space
+    assert log_dirs(admin).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    (directory,) = admin.services.log_manager.directories
+    assert not directory.is_online
+
+
+# ApiVersions
+
+
+def versions(admin: Any, version: int = 3, **fields: Any) -> tuple[Any, list[tuple[str, str]]]:
+    """The response, and as what the client has identified itself."""
+    known: list[tuple[str, str]] = []
+    session: Any = SimpleNamespace(
+        listener_name="PLAINTEXT", identify=lambda *words: known.append(words)
+    )
+    context = RecordedContext(version, session, admin.services, key=18)
+    names = {"client_software_name": "a-client", "client_software_version": "1.2"}
+    request = ApiVersionsRequest(**({**names, **fields} if version >= 3 else fields))
+    return context.handled_by(handle_api_versions, request), known
+
+
+def test_a_client_is_known_by_its_software(admin: Any) -> None:
+    response, known = versions(admin)
+    assert (response.error_code, known) == (0, [("a-client", "1.2")])
+    assert {key.api_key for key in response.api_keys} == set(admin.services.api_ranges)
+    assert versions(admin, 2)[1] == []
+
+
+@pytest.mark.parametrize("word", ["", "-a", "a-", ".a", "a.", "a b", "ä", "a/b"])
+@pytest.mark.parametrize("field", ["client_software_name", "client_software_version"])
+def test_software_is_letters_and_digits_with_dots_and_dashes_within(
+    admin: Any, field: str, word: str
+) -> None:
+    response, known = versions(admin, **{field: word})
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert response.api_keys == [] and known == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"node_id": 1}, ErrorCode.NONE),
+        ({"node_id": 2}, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ({"cluster_id": "another"}, ErrorCode.REBOOTSTRAP_REQUIRED),
+    ],
+)
+def test_a_client_that_expects_another_broker_bootstraps_again(
+    admin: Any, fields: dict[str, Any], error: ErrorCode
+) -> None:
+    assert versions(admin, 5, **fields)[0].error_code == error
+    assert versions(admin, 5, cluster_id=admin.services.cluster_id)[0].error_code == 0
+
+
+# SASL
+
+
+@pytest.mark.parametrize(
+    ("handler", "request_"),
+    [
+        (handle_sasl_handshake, SaslHandshakeRequest(mechanism="PLAIN")),
+        (handle_sasl_authenticate, SaslAuthenticateRequest()),
+    ],
+    ids=["handshake", "authenticate"],
+)
+def test_sasl_is_refused_and_ends_the_connection(admin: Any, handler: Any, request_: Any) -> None:
+    context = RecordedContext(1, SimpleNamespace(listener_name="PLAINTEXT"), admin.services)
+    response = context.handled_by(handler, request_)
+    assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert context.closed == ["SASL at a plaintext listener"]

@@ -118,6 +118,10 @@ def test_synonyms_show_every_layer(new_admin: Any) -> None:
     assert shown["retention.ms"] == ("3600000", [])
 
 
+def test_synonyms_are_returned_when_requested(topic: Any) -> None:
+    assert describe(topic, TOPIC, "t", "retention.ms").configs[0].synonyms == []
+
+
 def test_documentation_is_returned_when_requested(topic: Any) -> None:
     quiet, loud = (
         describe(topic, TOPIC, "t", "retention.ms", include_documentation=wanted).configs[0]
@@ -381,6 +385,41 @@ def test_loggers_take_levels(admin: Any) -> None:
     assert replace(admin, LOGGER, "1", {"root": "INFO"})[0] == ErrorCode.INVALID_REQUEST
 
 
+def test_a_logger_whose_level_is_deleted_has_the_default_again(admin: Any) -> None:
+    change(admin, LOGGER, "1", ("root", SET, "DEBUG"))
+    assert change(admin, LOGGER, "1", ("root", DELETE, None)) == (0, None)
+    assert values(admin, LOGGER, "1", "root") == {"root": ("INFO", 6)}
+
+
+def test_a_validation_changes_no_level(admin: Any) -> None:
+    assert change(admin, LOGGER, "1", ("root", SET, "DEBUG"), validate_only=True) == (0, None)
+    assert values(admin, LOGGER, "1", "root") == {"root": ("INFO", 6)}
+
+
+def test_a_resource_is_altered_once_in_a_request(topic: Any) -> None:
+    resources = [
+        IncrementalAlterConfigsResource(
+            resource_type=TOPIC,
+            resource_name="t",
+            configs=[IncrementalAlterableConfig(name="retention.ms", value=value)],
+        )
+        for value in ("5", "6")
+    ]
+    response = topic.call(IncrementalAlterConfigsRequest(resources=resources), 1)
+    assert [r.error_code for r in response.responses] == [ErrorCode.INVALID_REQUEST] * 2
+    assert values(topic, TOPIC, "t", "retention.ms") == {"retention.ms": ("1000", 1)}
+
+
+@pytest.mark.parametrize("alter", ["change", "replace"])
+def test_a_value_of_another_kind_is_refused_for_a_broker(admin: Any, alter: str) -> None:
+    key, value = "log.cleaner.threads", "many"
+    if alter == "change":
+        code, message = change(admin, BROKER, "1", (key, SET, value))
+    else:
+        code, message = replace(admin, BROKER, "1", {key: value})
+    assert code == ErrorCode.INVALID_REQUEST and "many" in str(message)
+
+
 def test_answers_keep_the_order_of_the_request(admin: Any) -> None:
     admin.create("t")
     resources = [
@@ -439,6 +478,7 @@ def test_resources_are_listed_by_type(topic: Any) -> None:
     assert listed(topic, METRICS, GROUP) == [("m", METRICS)]
     assert listed(topic) == [("t", TOPIC), ("1", BROKER), ("1", LOGGER), ("m", METRICS)]
     assert listed(topic, 77) == ErrorCode.UNSUPPORTED_VERSION
+    assert listed(topic, TOPIC, METRICS, TOPIC) == [("t", TOPIC), ("m", METRICS)]
     assert listed(topic, version=0) == [("m", METRICS)]
 
 

@@ -13,6 +13,7 @@ from kwire.protocol.schemas.metadata import (
     MetadataRequestTopic,
     TopicRequest,
 )
+from kwire.replication.core.metadata import BrokerMetadata, Endpoint
 
 INT_MIN = -(2**31)
 
@@ -154,6 +155,72 @@ def test_answers_follow_changes(admin: Any) -> None:
     assert len(ask(admin, "a").topics[0].partitions) == 3
 
 
+@pytest.mark.parametrize("version", [0, 3])
+def test_clients_that_know_no_flag_allow_creation(admin: Any, version: int) -> None:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
+    assert admin.call(request, version).topics[0].error_code == 0
+
+
+def test_cluster_operations_are_told_in_versions_8_to_10_to_who_asks(admin: Any) -> None:
+    for version in (8, 10):
+        told = ask(admin, version=version, include_cluster_authorized_operations=True)
+        assert told.cluster_authorized_operations == 8096
+        untold = ask(admin, version=version)
+        assert untold.cluster_authorized_operations == INT_MIN
+
+
+@pytest.mark.parametrize("version", [10, 12])
+def test_a_topic_without_a_name_and_an_id_is_refused_with_the_request(
+    admin: Any, version: int
+) -> None:
+    admin.create("a")
+    response = ask(admin, "a", None, version=version)
+    assert [topic.error_code for topic in response.topics] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def dead_replica(admin: Any) -> None:
+    """Topic "a" has a replica on broker 2 as well, which is in sync and not alive."""
+    admin.create("a")
+    topic = admin.services.metadata.topics["a"]
+    topic.partitions[0].replicas, topic.partitions[0].isr = [1, 2], [1, 2]
+    topic.answers.clear()
+
+
+def test_version_0_shows_no_dead_replicas_but_says_that_one_is_missing(admin: Any) -> None:
+    dead_replica(admin)
+    (old,) = ask(admin, "a", version=0).topics[0].partitions
+    assert (old.replica_nodes, old.isr_nodes) == ([1], [1])
+    assert old.error_code == ErrorCode.REPLICA_NOT_AVAILABLE
+    (new,) = ask(admin, "a").topics[0].partitions
+    assert (new.replica_nodes, new.isr_nodes, new.offline_replicas) == ([1, 2], [1, 2], [2])
+    assert new.error_code == 0
+
+
+def test_a_broker_that_comes_is_seen_in_topics_that_were_answered_before(admin: Any) -> None:
+    dead_replica(admin)
+    assert ask(admin, "a").topics[0].partitions[0].offline_replicas == [2]
+    metadata = admin.services.metadata
+    endpoint = Endpoint("PLAINTEXT", "inside", 9093)
+    metadata.brokers = {**metadata.brokers, 2: BrokerMetadata(2, None, [endpoint])}
+    metadata.brokers_version += 1
+    assert ask(admin, "a").topics[0].partitions[0].offline_replicas == []
+
+
+def test_a_replica_on_a_failed_disk_of_a_live_broker_is_offline(admin: Any) -> None:
+    admin.create("a")
+    topic = admin.services.metadata.topics["a"]
+    topic.partitions[0].offline_replicas = [1]
+    topic.answers.clear()
+    assert ask(admin, "a").topics[0].partitions[0].offline_replicas == [1]
+
+
+def test_a_controller_that_is_no_broker_is_not_named(admin: Any) -> None:
+    admin.services.metadata.controller_id = 1000
+    assert ask(admin).controller_id == 1
+    admin.services.metadata.brokers = {}
+    assert ask(admin).controller_id == -1
+
+
 # DescribeTopicPartitions
 
 
@@ -209,6 +276,33 @@ def test_pages_end_with_a_cursor_to_go_on_from(
 def test_a_cursor_outside_the_request_is_refused(topics: Any) -> None:
     response = describe(topics, "p3", cursor=("zz", 0))
     assert [t.error_code for t in response.topics] == [ErrorCode.INVALID_REQUEST]
+
+
+def test_a_cursor_of_a_negative_partition_is_refused(topics: Any) -> None:
+    response = describe(topics, "p3", cursor=("p3", -1))
+    assert [t.error_code for t in response.topics] == [ErrorCode.INVALID_REQUEST]
+
+
+def test_the_broker_limits_a_page(new_admin: Any) -> None:
+    admin = new_admin({"max.request.partition.size.limit": "2"})
+    admin.create("p3", 3)
+    assert shape(describe(admin)) == ([("p3", [0, 1])], ("p3", 2))
+
+
+def test_the_partition_of_a_cursor_is_not_applied_to_the_topics_after_it(topics: Any) -> None:
+    topics.create("q3", 3)
+    assert shape(describe(topics, cursor=("p3", 2))) == ([("p3", [2]), ("q3", [0, 1, 2])], None)
+
+
+def test_eligible_leaders_are_those_of_the_controller(new_admin: Any) -> None:
+    for enabled in (True, False):
+        admin = new_admin({"eligible.leader.replicas.enable": str(enabled).lower()})
+        admin.create("a")
+        state = admin.services.controller.state.topics["a"].partitions[0]
+        state.elr, state.last_known_elr = [7], [8]
+        (partition,) = describe(admin, "a").topics[0].partitions
+        found = partition.eligible_leader_replicas, partition.last_known_elr
+        assert found == (([7], [8]) if enabled else ([], []))
 
 
 def test_when_all_are_described_a_deleted_cursor_topic_is_skipped(topics: Any) -> None:

@@ -278,6 +278,28 @@ def test_the_next_block_of_producer_ids_is_requested_before_one_runs_out(rig: Ri
     assert len(set(given)) == 2000 and given[:2] == [1000, 1001]
 
 
+def test_one_block_of_producer_ids_is_requested_at_a_time_and_a_refusal_is_none(rig: Rig) -> None:
+    rig.register()
+    ids = AllocatedProducerIds(rig.link)
+    for refusal in (
+        AllocateProducerIdsResponse(error_code=41, producer_id_start=0, producer_id_len=1000),
+        AllocateProducerIdsResponse(producer_id_start=0, producer_id_len=0),
+        None,
+    ):
+        with pytest.raises(KafkaError):
+            ids.generate()
+        assert rig.asked() is not None
+        with pytest.raises(KafkaError):
+            ids.generate()
+        assert rig.asked() is None
+        rig.answer(refusal)
+    with pytest.raises(KafkaError):
+        ids.generate()
+    rig.asked()
+    rig.answer(AllocateProducerIdsResponse(producer_id_start=7, producer_id_len=1000))
+    assert ids.generate() == 7
+
+
 def test_controlled_shutdown_is_given_up_after_three_requests(rig: Rig) -> None:
     rig.register()
     done: list[bool] = []
@@ -362,6 +384,7 @@ def test_a_topic_creation_is_sent_once_however_many_requests_wait(rig: Rig) -> N
     inner, _ = CreateTopicsRequest.decode_from(
         envelope.request_data, header.body_position, header.api_version
     )
+    assert inner.timeout_ms == 10_000  # and not request.timeout.ms
     offsets, plain = inner.topics
     assert (plain.num_partitions, plain.replication_factor) == (-1, -1)
     assert (offsets.num_partitions, offsets.replication_factor) == (4, 3)
