@@ -104,7 +104,7 @@ _OWN: tuple[Api, ...] = (
     Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "offsets", "handle_offset_for_leader_epoch", 0, 4),
     Api(ApiKey.ADD_PARTITIONS_TO_TXN, "transactions", "handle_add_partitions_to_txn", 0, 5),
     Api(ApiKey.ADD_OFFSETS_TO_TXN, "transactions", "handle_add_offsets_to_txn", 0, 4),
-    Api(ApiKey.END_TXN, "transactions", "handle_end_txn", 0, 4),
+    Api(ApiKey.END_TXN, "transactions", "handle_end_txn", 0, 5),
     Api(ApiKey.TXN_OFFSET_COMMIT, "txn_participants", "handle_txn_offset_commit", 0, 5),
     Api(ApiKey.WRITE_TXN_MARKERS, "txn_participants", "handle_write_txn_markers", 0, 2),
     Api(ApiKey.DESCRIBE_CONFIGS, "configs", "handle_describe_configs", 0, 4),

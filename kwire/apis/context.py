@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from kwire.protocol.api import ApiKey
 from kwire.replication.core.events import ignore
 from kwire.replication.core.metadata import TRANSACTION_STATE_TOPIC
 
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from kwire.transactions.coordinator import TransactionCoordinator
     from kwire.transactions.verification import Verifier
 
+BUMPS_EPOCH: Final = 5
+"""Version of EndTxn whose clients take a new epoch from the response (KIP-890)."""
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """The only client id that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID)."""
 
@@ -76,6 +79,11 @@ class Session(Protocol):
     def identify(self, name: str, version: str) -> None:
         """Set the client software's name and version, sent in ApiVersions 3 and later (KIP-511)."""
         ...
+
+
+def transaction_version(api_ranges: dict[int, tuple[int, int]]) -> int:
+    """The feature transaction.version: 2 (KIP-890) if EndTxn can answer with a new epoch, else 0."""
+    return 2 if api_ranges.get(ApiKey.END_TXN, (0, 0))[1] >= BUMPS_EPOCH else 0
 
 
 class Services:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kwire.protocol.api import ApiKey
+from kwire.apis.context import BUMPS_EPOCH, transaction_version
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.transactions import (
     AddOffsetsToTxnResponse,
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
 FROM_BROKERS: Final = 4
 """Version of AddPartitionsToTxn from which it has several transactions."""
-BUMPS_EPOCH: Final = 5
-"""Version of EndTxn whose clients take a new epoch from the response."""
 # Versions from which clients know PRODUCER_FENCED.
 _INIT_KNOWS_FENCED: Final = 4
 _OTHERS_KNOW_FENCED: Final = 2
@@ -71,7 +69,7 @@ def _known(error: ErrorCode, is_known: bool) -> ErrorCode:
 def make_coordinator(services: Services) -> TransactionCoordinator:
     """The transaction coordinator of a broker; it sends its markers to all brokers."""
     from kwire.apis.txn_participants import marker_sender
-    from kwire.transactions.coordinator import TransactionCoordinator, server_version
+    from kwire.transactions.coordinator import TransactionCoordinator
 
     return TransactionCoordinator(
         services.config,
@@ -82,7 +80,7 @@ def make_coordinator(services: Services) -> TransactionCoordinator:
         services.work,
         marker_sender(services),
         services.producer_ids.generate,
-        server_version(services.api_ranges.get(ApiKey.END_TXN, (0, 0))[1]),
+        transaction_version(services.api_ranges),
     )
 
 

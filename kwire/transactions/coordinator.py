@@ -15,7 +15,6 @@ from kwire.replication.core.metadata import TRANSACTION_STATE_TOPIC
 from kwire.shards.runtime import CoordinatorRuntime
 from kwire.transactions.changes import error_answer
 from kwire.transactions.events import TransactionEvent
-from kwire.transactions.metadata import TV_2
 from kwire.transactions.records import decode_record
 from kwire.transactions.shard import TransactionShard
 
@@ -284,11 +283,6 @@ class TransactionCoordinator:
         for index in sorted(self.runtime.contexts):
             if index in self.runtime.contexts:
                 yield self.runtime.read(index, lambda shard: list(shard.transactions.values()))
-
-
-def server_version(end_txn_version: int) -> int:
-    """TV_2 if the newest EndTxn that the broker serves can answer with a new epoch, else TV_0."""
-    return TV_2 if end_txn_version >= 5 else 0
 
 
 def _ignore(_: object) -> None:

@@ -1,13 +1,13 @@
 """Decodes and encodes the first messages of a kind field by field, before compiling pays.
 
-Compiling a (message, version) costs as much as interpreting some twenty messages, and most brokers of
-tests see only a few of each. So `schema.py` puts a `FirstDecoder` and a `FirstEncoder` in the place
-of compiled functions; after INTERPRETED_USES messages, or at the first one that is large, uncommon or
-in any way wrong, they compile, and the compiled function takes their place.
+Compiling a (message, version) costs as much as interpreting some twenty, and most brokers of tests
+see only a few. So `schema.py` puts a `FirstDecoder` and a `FirstEncoder` in the place of compiled
+functions; after INTERPRETED_USES messages, or at the first one that is large, uncommon or wrong,
+they compile, and the compiled function takes their place.
 
 Invariants: what the interpreter returns is what the compiled function would return. Whatever it does
 not know for certain it leaves to that function, which then starts from the beginning: errors,
-limits and tagged fields are the compiler's alone, and so is all that hostile bytes can bring about.
+and limits are the compiler's alone, and so is all that hostile bytes can bring about.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     Write = Callable[["Writer", Any, Any], None]
 
 _MOST_ELEMENTS = 128
-"""A message with more elements in its arrays is worth compiling at once."""
+"""A message with more elements in its arrays is worth compiling at once, likewise with more bytes."""
 _MOST_BYTES = 4096
-"""Likewise a message of more bytes, unless it has records."""
 
 
 class LeftToCompiled(Exception):
@@ -120,6 +119,12 @@ class FirstEncoder:
         Writer(parts, marks).structure(message, plan)
 
 
+def _first_tags() -> Any:
+    from kwire.protocol.language import first_tags
+
+    return first_tags
+
+
 # --- plans
 
 
@@ -152,7 +157,7 @@ def _step(
 class ReadPlan:
     """How one version of a structure is read: defaults first, then a step for each field."""
 
-    __slots__ = ("cls", "defaults", "flexible", "fresh", "holds_records", "steps")
+    __slots__ = ("cls", "defaults", "flexible", "fresh", "holds_records", "steps", "tags")
 
     def __init__(self, cls: StructType, version: int, flexible: bool) -> None:
         self.cls = cls
@@ -161,6 +166,7 @@ class ReadPlan:
         self.defaults: list[tuple[str, Any]] = [("unknown_tags", None)]
         self.fresh: list[Field] = []
         self.steps: list[tuple[str, Read, Any]] = []
+        self.tags: dict[int, tuple[str, Read, Any]] = {}
         for name, field in cls.fields.items():
             present = field.versions is None or covers(parse_versions(field.versions), version)
             if not present or field.tag is not None:
@@ -173,6 +179,8 @@ class ReadPlan:
                 self.holds_records |= isinstance(field.kind, Kind) and field.kind.name == "records"
                 if field.tag is None:
                     self.steps.append((name, *step))
+                elif step[0] is not Reader.structure_or_null:
+                    self.tags[field.tag] = (name, *step)
 
     def _nested(self, kind: StructType, version: int) -> ReadPlan:
         plan = ReadPlan(kind, version, self.flexible)
@@ -199,9 +207,10 @@ class Reader:
         for name, read, argument in plan.steps:
             setattr(this, name, read(self, argument))
         if plan.flexible:
-            if self.data[self.p]:
-                raise LeftToCompiled  # tagged fields
-            self.p += 1
+            if not self.data[self.p]:
+                self.p += 1
+            else:
+                _first_tags().read_tagged(self, this, plan)
         return this
 
     def structure_or_null(self, plan: ReadPlan) -> Any:
@@ -275,24 +284,28 @@ class Reader:
 
 
 class WritePlan:
-    """How one version of a structure is written: what must be at its default, then a step for each
-    field."""
+    """How one version of a structure is written: what must be at its default, then the fields."""
 
-    __slots__ = ("defaults", "flexible", "steps")
+    __slots__ = ("defaults", "flexible", "steps", "tags")
 
     def __init__(self, cls: StructType, version: int, flexible: bool) -> None:
         self.flexible = flexible
         self.defaults: list[tuple[str, Any]] = []
         self.steps: list[tuple[str, Write, Any]] = []
+        self.tags: list[tuple[int, str, Any, Write, Any]] = []
         for name, field in cls.fields.items():
             present = field.versions is None or covers(parse_versions(field.versions), version)
             if not present:
                 if not field.ignorable:
                     self.defaults.append((name, field.default))
-            elif field.tag is not None:
+                continue
+            step = _step(Writer, self, field, version)
+            if field.tag is None:
+                self.steps.append((name, *step))
+            elif step[0] is Writer.structure_or_null:
                 self.defaults.append((name, field.default))
             else:
-                self.steps.append((name, *_step(Writer, self, field, version)))
+                self.tags.append((field.tag, name, field.default, *step))
 
     def _nested(self, kind: StructType, version: int) -> WritePlan:
         return WritePlan(kind, version, self.flexible)
@@ -301,32 +314,31 @@ class WritePlan:
 class Writer:
     """A message's parts and the indexes of records among them. A method writes a value of a kind."""
 
-    __slots__ = ("_left", "_marks", "_parts")
+    __slots__ = ("_left", "marks", "parts")
 
     def __init__(self, parts: list[Buffer], marks: list[int]) -> None:
-        self._parts = parts
-        self._marks = marks
+        self.parts = parts
+        self.marks = marks
         self._left = _MOST_ELEMENTS
 
     def structure(self, this: Any, plan: WritePlan) -> None:
-        for name, default in plan.defaults:
-            value = getattr(this, name)
-            if value is not default and value != default:
-                raise LeftToCompiled  # a tagged field, or one that the version lacks
+        if this.unknown_tags or any(getattr(this, name) != value for name, value in plan.defaults):
+            raise LeftToCompiled  # such as a field that the version lacks
         for name, write, argument in plan.steps:
             write(self, getattr(this, name), argument)
-        if this.unknown_tags:
-            raise LeftToCompiled
         if plan.flexible:
-            self._parts.append(b"\0")
+            if all(getattr(this, name) == default for _, name, default, *_ in plan.tags):
+                self.parts.append(b"\0")
+            else:
+                _first_tags().write_tagged(self, this, plan)
 
     def structure_or_null(self, this: Any, plan: WritePlan) -> None:
-        self._parts.append(b"\xff" if this is None else b"\1")
+        self.parts.append(b"\xff" if this is None else b"\1")
         if this is not None:
             self.structure(this, plan)
 
     def number(self, value: Any, form: Layout) -> None:
-        self._parts.append(form.pack(value))
+        self.parts.append(form.pack(value))
 
     def lengthy(self, value: Any, argument: tuple[bool, bool, str]) -> None:
         """A string, bytes or records."""
@@ -345,8 +357,8 @@ class Writer:
         if name == "records":
             if not content:
                 return
-            self._marks.append(len(self._parts))
-        self._parts.append(content)
+            self.marks.append(len(self.parts))
+        self.parts.append(content)
 
     def structures(self, values: Any, argument: tuple[bool, bool, WritePlan]) -> None:
         compact, nullable, plan = argument
@@ -366,7 +378,7 @@ class Writer:
         if self._count(values, compact, nullable):
             pack = layout(element.format).pack
             for value in values:
-                self._parts.append(pack(value))
+                self.parts.append(pack(value))
 
     def _count(self, values: Any, compact: bool, nullable: bool) -> bool:
         """Write an array's count; returns whether elements follow."""
@@ -382,7 +394,7 @@ class Writer:
     def _null(self, compact: bool, nullable: bool, format: str) -> None:
         if not nullable:
             raise LeftToCompiled
-        self._parts.append(b"\0" if compact else layout(format).pack(-1))
+        self.parts.append(b"\0" if compact else layout(format).pack(-1))
 
     def _length(self, size: int, compact: bool, format: str) -> None:
-        self._parts.append(uvarint(size + 1) if compact else layout(format).pack(size))
+        self.parts.append(uvarint(size + 1) if compact else layout(format).pack(size))

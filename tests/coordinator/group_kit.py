@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from kwire.apis.releases import release_ranges
 from kwire.broker import Broker
 from kwire.protocol import api
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
@@ -18,8 +19,11 @@ from kwire.replication.core.outbox import Log, Outbox, Reply
 class GroupBroker:
     """One broker on a MemoryLogStore under a virtual clock; `restart` is a kill and a start."""
 
-    def __init__(self, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, settings: dict[str, str] | None = None, *, release: str | None = None
+    ) -> None:
         self.settings = settings or {}
+        self.api_caps = None if release is None else release_ranges(release)
         self.client_id = "client"
         self.store = MemoryLogStore()
         self.clock = Clock(now_ms=1_000, wall_ms=1_700_000_000_000)
@@ -28,7 +32,9 @@ class GroupBroker:
     def start(self) -> None:
         self.outbox = Outbox()
         config = BrokerConfig(self.settings)
-        self.broker = Broker(config, self.store, self.clock, self.outbox, Random(5))
+        self.broker = Broker(
+            config, self.store, self.clock, self.outbox, Random(5), api_caps=self.api_caps
+        )
         self.broker.start([Endpoint("PLAINTEXT", "127.0.0.1", 9092)])
         self.services = self.broker.services
         self.answers: dict[int, list[Any]] = {}

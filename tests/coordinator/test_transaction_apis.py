@@ -10,18 +10,20 @@ from group_kit import GroupBroker
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.records import iter_batches, iter_records, parse_control_record
 from kwire.protocol.schemas import transactions as messages
+from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 from kwire.protocol.schemas.groups import FindCoordinatorRequest
 from kwire.transactions.records import decode_record, values_of
 
 ID = "id"
 BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
+SOFTWARE = {"client_software_name": "test", "client_software_version": "1"}
 
 
 class TransactionalBroker(GroupBroker):
     """A broker with a topic `t` of three partitions, and requests of one producer."""
 
-    def __init__(self, settings: dict[str, str] | None = None) -> None:
-        super().__init__(settings)
+    def __init__(self, *, release: str | None = None) -> None:
+        super().__init__(release=release)
         self.create_topic("t", 3)
 
     def find(self, key: str = ID) -> Any:
@@ -321,6 +323,46 @@ def test_transactions_are_listed_with_filters(broker: TransactionalBroker) -> No
     assert (unknown.unknown_state_filters, unknown.transaction_states) == (["Lost"], [])
     invalid = broker.list(transactional_id_pattern="(")
     assert invalid.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_a_client_since_4_0_gets_its_next_epoch_from_each_end(broker: TransactionalBroker) -> None:
+    producer = broker.init()
+    for epoch in range(3):
+        assert broker.add(producer, version=4, epoch=epoch) == {("t", 0): 0}
+        end = broker.end(producer, version=5, producer_epoch=epoch)
+        again = broker.end(producer, version=5, producer_epoch=epoch)
+        for answer in (end, again):
+            assert (answer.error_code, answer.producer_id) == (0, producer.producer_id)
+            assert answer.producer_epoch == epoch + 1
+    assert broker.markers() == [(producer.producer_id, epoch + 1, 1) for epoch in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("release", "level"), [(None, 2), ("4.4", 2), ("4.0", 2), ("3.9", 0), ("3.4", 0)]
+)
+def test_the_release_decides_on_the_version_of_transactions(
+    release: str | None, level: int
+) -> None:
+    broker = TransactionalBroker(release=release)
+    for version in (3, 4) if level else (3,):
+        answer = broker.ask(version, ApiVersionsRequest(**SOFTWARE))
+        finalized = {each.name: each.max_version_level for each in answer.finalized_features}
+        assert finalized == ({"transaction.version": level} if level else {})
+        supported = {each.name: each.max_version for each in answer.supported_features}
+        assert supported == ({"transaction.version": 2} if level and version >= 4 else {})
+        assert answer.finalized_features_epoch == (0 if level else -1)
+    broker.find()
+    producer = broker.init(version=4)
+    broker.add(producer)
+    assert broker.init(version=4).error_code == BUSY
+    data = broker.log("__transaction_state", broker.services.transactions.partition_for(ID))
+    values = [
+        bytes(record.value or b"")
+        for header in iter_batches(data)
+        for record in iter_records(data, header)
+    ]
+    assert {value[:2] for value in values} == {b"\0\1" if level else b"\0\0"}
+    assert broker.markers() == [(producer.producer_id, 1, 0)]
 
 
 def test_transactions_survive_a_restart(broker: TransactionalBroker) -> None:
