@@ -191,9 +191,9 @@ class AppendableLog(LocalLog):
                 ErrorCode.INVALID_RECORD,
                 f"The baseOffset of the record batch in the append to {self.name} should be 0, but it is {base_offset}",
             )
-        size, limit = fields[LENGTH] + LOG_OVERHEAD, self._config.max_message_bytes
-        if size > limit:
-            raise too_large(self.name, limit, size)
+        size = fields[LENGTH] + LOG_OVERHEAD
+        if size > self._config.max_message_bytes:
+            raise too_large(self.name, self._config.max_message_bytes, size)
         if crc32c(view[ATTRIBUTES_POSITION:]) != fields[CRC]:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE,
