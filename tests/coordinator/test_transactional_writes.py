@@ -503,6 +503,31 @@ def test_a_committed_reader_gets_the_aborted_transactions(writer: Writer) -> Non
     assert not fetch(broker, offset=4).aborted_transactions
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_committed_reader_that_waits_is_answered_by_the_end_of_the_transaction(
+    writer: Writer, commit: bool
+) -> None:
+    broker = writer.broker
+    writer.add(0)
+    reader = broker.connect()
+    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        isolation_level=1,
+        max_wait_ms=5000,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=[FetchTopic(topic="t", partitions=[part])],
+    )
+    broker.send(reader, 11, request)
+    writer.send()
+    assert not broker.answers[reader]
+    writer.end(commit)
+    [answer] = broker.answers[reader]
+    [found] = answer.responses[0].partitions
+    assert found.last_stable_offset == 2 and found.records
+    assert len(found.aborted_transactions or ()) == (not commit)
+
+
 def delete_records(broker: TransactionalBroker, offset: int) -> tuple[int, int]:
     asked = DeleteRecordsPartition(partition_index=0, offset=offset)
     request = DeleteRecordsRequest(
