@@ -22,8 +22,10 @@ SOFTWARE = {"client_software_name": "test", "client_software_version": "1"}
 class TransactionalBroker(GroupBroker):
     """A broker with a topic `t` of three partitions, and requests of one producer."""
 
-    def __init__(self, *, release: str | None = None) -> None:
-        super().__init__(release=release)
+    def __init__(
+        self, settings: dict[str, str] | None = None, *, release: str | None = None
+    ) -> None:
+        super().__init__(settings, release=release)
         self.create_topic("t", 3)
 
     def find(self, key: str = ID) -> Any:
