@@ -169,9 +169,8 @@ class Broker(Core):
         served = served_ranges(api_caps)
         accepted = accepted_ranges(served, among_brokers=cluster is not None)
         if cluster is not None and cluster.broker_epoch is not None:
-            # The cluster is a Kafka in ZooKeeper mode, whose brokers advertise these too.
-            for key in (4, 5, 6):
-                served[key] = accepted[key]
+            # The cluster is a Kafka in ZooKeeper mode, whose brokers advertise these too, and no EndTxn of KIP-890.
+            served |= {key: accepted[key] for key in (4, 5, 6)} | {26: (0, 4)}
         self.services.api_ranges = served
         self.use_sessions(Sessions(self.services, self.outbox, accepted))
 

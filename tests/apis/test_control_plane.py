@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kwire.apis.context import transaction_version
 from kwire.broker import Broker
 from kwire.protocol import api
 from kwire.protocol.errors import ErrorCode
@@ -630,3 +631,13 @@ def test_an_answer_of_this_nodes_controller_waits_until_it_is_durable(
     assert not any(isinstance(effect, Reply) for effect in outbox.drain())
     held.pop()()
     assert any(isinstance(effect, Reply) for effect in outbox.drain())
+
+
+@pytest.mark.parametrize(("broker_epoch", "level"), [(BROKER_EPOCH, 0), (None, 2)])
+def test_among_brokers_of_kafka_3_transactions_are_those_of_3_9(
+    broker_epoch: int | None, level: int
+) -> None:
+    """A client of 4.x would otherwise leave AddPartitionsToTxn out at the others, too."""
+    services = Driven(broker_epoch=broker_epoch).broker.services
+    assert transaction_version(services.api_ranges) == level
+    assert services.transactions.transaction_version == level
