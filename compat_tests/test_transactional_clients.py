@@ -114,10 +114,10 @@ def test_a_successor_fences_its_predecessor(start_one: Start, reader: Reader, fr
     send(old, topic, "old")
     init(new, tid)
     send(new, topic, "new")
+    end(new)
     with pytest.raises(ClientError):
         send(old, topic, "late")
         end(old)
-    end(new)
     eventually(lambda: reader.read(topic) == ["new"])
 
 
@@ -152,8 +152,10 @@ def test_the_broker_aborts_what_takes_too_long(
 
 
 def test_records_are_transformed_and_offsets_committed_in_one_transaction(
-    start_one: Start, reader: Reader, fresh: Fresh
+    start_one: Start, reader: Reader, fresh: Fresh, kind: str
 ) -> None:
+    if kind == "kafka-python-2":
+        pytest.skip("hangs in kafka-python 2, on Kafka as well")
     source, target, group = reader.topic(1), reader.topic(1), fresh("group")
     client = start_one()
     init(client, fresh("id"))

@@ -111,7 +111,7 @@ func committed(client sarama.Client, group, topic string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer partition.Close()
+	defer partition.AsyncClose() // Close waits for the manager's
 	next, _ := partition.NextOffset()
 	return next, nil
 }
