@@ -13,13 +13,25 @@ __all__ = [
     "Record",
     "Replica",
     "Request",
+    "Transaction",
+    "TransactionPartition",
     "__version__",
 ]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.backends.views import Partition, Replica
-    from kwire.client.views import Client, Event, Group, GroupOffset, Member, Record, Request
+    from kwire.client.views import (
+        Client,
+        Event,
+        Group,
+        GroupOffset,
+        Member,
+        Record,
+        Request,
+        Transaction,
+        TransactionPartition,
+    )
     from kwire.cluster import Cluster
     from kwire.pytest_clusters import ClusterFactory
 
@@ -35,6 +47,8 @@ _MODULES = {
     "Record": "kwire.client.views",
     "Replica": "kwire.backends.views",
     "Request": "kwire.client.views",
+    "Transaction": "kwire.client.views",
+    "TransactionPartition": "kwire.client.views",
 }
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kwire.backends.contents import Data, Headers
     from kwire.backends.views import Partition
-    from kwire.client.views import Client, Event, Group, Record, Request
+    from kwire.client.views import Client, Event, Group, Record, Request, Transaction
 
     T = TypeVar("T")
 
@@ -241,6 +241,17 @@ class Cluster:
         One that does not exist is Dead, without members, as for Kafka. `lag` is None, not 0, until a partition is
         assigned or has a committed offset."""
         return self._run(self._inner.group(group_id))
+
+    def transactions(self) -> list[Transaction]:
+        """All transactional ids: state, producer id and epoch, coordinator, start, time-out, and of an open transaction
+        its partitions with the offsets that it holds. [] before any producer has had one.
+
+        BrokerNotAvailableError while a broker is paused whose transactions no other has taken over yet."""
+        return self._run(self._inner.transactions())
+
+    def transaction(self, transactional_id: str) -> Transaction:
+        """A transactional id, as `transactions` has it; one that does not exist is Dead."""
+        return self._run(self._inner.transaction(transactional_id))
 
     def records(
         self,

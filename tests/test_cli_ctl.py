@@ -139,6 +139,8 @@ ELSEWHERE = {
     ("POST", "/v1/topics/{topic}/records"): "kwire produce",
     ("GET", "/v1/groups"): "kwire groups",
     ("GET", "/v1/groups/{group}"): "kwire groups",
+    ("GET", "/v1/transactions"): "kwire transactions",
+    ("GET", "/v1/transactions/{transaction}"): "kwire transactions describe",
 }
 
 

@@ -160,6 +160,12 @@ ROWS = (
     Row("read records", "records", "consume", f"GET {_TOPIC}/records"),
     Row("write records", "produce", "produce", f"POST {_TOPIC}/records"),
     Row("groups, members, lag", "groups,group", "groups", "GET /v1/groups,GET /v1/groups/{group}"),
+    Row(
+        "transactions, what they hold",
+        "transactions,transaction",
+        "transactions,transactions list,transactions describe",
+        "GET /v1/transactions,GET /v1/transactions/{transaction}",
+    ),
     Row("connections of clients", "clients", "ctl clients", "GET /v1/clients"),
     Row(
         "what clients asked",

@@ -1,6 +1,6 @@
-"""What a cluster holds: the part of `kwire.aio.Cluster` that looks at groups, records and clients.
+"""What a cluster holds: the part of `kwire.aio.Cluster` that looks at groups, transactions, records and clients.
 
-Groups and records go over Kafka's protocol (`kwire.client.groups`, `records`), so that they work with any
+Groups, transactions and records go over Kafka's protocol (`kwire.client.groups`, …), so that they work with any
 Kafka; connections and kept requests are known inside the brokers only (`kwire.control.node_api`). All of
 that is imported at first use.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kwire.backends.base import Backend, StartedBackend
     from kwire.backends.views import BrokerState, Partition
     from kwire.backends.waiting import Observations
-    from kwire.client.views import Client, Event, Group, Record, Request
+    from kwire.client.views import Client, Event, Group, Record, Request, Transaction
 
     Data = str | bytes | bytearray | memoryview
     Headers = Mapping[str, Data | None] | Iterable[tuple[str, Data | None]]
@@ -33,7 +33,7 @@ _POLL_SECONDS = 0.005
 
 
 class Contents:
-    """Groups, records, clients and kept requests of a cluster."""
+    """Groups, transactions, records, clients and kept requests of a cluster."""
 
     _backend: Backend
     _brokers: Mapping[int, BrokerState]
@@ -72,6 +72,31 @@ class Contents:
         with kwire_errors(f"group {group_id[:100]}"):
             found = await admin.run(find_group(admin, group_id, self._paused()))
         self.observations.record_group(found)
+        return found
+
+    async def transactions(self) -> list[Transaction]:
+        """All transactional ids: state, producer id and epoch, coordinator, start, time-out, and of an open transaction
+        its partitions with the offsets that it holds. [] before any producer has had one.
+
+        BrokerNotAvailableError while a broker is paused whose transactions no other has taken over yet."""
+        from kwire.client.transactions import list_transactions
+
+        admin = self._backend.admin
+        with kwire_errors("transactions"):
+            found = await admin.run(list_transactions(admin, paused=self._paused()))
+        for each in found:
+            self.observations.record_transaction(each)
+        return found
+
+    async def transaction(self, transactional_id: str) -> Transaction:
+        """A transactional id, as `transactions` has it; one that does not exist is Dead."""
+        from kwire.client.transactions import find_transaction
+
+        check_name("transactional id", transactional_id)
+        admin = self._backend.admin
+        with kwire_errors(f"transaction {transactional_id[:100]}"):
+            found = await admin.run(find_transaction(admin, transactional_id, self._paused()))
+        self.observations.record_transaction(found)
         return found
 
     async def records(

@@ -1,7 +1,7 @@
 """A cluster as text for people: `Cluster.describe`, and the section in the report of a failed test.
 
-What a test author looks for comes first: topics, groups with their lag, requests; internal topics are
-one line each at the end.
+What a test author looks for comes first: topics, groups with their lag, open transactions, requests;
+internal topics are one line each at the end.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from kwire.backends.network import in_words
 from kwire.errors import BrokerNotAvailableError, KwireError
+from kwire.replication.core.metadata import TRANSACTION_STATE_TOPIC
 from kwire.replication.core.types import NO_LEADER
 
 TYPE_CHECKING = False
@@ -36,7 +37,7 @@ def name_of(cluster: Cluster, backend: Backend) -> str:
 
 
 async def describe(cluster: Cluster) -> str:
-    """Nodes, cuts and delays, topics, groups, the last requests if they are kept, internal topics."""
+    """Nodes, cuts and delays, topics, groups, open transactions, kept requests, internal topics."""
     if not cluster.started:
         return "the cluster is stopped"
     lines = [] if cluster.external else [repr(broker) for broker in cluster.brokers]
@@ -53,6 +54,8 @@ async def describe(cluster: Cluster) -> str:
         others = {name: count for name, count in every.items() if name not in own}
         if others:
             lines += await _groups(cluster)
+        if TRANSACTION_STATE_TOPIC in others:
+            lines += await _open_transactions(cluster)
         for name, count in others.items():
             internal.append(await _in_short(cluster, name, count))
     except BrokerNotAvailableError as error:  # no controller, say
@@ -85,6 +88,14 @@ async def _groups(cluster: Cluster) -> list[str]:
     except (KwireError, TimeoutError) as error:
         lines.append(f"groups: {str(error) or 'a broker does not answer'}")
     return lines
+
+
+async def _open_transactions(cluster: Cluster) -> list[str]:
+    try:
+        async with asyncio.timeout(_GROUPS_SECONDS):
+            return [str(each) for each in await cluster.transactions() if each.open]
+    except (KwireError, TimeoutError) as error:
+        return [f"transactions: {str(error) or 'a broker does not answer'}"]
 
 
 async def _in_short(cluster: Cluster, topic: str, count: int) -> str:

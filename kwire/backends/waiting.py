@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from kwire.backends.base import Backend
     from kwire.backends.views import Partition
-    from kwire.client.views import Group
+    from kwire.client.views import Group, Transaction
 
 _POLL_SECONDS = 0.002
 _MAX_CHARACTERS = 300
-_OF_GROUP = -1  # in place of a partition
+_OF_GROUP, _OF_TRANSACTION = -1, -2  # in place of a partition
 _ASYNC_PREDICATE = (
     "wait_for: the function returns a coroutine; kwire.aio.Cluster awaits those, this one does not"
 )
@@ -42,7 +42,7 @@ class Observations:
     """The partitions and groups read by, and the error of, the last call of a predicate."""
 
     def __init__(self) -> None:
-        self._read: dict[tuple[str, int], Partition | Group] = {}
+        self._read: dict[tuple[str, int], Partition | Group | Transaction] = {}
         self._error: BaseException | None = None
 
     def check(self, cluster: Any, predicate: object, seconds: object) -> None:
@@ -65,6 +65,10 @@ class Observations:
     def record_group(self, group: Group) -> None:
         """Record a group that the predicate has read."""
         self._read[group.id, _OF_GROUP] = group
+
+    def record_transaction(self, transaction: Transaction) -> None:
+        """Record a transactional id that the predicate has read."""
+        self._read[transaction.id, _OF_TRANSACTION] = transaction
 
     def record_error(self, error: BaseException) -> None:
         """Record an error of the predicate that counts as false."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kwire.client.blocking import Client
     from kwire.tools.kafka import Target
 
-_ADMINISTRATION, _CLIENT = "kwire-admin", "kwire"
+ADMINISTRATION, _CLIENT = "kwire-admin", "kwire"
 """Client ids: requests of the first are left out of `kwire requests`."""
 _VARIABLE = "KWIRE_BOOTSTRAP"
 _internal = click.option("--internal", is_flag=True, help="Kafka's own topics, too.")
@@ -125,7 +125,7 @@ def _print_topics(*, internal: bool, as_json: bool) -> None:
     on_cluster(
         "topics",
         lambda client: work.list_topics(client, internal=internal, as_json=as_json),
-        _ADMINISTRATION,
+        ADMINISTRATION,
     )
 
 
@@ -166,7 +166,7 @@ def create(names: list[tuple[str, int, int]], config: dict[str, str], if_not_exi
     on_cluster(
         "topics create",
         lambda client: work.create_topics(client, names, config, if_not_exists=if_not_exists),
-        _ADMINISTRATION,
+        ADMINISTRATION,
     )
 
 
@@ -181,7 +181,7 @@ def delete(names: tuple[str, ...], if_exists: bool) -> None:
     on_cluster(
         "topics delete",
         lambda client: work.delete_topics(client, names, if_exists=if_exists),
-        _ADMINISTRATION,
+        ADMINISTRATION,
     )
 
 
@@ -197,7 +197,7 @@ def partitions(topic: str | None, internal: bool, as_json: bool) -> None:
     on_cluster(
         "partitions",
         lambda client: work.list_partitions(client, topic, internal=internal, as_json=as_json),
-        _ADMINISTRATION,
+        ADMINISTRATION,
     )
 
 
@@ -214,7 +214,7 @@ def groups(group: str | None, as_json: bool) -> None:
             return work.show_groups(client, as_json=as_json)
         return work.show_group(client, group, as_json=as_json)
 
-    on_cluster("groups", show, _ADMINISTRATION)
+    on_cluster("groups", show, ADMINISTRATION)
 
 
 # --- records

@@ -32,6 +32,7 @@ SECTIONS = {
         "topics": "kwire.cli.kafka:topics",
         "partitions": "kwire.cli.kafka:partitions",
         "groups": "kwire.cli.kafka:groups",
+        "transactions": "kwire.cli.transactions:transactions",
         "produce": "kwire.cli.kafka:produce",
         "consume": "kwire.cli.kafka:consume",
         "top": "kwire.cli.watch:top",

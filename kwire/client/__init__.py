@@ -16,5 +16,6 @@ __all__ = [
     "records",
     "retries",
     "streams",
+    "transactions",
     "views",
 ]

@@ -55,9 +55,11 @@ def unknown(admin: Admin, topic: str, partition: int | None = None) -> Steps[Kaf
 
 
 def offsets(
-    admin: Admin, leaders_of: Mapping[Key, Address], timestamp: int
+    admin: Admin, leaders_of: Mapping[Key, Address], timestamp: int, *, read_committed: bool = False
 ) -> Steps[dict[Key, int]]:
-    """The offset of each partition at its leader. `timestamp`: as `Admin.offset`."""
+    """The offset of each partition at its leader. `timestamp`: as `Admin.offset`.
+
+    `read_committed`: the latest is the last stable offset, not the high watermark."""
     from kwire.client.admin import CONSUMER
     from kwire.protocol.schemas.offsets import (
         ListOffsetsPartition,
@@ -73,6 +75,7 @@ def offsets(
                 of_topic.setdefault(topic, []).append(index)
         request = ListOffsetsRequest(
             replica_id=CONSUMER,
+            isolation_level=int(read_committed),
             topics=[
                 ListOffsetsTopic(
                     name=topic,

@@ -1,4 +1,4 @@
-"""What a cluster holds, for people and for asserts: groups with their members and offsets, records.
+"""What a cluster holds, for people and for asserts: groups, transactions, records.
 
 Loaded at first use. `str` of each is for people.
 """
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 NO_SUCH_GROUP = "Dead"
+NO_SUCH_TRANSACTION = "Dead"
+_OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 _TEXT_CHARACTERS = 200  # of a key or a value, in a text for people
 
 
@@ -145,6 +147,83 @@ class Group:
             f"  {row[3]:>{widths[3]}}  {row[4]}"
             for row in rows
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionPartition:
+    """A partition that an open transaction has added."""
+
+    topic: str
+    partition: int
+    start: int | None
+    """The offset of the transaction's first record there; None: it has none there, or has ended there, or
+    no leader answers."""
+    stable: int | None
+    """The last stable offset: to where consumers with read_committed read; None: no leader answers."""
+    end: int | None
+    """The high watermark; None: no leader answers."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is this transaction that the last stable offset stands at."""
+        return self.start is not None and self.start == self.stable
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transactional id at its coordinator, with its last transaction."""
+
+    id: str
+    state: str
+    """Kafka's name: Empty (no transaction yet), Ongoing, PrepareCommit, PrepareAbort, CompleteCommit,
+    CompleteAbort, …; Dead: no such transactional id."""
+    producer_id: int
+    producer_epoch: int
+    coordinator: int
+    """A broker's id; -1: there is no such transactional id."""
+    start_ms: int | None
+    """Unix milliseconds when the last transaction began; None: none has."""
+    timeout_ms: int
+    """After this many milliseconds the coordinator aborts an open transaction."""
+    partitions: list[TransactionPartition]
+    """Of an open transaction those that it has added, and that have not got its marker yet."""
+    similar: str | None = None
+    """A transactional id like this one, if there is no such id."""
+
+    @property
+    def open(self) -> bool:
+        """Whether a transaction is going on, or waits for its markers."""
+        return self.state in _OPEN
+
+    def __str__(self) -> str:
+        if self.state == NO_SUCH_TRANSACTION and self.coordinator < 0:
+            meant = "" if self.similar is None else f"; did you mean {self.similar}?"
+            return f"transaction {self.id}: there is no such transactional id{meant}"
+        begun = ""
+        if self.open and self.start_ms is not None:
+            from datetime import UTC, datetime
+
+            at = datetime.fromtimestamp(self.start_ms / 1000, UTC)
+            begun = f", began {at:%H:%M:%S}.{self.start_ms % 1000:03} UTC"
+        text = (
+            f"transaction {self.id}: {self.state}{begun}, time-out {self.timeout_ms / 1000:g} s,"
+            f" producer {self.producer_id} epoch {self.producer_epoch},"
+            f" coordinator {self.coordinator}"
+        )
+        return "\n".join([text, *(f"  {_position(each)}" for each in self.partitions)])
+
+
+def _position(found: TransactionPartition) -> str:
+    """A partition of a transaction in words."""
+    name = f"{found.topic}-{found.partition}"
+    if found.end is None:
+        return f"{name}: no leader answers"
+    if found.start is None:
+        return f"{name}: no open records"
+    since = f"{name}: open since offset {found.start}"
+    if found.holds:
+        return f"{since}, holds the last stable offset; end {found.end}"
+    return f"{since}, last stable offset {found.stable}, end {found.end}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Handlers of a cluster's control API about what it holds: topics, records, groups, clients, requests.
+"""Handlers of a cluster's control API about what it holds: topics, records, groups, transactions, clients, requests.
 
 See `cluster_api.py`. Keys and values of records are texts, or {"base64": …} where the bytes are not
 UTF-8; with encoding base64 all of them are base64.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.aio import Cluster
-    from kwire.client.views import Group, Record
+    from kwire.client.views import Group, Record, Transaction
 
 _TEXT, _BASE64 = "text", "base64"
 
@@ -195,6 +195,24 @@ def _group_to_json(found: Group) -> dict[str, Any]:
         ],
         "lag": found.known_lag,
     }
+
+
+# --- transactions
+
+
+async def transactions(cluster: Cluster) -> dict[str, Any]:
+    return {"transactions": [_transaction_to_json(each) for each in await cluster.transactions()]}
+
+
+async def transaction(cluster: Cluster, transactional_id: str) -> dict[str, Any]:
+    """A transactional id; its state is Dead if there is none."""
+    return _transaction_to_json(await cluster.transaction(transactional_id))
+
+
+def _transaction_to_json(found: Transaction) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(found)
 
 
 # --- clients and requests

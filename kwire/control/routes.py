@@ -112,6 +112,8 @@ ROUTES = (
     Route("POST", "/v1/elections", *_ELECTION, cluster=of_cluster.elect, controller=of_nodes.elect),
     Route("GET", "/v1/groups", cluster=of_contents.groups),
     Route("GET", "/v1/groups/{group}", cluster=of_contents.group),
+    Route("GET", "/v1/transactions", cluster=of_contents.transactions),
+    Route("GET", "/v1/transactions/{transaction}", cluster=of_contents.transaction),
     Route("GET", "/v1/network", cluster=of_cluster.network, nodes=of_nodes.network),
     Route("PUT", "/v1/network", "rules:list?", "commands:list?", nodes=of_nodes.set_network),
     Route("POST", "/v1/network/cuts", *_PAIR, cluster=of_cluster.cut, nodes=of_nodes.cut),

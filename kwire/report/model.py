@@ -79,6 +79,7 @@ async def gather(cluster: Cluster) -> Json:
         found["notes"].append("The cluster is stopped: replicas and groups are not known any more.")
     found |= await state.partitions(cluster)
     found["groups"] = await state.groups(cluster)
+    found["transactions"] = await state.transactions(cluster)
     if cluster.external:
         found["brokers"] = state.brokers_outside(found["partitions"])
     found["objects"] = [] if history is None else history.objects()

@@ -1,4 +1,4 @@
-"""How a cluster stands, as JSON for a report: nodes, partitions, groups, the last requests."""
+"""How a cluster stands, as JSON for a report: nodes, partitions, groups, open transactions, the last requests."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MAX_PARTITIONS = 200
 MAX_GROUPS = 20
+MAX_TRANSACTIONS = 50
 _SECONDS = 10.0  # for looking at partitions and groups
 # An answer in the normal course of a client's work.
 _EXPECTED = {"NONE", "MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS"}
@@ -156,6 +157,25 @@ async def groups(cluster: Cluster) -> list[Json] | None:
     except errors.KwireError:
         return found or None
     return found
+
+
+async def transactions(cluster: Cluster) -> list[Json] | None:
+    """The transactions that are open; None: unknown, as of `groups`."""
+    if not cluster.started:
+        return None
+    from dataclasses import asdict
+
+    try:
+        found = [each for each in await cluster.transactions() if each.open]
+    except errors.KwireError:
+        return None
+    return [
+        {
+            **asdict(each),
+            "partitions": [{**asdict(part), "holds": part.holds} for part in each.partitions],
+        }
+        for each in found[:MAX_TRANSACTIONS]
+    ]
 
 
 def _group(group: Any) -> Json:

@@ -3,4 +3,14 @@
 `__all__` names the modules that other rooms may import.
 """
 
-__all__ = ["clusters", "dump_log", "groups", "kafka", "records", "show_config", "top", "topics"]
+__all__ = [
+    "clusters",
+    "dump_log",
+    "groups",
+    "kafka",
+    "records",
+    "show_config",
+    "top",
+    "topics",
+    "transactions",
+]

@@ -139,8 +139,13 @@ def test_kwire_serves_every_version_that_is_written() -> None:
 
 
 # The APIs that came later than a release.
+_TRANSACTIONS = {"DESCRIBE_TRANSACTIONS", "LIST_TRANSACTIONS"}
 LATER = {
+    "2.8.2": _TRANSACTIONS,
+    "2.4.1": {"DESCRIBE_PRODUCERS", *_TRANSACTIONS},
     "2.0.1": {
+        "DESCRIBE_PRODUCERS",
+        *_TRANSACTIONS,
         "ELECT_LEADERS",
         "INCREMENTAL_ALTER_CONFIGS",
         "ALTER_PARTITION_REASSIGNMENTS",

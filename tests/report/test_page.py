@@ -39,6 +39,7 @@ def cluster(**more: Any) -> dict[str, Any]:
         "partitions_left_out": 0,
         "partitions_error": None,
         "groups": [],
+        "transactions": [],
     }
     return {**found, **Story().ask("KILL", 5, node_id=2).draw(), **more}
 

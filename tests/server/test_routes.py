@@ -326,7 +326,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "POST /v1/network/cuts": {"a": 1, "b": 1000},
     "POST /v1/network/delays": {"a": 1, "b": 1000, "milliseconds": 1},
 }
-VALUES = {"topic": "t", "n": "0", "group": "g", "verb": "start"}
+VALUES = {"topic": "t", "n": "0", "group": "g", "transaction": "x", "verb": "start"}
 AS = {"DELETE /v1/network/delays": "DELETE /v1/network/cuts"}
 
 
