@@ -13,7 +13,12 @@ from kwire.apis.releases import known_releases, release_ranges
 from kwire.protocol import api
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.api_versions import ApiVersionsRequest
-from kwire.protocol.schemas.metadata import MetadataRequest, MetadataResponse
+from kwire.protocol.schemas.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from kwire.protocol.schemas.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -23,7 +28,7 @@ from kwire.protocol.schemas.produce import (
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.outbox import Close, Outbox, Reply
 from kwire.replication.core.work import WorkQueue
-from kwire.session import MAX_WAITING_BYTES, Sessions
+from kwire.session import LARGE_FRAME_BYTES, MAX_WAITING_BYTES, Sessions
 
 API_VERSIONS, METADATA = 18, 3
 
@@ -360,3 +365,26 @@ def test_a_wait_is_cancelled_once(core: Core) -> None:
     context.disconnected()
     context.disconnected()
     assert cancelled == [1]
+
+
+def test_a_response_in_parts_is_given_up_with_its_connection(core: Core) -> None:
+    core.sessions.open(1, "PLAINTEXT", "h")
+    core.sessions.receive_frame(1, park(1))
+    (context,) = core.parked
+    topics = [MetadataResponseTopic(name=f"t{number}") for number in range(20_000)]
+    context.reply_in_parts(MetadataResponse(topics=topics))
+    (job,) = core.sessions._services.work.jobs
+    assert job.steps is not None and core.answers() == []
+    core.sessions.connection_closed(1)
+    assert job.steps is None
+
+
+def test_malformed_bytes_in_a_large_frame_close_their_connection_only(core: Core) -> None:
+    core.sessions.open(1, "PLAINTEXT", "h")
+    core.sessions.open(2, "PLAINTEXT", "h")
+    topics = [MetadataRequestTopic(name="x" * 200) for _ in range(LARGE_FRAME_BYTES // 200 + 1)]
+    core.sessions.receive_frame(1, frame(METADATA, 1, MetadataRequest(topics=topics), 7)[:-3])
+    (close,) = core.outbox.drain()
+    assert isinstance(close, Close) and close.reason.startswith("malformed request")
+    core.sessions.receive_frame(2, ask(1))
+    assert core.answers() == [(2, 1)]

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwire.protocol import record_builder, record_validation, records
-from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.errors import ErrorCode, InvalidRecordsError, KafkaError
 from kwire.protocol.record_builder import build_batch
 from kwire.protocol.records import (
+    HEADER_SIZE,
     BatchHeader,
     Record,
     check_crc,
@@ -516,3 +517,80 @@ def test_varints_are_read_as_written(value: int) -> None:
     assert read_varlong(data, 0) == (value, len(data))
     if -(2**31) <= value < 2**31:
         assert read_varint(b"x" + data, 1) == (value, 1 + len(data))
+
+
+def batch_of(*records: bytes, timestamp: int = 1_700_000_000_000) -> bytes:
+    """A batch with these records as bytes, each without its size."""
+    empty = build_batch([Record(-1, timestamp, b"k", b"v")] * len(records))
+    sized = b"".join(bytes([len(record) << 1]) + record for record in records)
+    return empty[:8] + (49 + len(sized)).to_bytes(4, "big") + empty[12:HEADER_SIZE] + sized
+
+
+def test_the_header_of_a_batch_counts_its_records() -> None:
+    header = parse_header(build_batch([Record(-1, 1, b"k", b"v")]))
+    for change, says in (
+        ({"last_offset_delta": -1}, "invalid offset range"),
+        ({"count": 0}, "Invalid reported count for record batch: 0"),
+        ({"count": 2}, "Inconsistent batch offset range"),
+    ):
+        with pytest.raises(KafkaError, match=says):
+            record_validation.validate_header(header._replace(**change))
+    record_validation.validate_header(header)
+
+
+def test_the_largest_timestamp_of_records_before_the_base_is_theirs() -> None:
+    data = bytearray(build_batch([Record(-1, 1_700_000_000_000, b"k", b"v")]))
+    data[HEADER_SIZE + 2] = 9  # the timestamp delta -5
+    assert validated(bytes(data)).max_timestamp == 1_700_000_000_000 - 5
+
+
+def test_errors_of_records_are_told_up_to_a_thousand() -> None:
+    data = build_batch([Record(-1, 1_700_000_000_000, None, b"v")] * 1500)
+    with pytest.raises(InvalidRecordsError) as caught:
+        validated(data, keys_required=True)
+    assert len(caught.value.record_errors) == record_validation.RECORD_ERRORS_MAX
+
+
+def test_a_record_of_a_negative_size_ends_too_early() -> None:
+    data = bytearray(build_batch([Record(-1, 1_700_000_000_000, b"k", b"v")]))
+    data[HEADER_SIZE] = 1
+    with pytest.raises(KafkaError, match="premature EOF"):
+        validated(bytes(data))
+
+
+@pytest.mark.parametrize("delta", [39, 21])
+def test_a_timestamp_before_1970_cannot_be_written_differently(delta: int) -> None:
+    data = bytearray(
+        build_batch([Record(-1, 3, b"k", b"a"), Record(-1, 3, b"k", b"b")], compression="none")
+    )
+    data[data.index(b"\x02k\x02b") - 2] = delta  # -20 and -11 beside a base of 3
+    with pytest.raises(KafkaError, match="negative timestamp"):
+        validated(bytes(data), is_kept=False)
+
+
+def test_a_header_without_a_key_is_refused() -> None:
+    record = bytes([0, 0, 0, 2]) + b"k" + bytes([2]) + b"v" + bytes([2, 1])
+    with pytest.raises(KafkaError, match="Invalid negative header key size -1"):
+        validated(batch_of(record))
+
+
+def test_records_that_all_claim_a_header_that_is_not_there_are_refused() -> None:
+    data = bytearray(build_batch([Record(-1, 1_700_000_000_000, b"k", b"v")] * 40))
+    position = HEADER_SIZE
+    while position < len(data):
+        position += 1 + (data[position] >> 1)
+        data[position - 1] = 2  # the number of headers
+    with pytest.raises(KafkaError):
+        validated(bytes(data))
+
+
+def test_a_long_negative_length_of_a_key_is_no_key() -> None:
+    # given a record whose key is "-65 bytes long", behind bytes that would be its value
+    filler = b"x" * 40
+    second = bytes([0, 0, 2, 0x81, 0x01, 0x01, 0x00])
+    value = bytearray(filler)
+    first = bytes([0, 0, 0, 2]) + b"k" + bytes([len(value) << 1]) + bytes(value) + bytes([0])
+    data = batch_of(first, second)
+    assert validated(data).max_timestamp == 1_700_000_000_000
+    with pytest.raises(InvalidRecordsError, match="without key"):
+        validated(data, keys_required=True)

@@ -129,3 +129,17 @@ def test_dynamic_values_are_held_against_static_ones() -> None:
     with pytest.raises(ConfigError):
         config.set_dynamic({**size, "log.cleaner.threads": "4"}, {})
     assert config.dynamic_default == size
+
+
+@pytest.mark.parametrize(
+    ("broker", "message", "is_fine"),
+    [("0.9.0", "0.10.0", False), ("0.10.0", "0.11.0", False), ("0.10.2", "0.10.0", True)],
+)
+def test_brokers_are_as_new_as_the_messages(broker: str, message: str, is_fine: bool) -> None:
+    """Messages have timestamps from 0.10 on, and come in batches from 0.11 on."""
+    keys = {"inter.broker.protocol.version": broker, "log.message.format.version": message}
+    if is_fine:
+        BrokerConfig(keys)
+    else:
+        with pytest.raises(ConfigError, match="must be that of"):
+            BrokerConfig(keys)

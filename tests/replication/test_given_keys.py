@@ -169,3 +169,8 @@ def test_each_rule_is_about_a_key_of_kafkas_that_has_no_effect() -> None:
         meant = [key for key in BROKER_KEYS if key == name or key.startswith(name)]
         without_effect = [key for key in meant if not acts_on_broker_key(key)]
         assert without_effect, f"{name}: kwire acts on it now, or Kafka has no such key"
+
+
+def test_a_key_of_protection_with_a_harmless_value_is_not_mentioned() -> None:
+    config = BrokerConfig({"allow.everyone.if.no.acl.found": "true"})
+    assert keys_without_effect(config) == []

@@ -122,3 +122,58 @@ def test_a_full_request_deletes_what_it_does_not_list() -> None:
     # any other type only adds
     assert update(cache, type=1) == []
     assert cache.contains("t")
+
+
+def test_every_change_is_another_version() -> None:
+    cache = MetadataCache()
+    versions = [cache.version]
+    for change in (
+        lambda: update(cache, "t", {0: 1}),
+        lambda: update(cache, "t", {0: 1}),
+        lambda: cache.set_config(TOPIC_RESOURCE, "t", {"a": "b"}),
+        lambda: cache.set_config(TOPIC_RESOURCE, "t", {}),
+    ):
+        change()
+        versions.append(cache.version)
+    assert len(set(versions)) == 5
+
+
+def test_only_what_was_there_is_told_as_deleted() -> None:
+    cache = MetadataCache()
+    update(cache, "t", {0: 1})
+    assert update(cache, "t", {0: -2, 7: -2}) == [("t", 0)]
+    assert update(cache, "unknown", {0: -2}) == []
+
+
+def test_no_topic_has_the_id_of_none() -> None:
+    cache = MetadataCache()
+    update(cache, "t", {0: 1})
+    update(cache, "t", {0: 1}, topic_id=bytes(16))
+    assert (cache.topic_id("t"), cache.topic_name(bytes(16)), cache.topic_name(ID)) == (
+        bytes(16),
+        None,
+        None,
+    )
+
+
+def test_a_broker_at_another_address_or_in_another_rack_is_another_list() -> None:
+    cache = MetadataCache()
+    versions = []
+    for port, rack in ((1, None), (2, None), (2, "a"), (2, "a")):
+        endpoint = UpdateMetadataEndpoint(host="h", port=port, listener="L")
+        broker = UpdateMetadataBroker(id=1, endpoints=[endpoint], rack=rack)
+        cache.apply(UpdateMetadataRequest(controller_id=1, live_brokers=[broker]))
+        versions.append(cache.brokers_version)
+        found = cache.endpoint(1, "L")
+        assert found is not None and found.port == port and cache.brokers[1].rack == rack
+    assert len(set(versions)) == 3 and versions[2] == versions[3]
+
+
+def test_resources_are_listed_by_their_type() -> None:
+    cache = MetadataCache()
+    cache.set_config(TOPIC_RESOURCE, "t", {"a": "b"})
+    cache.set_config(BROKER_RESOURCE, "1", {"a": "b"})
+    assert (cache.config_names(TOPIC_RESOURCE), cache.config_names(BROKER_RESOURCE)) == (
+        ["t"],
+        ["1"],
+    )

@@ -149,3 +149,42 @@ def test_work_may_begin_work(queue: WorkQueue) -> None:
     while queue.jobs:
         queue.turn()
     assert done[-1] == "inner ends"
+
+
+def test_work_waits_behind_what_began_before_also_in_a_later_step() -> None:
+    clock = Clock(now_ms=5)
+    queue, done = WorkQueue(clock), []
+    assert queue.start(counting(done, "a", 300, 100)) is not None
+    clock.now_ms += 1
+    assert queue.start(counting(done, "b", 1, 100)) is not None
+    assert "b" not in done
+
+
+def test_a_millisecond_later_there_are_units_again() -> None:
+    clock = Clock(now_ms=5)
+    queue, done = WorkQueue(clock), []
+    assert queue.start(counting(done, "a", FIRST_UNITS // 100 - 1, 100)) is None
+    clock.now_ms += 1
+    assert queue.start(counting(done, "b", 5, 100)) is None
+    assert done[-2:] == ["b is done", "b ends"]
+
+
+def test_a_job_that_has_failed_is_not_in_the_queue_any_more(queue: WorkQueue) -> None:
+    def fail() -> Steps:
+        yield FIRST_UNITS
+        raise ValueError
+
+    job = queue.start(fail(), lambda error: None)
+    assert job is not None
+    with pytest.raises(ValueError):
+        queue.turn()
+    assert job.steps is None and not queue.jobs
+
+
+def test_long_lists_are_emptied_in_parts_and_short_ones_are_left_alone(queue: WorkQueue) -> None:
+    long, short = [object()] * 20_000, [object()] * 10
+    queue.free(long, None, short)
+    assert 0 < len(long) < 20_000
+    while queue.jobs:
+        queue.turn()
+    assert (len(long), len(short)) == (0, 10)

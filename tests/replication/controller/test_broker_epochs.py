@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from kwire.replication.core.broker_epochs import (
+    SECRETS,
     is_epoch_of,
     next_broker_epoch,
     registration_number,
@@ -33,3 +34,10 @@ def test_small_and_round_numbers_are_no_epochs(epoch: int) -> None:
 def test_without_an_incarnation_id_they_count() -> None:
     assert next_broker_epoch(7, b"") == 8 == next_broker_epoch(7, bytes(16))
     assert registration_number(8) == 8
+
+
+def test_no_epoch_is_that_of_no_broker() -> None:
+    """-1 leaves the largest remainder, which a secret may be."""
+    incarnation = (SECRETS - 2).to_bytes(16, "big")
+    assert next_broker_epoch(0, incarnation) % SECRETS == SECRETS - 1 == -1 % SECRETS
+    assert not is_epoch_of(incarnation, -1)

@@ -253,9 +253,10 @@ def test_a_controller_that_does_not_answer_is_left_for_the_next(rig: Rig) -> Non
 
 
 def test_who_was_asked_before_is_not_left_again(rig: Rig) -> None:
-    rig.member._on_controller_unavailable(FIRST)
+    for node in (FIRST, SECOND):
+        rig.member._on_controller_unavailable(node)
     rig.member._on_controller_unavailable(FIRST)  # a second request to it, lost as well
-    assert rig.member.controller_node() == SECOND
+    assert rig.member.controller_node() == THIRD
 
 
 def test_the_sender_of_an_update_is_asked_from_now_on_and_the_others_are_given_up(
@@ -265,14 +266,14 @@ def test_the_sender_of_an_update_is_asked_from_now_on_and_the_others_are_given_u
     rig.update(controller=FIRST)
     rig.news()
     rig.hung_up.clear()
-    rig.update(controller=SECOND)
+    rig.update(controller=THIRD)
     # then it gets a heartbeat at once, and requests to the others are lost
-    assert rig.names() == [(SECOND, "BrokerHeartbeat")]
-    assert rig.member.controller_node() == SECOND
-    assert {node for node, _ in rig.hung_up} == {FIRST, THIRD}
+    assert rig.names() == [(THIRD, "BrokerHeartbeat")]
+    assert rig.member.controller_node() == THIRD
+    assert {node for node, _ in rig.hung_up} == {FIRST, SECOND}
     # and another update of the same one changes nothing
     rig.hung_up.clear()
-    rig.update(controller=SECOND, alive=(1, 2, 3))
+    rig.update(controller=THIRD, alive=(1, 2, 3))
     assert rig.names() == [] and rig.hung_up == []
 
 
