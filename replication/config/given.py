@@ -68,7 +68,6 @@ _NAMES_AS_DEFAULT = "sasl.enabled.mechanisms"
 
 # Keys whose effect nobody would miss. A name that ends in a dot stands for all that begin with it.
 _QUIET = (
-    "add.partitions.to.txn.",
     "auto.include.jmx.reporter",
     "background.threads",
     "broker.id.generation.enable",
@@ -110,7 +109,6 @@ _QUIET = (
     "share.fetch.purgatory.",
     "socket.connection.setup.",
     "telemetry.max.bytes",
-    "transaction.partition.verification.enable",
     "transaction.state.log.load.buffer.size",
     "unclean.leader.election.interval.ms",
     "zookeeper.",

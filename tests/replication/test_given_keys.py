@@ -134,7 +134,7 @@ def test_what_to_give_instead_of_a_key_of_zookeeper_is_said() -> None:
 def test_keys_without_effect_are_named_unless_nobody_would_miss_them() -> None:
     config = BrokerConfig(
         {
-            "transactional.id.expiration.ms": "1000",
+            "quota.window.size.seconds": "2",
             "group.consumer.max.size": "7",
             "group.coordinator.rebalance.protocols": "classic,consumer",
             "confluent.tier.enable": "true",
@@ -148,7 +148,7 @@ def test_keys_without_effect_are_named_unless_nobody_would_miss_them() -> None:
         "confluent.tier.enable",
         "group.consumer.max.size",
         "group.coordinator.rebalance.protocols",
-        "transactional.id.expiration.ms",
+        "quota.window.size.seconds",
     ]
     zookeeper = {"zookeeper.connect": "z:2181", "zookeeper.session.timeout.ms": "6000"}
     assert keys_without_effect(BrokerConfig(zookeeper)) == ["zookeeper.session.timeout.ms"]
