@@ -494,7 +494,8 @@ def test_unknown_topics_are_created_by_the_controller_before_the_answer(driven: 
     creations = Creations(driven)
     by_id = MetadataRequestTopic(name=None, topic_id=b"u" * 16)
     request = metadata_of("new", "t", "a b")
-    request.topics.append(by_id)
+    both = MetadataRequestTopic(name="both", topic_id=b"v" * 16)
+    request.topics += [by_id, both]
     assert driven.ask(request, 12) is None
     assert creations.names == [["new"]]
     creations.done.pop()()
@@ -503,6 +504,7 @@ def test_unknown_topics_are_created_by_the_controller_before_the_answer(driven: 
         ("new", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("t", 0),
         ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
         (None, ErrorCode.UNKNOWN_TOPIC_ID),
     ]
 
@@ -578,7 +580,9 @@ def test_an_endpoint_of_an_unknown_protocol_has_no_listener_by_its_number(driven
 
 def test_an_envelope_with_another_request_is_refused(driven: Driven) -> None:
     driven.ask(metadata_request(8), 8)
-    parts = api.encode_request(api.ApiKey.METADATA, 1, 7, "controller", MetadataRequest(topics=[]))
+    # even one whose bytes would do
+    other = IncrementalAlterConfigsRequest()
+    parts = api.encode_request(api.ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 7, "controller", other)
     request = EnvelopeRequest(
         request_data=b"".join(bytes(part) for part in parts)[4:],
         request_principal=controller_principal(1000, 1, BROKER_EPOCH),
