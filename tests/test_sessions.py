@@ -382,8 +382,14 @@ def test_a_response_in_parts_is_given_up_with_its_connection(core: Core) -> None
 def test_malformed_bytes_in_a_large_frame_close_their_connection_only(core: Core) -> None:
     core.sessions.open(1, "PLAINTEXT", "h")
     core.sessions.open(2, "PLAINTEXT", "h")
-    topics = [MetadataRequestTopic(name="x" * 200) for _ in range(LARGE_FRAME_BYTES // 200 + 1)]
-    core.sessions.receive_frame(1, frame(METADATA, 1, MetadataRequest(topics=topics), 7)[:-3])
+    topics = [MetadataRequestTopic(name="x")] * 30_000
+    data = frame(METADATA, 1, MetadataRequest(topics=topics), 7)
+    assert len(data) > LARGE_FRAME_BYTES
+    core.sessions.receive_frame(1, data[:-2])
+    work = core.sessions._services.work
+    assert work.jobs  # what is malformed is found in a later part
+    while work.jobs:
+        work.turn()
     (close,) = core.outbox.drain()
     assert isinstance(close, Close) and close.reason.startswith("malformed request")
     core.sessions.receive_frame(2, ask(1))
