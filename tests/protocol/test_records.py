@@ -522,7 +522,9 @@ def test_varints_are_read_as_written(value: int) -> None:
 def batch_of(*records: bytes, timestamp: int = 1_700_000_000_000) -> bytes:
     """A batch with these records as bytes, each without its size."""
     empty = build_batch([Record(-1, timestamp, b"k", b"v")] * len(records))
-    sized = b"".join(bytes([len(record) << 1]) + record for record in records)
+    sized = b"".join(
+        bytes([len(record) << 1 & 0x7F | 0x80, len(record) >> 6]) + record for record in records
+    )
     return empty[:8] + (49 + len(sized)).to_bytes(4, "big") + empty[12:HEADER_SIZE] + sized
 
 
@@ -585,10 +587,10 @@ def test_records_that_all_claim_a_header_that_is_not_there_are_refused() -> None
 
 
 def test_a_long_negative_length_of_a_key_is_no_key() -> None:
-    # given a record whose key is "-65 bytes long", behind bytes that would be its value
-    filler = b"x" * 40
+    # given a record whose key is "-65 bytes long", and 65 bytes before its end what would be its value
     second = bytes([0, 0, 2, 0x81, 0x01, 0x01, 0x00])
-    value = bytearray(filler)
+    value = bytearray(62)
+    value[5:7] = 0x80, 0x01
     first = bytes([0, 0, 0, 2]) + b"k" + bytes([len(value) << 1]) + bytes(value) + bytes([0])
     data = batch_of(first, second)
     assert validated(data).max_timestamp == 1_700_000_000_000
