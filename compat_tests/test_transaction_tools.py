@@ -38,6 +38,9 @@ def open_transaction(broker: Broker, topic: str, tid: str) -> Producer:
 def test_kafka_decodes_the_log_of_transactions(own_broker: Broker) -> None:
     producer = open_transaction(own_broker, "t", "my-id")
     producer.commit_transaction(30)
+    producer.begin_transaction()  # it can write once the coordinator has completed the first one
+    producer.produce("t", b"v", partition=0)
+    producer.flush(30)
     own_broker.stop()
     logs = sorted(own_broker.data.glob("**/__transaction_state-*/*.log"))
     names = ",".join(str(path) for path in logs if path.stat().st_size)
