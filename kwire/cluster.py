@@ -253,6 +253,11 @@ class Cluster:
         """A transactional id, as `transactions` has it; one that does not exist is Dead."""
         return self._run(self._inner.transaction(transactional_id))
 
+    def fence_producer(self, transactional_id: str) -> Transaction:
+        """Fence the producer that has a transactional id, as another one with this id does that starts: its open
+        transaction is aborted, and what it sends from then on refused. RequestError: there is no such id."""
+        return self._run(self._inner.fence_producer(transactional_id))
+
     def records(
         self,
         topic: str,

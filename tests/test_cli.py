@@ -403,7 +403,7 @@ def test_a_port_replaces_the_listeners_of_a_file_unless_they_are_secure(tmp_path
 
 @pytest.mark.parametrize("brokers", ["1", "2"])
 def test_keys_without_effect_are_one_warning_with_their_names(brokers: str) -> None:
-    given = ["num.io.threads=99", "group.consumer.max.size=7", "transactional.id.expiration.ms=1"]
+    given = ["num.io.threads=99", "group.consumer.max.size=7", "group.share.max.size=7"]
     options = [word for item in given for word in ("-c", item)]
     with kwire_up("--brokers", brokers, "--log-json", "-c", "foo.bar=1", *options) as up:
         status, text = up.stop()
@@ -412,7 +412,7 @@ def test_keys_without_effect_are_one_warning_with_their_names(brokers: str) -> N
     assert status == 0 and set(warnings) == {"UNKNOWN_CONFIG_KEY", "CONFIG_WITHOUT_EFFECT"}
     assert warnings["CONFIG_WITHOUT_EFFECT"]["keys"] == [
         "group.consumer.max.size",
-        "transactional.id.expiration.ms",
+        "group.share.max.size",
     ]
     assert warnings["UNKNOWN_CONFIG_KEY"]["message"] == "unknown configuration key foo.bar, ignored"
 

@@ -140,6 +140,7 @@ ELSEWHERE = {
     ("GET", "/v1/groups"): "kwire groups",
     ("GET", "/v1/groups/{group}"): "kwire groups",
     ("GET", "/v1/transactions"): "kwire transactions",
+    ("POST", "/v1/transactions/{transaction}/fence"): "kwire transactions fence",
     ("GET", "/v1/transactions/{transaction}"): "kwire transactions describe",
 }
 

@@ -166,6 +166,12 @@ ROWS = (
         "transactions,transactions list,transactions describe",
         "GET /v1/transactions,GET /v1/transactions/{transaction}",
     ),
+    Row(
+        "fence a transactional producer",
+        "fence_producer",
+        "transactions fence",
+        "POST /v1/transactions/{transaction}/fence",
+    ),
     Row("connections of clients", "clients", "ctl clients", "GET /v1/clients"),
     Row(
         "what clients asked",

@@ -99,6 +99,16 @@ class Contents:
         self.observations.record_transaction(found)
         return found
 
+    async def fence_producer(self, transactional_id: str) -> Transaction:
+        """Fence the producer that has a transactional id, as another one with this id does that starts: its open
+        transaction is aborted, and what it sends from then on refused. RequestError: there is no such id."""
+        from kwire.client.transactions import fence_producer
+
+        check_name("transactional id", transactional_id)
+        admin = self._backend.admin
+        with kwire_errors():
+            return await admin.run(fence_producer(admin, transactional_id, self._paused()))
+
     async def records(
         self,
         topic: str,

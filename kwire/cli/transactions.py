@@ -17,7 +17,7 @@ from kwire.cli.kafka import ADMINISTRATION, cluster_options, on_cluster
 @json_option
 @click.pass_context
 def transactions(context: click.Context, as_json: bool) -> None:
-    """List the transactional ids with their transactions, or show one."""
+    """List the transactional ids with their transactions; show one, or fence its producer."""
     if context.invoked_subcommand is None:
         _print_all(as_json=as_json)
 
@@ -57,4 +57,16 @@ def describe(context: click.Context, transactional_id: str, as_json: bool) -> No
         "transactions",
         lambda client: work.show_transaction(client, transactional_id, as_json=with_json),
         ADMINISTRATION,
+    )
+
+
+@transactions.command("fence", epilog=example("kwire transactions fence payments-1"))
+@click.argument("transactional_id")
+@cluster_options
+def fence(transactional_id: str) -> None:
+    """Abort the open transaction of a transactional id, and refuse what its producer sends from then on."""
+    from kwire.tools import transactions as work
+
+    on_cluster(
+        "transactions fence", lambda client: work.fence(client, transactional_id), ADMINISTRATION
     )

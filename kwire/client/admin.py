@@ -37,7 +37,7 @@ REQUEST_SECONDS = 20.0
 """How long the controller may take for what it is asked for."""
 CONNECTION_SECONDS = 10.0
 """How long a broker may take to be reached and to answer what it need not wait for."""
-GROUP_COORDINATOR = 0
+GROUP_COORDINATOR, TRANSACTION_COORDINATOR = 0, 1
 _PAUSE_SECONDS = 0.005
 _LONG_PAUSE_SECONDS = 0.05  # while a topic or a coordinator comes into being
 

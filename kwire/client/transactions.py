@@ -1,23 +1,23 @@
 """Transactions of any Kafka: the transactional ids, and the partitions that open transactions hold.
 
 Answers to listTransactions, describeTransactions and describeProducers of KafkaAdminClient (KIP-664).
-Each function is a generator of requests (`admin.py`). Nothing in the cluster changes:
+Each function is a generator of requests (`admin.py`). A look changes nothing in the cluster:
 `__transaction_state` is not created for a question, and a cluster without it is asked no more than
-whether it is there.
+whether it is there. `fence_producer` is fenceProducers.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from kwire.client.admin import LATEST
+from kwire.client.admin import LATEST, TRANSACTION_COORDINATOR
 from kwire.client.connection import check
 from kwire.client.offsets import leaders, offsets
 from kwire.client.retries import repeat
 from kwire.client.views import NO_SUCH_TRANSACTION, Transaction, TransactionPartition
 from kwire.errors import BrokerNotAvailableError
 from kwire.names import nearest
-from kwire.protocol.errors import ErrorCode
+from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.core.metadata import TRANSACTION_STATE_TOPIC
 
 TYPE_CHECKING = False
@@ -57,6 +57,40 @@ def find_transaction(
     names = [each.id for each in (yield from repeat(lambda: _list(admin, None, paused)))]
     similar = nearest(transactional_id, names, 0.7)
     return Transaction(transactional_id, NO_SUCH_TRANSACTION, -1, -1, -1, None, 0, [], similar)
+
+
+def fence_producer(
+    admin: Admin, transactional_id: str, paused: Collection[int] = ()
+) -> Steps[Transaction]:
+    """Fence the producer that has a transactional id; its open transaction is aborted first. Returns when
+    that is done. KafkaError(TRANSACTIONAL_ID_NOT_FOUND): unlike Kafka's, it creates none."""
+    found = yield from find_transaction(admin, transactional_id, paused)
+    if found.coordinator < 0:
+        meant = "" if found.similar is None else f"; did you mean {found.similar}?"
+        text = f"there is no transactional id {transactional_id[:100]}{meant}"
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, text)
+    yield from repeat(lambda: init_producer_id(admin, transactional_id, found.timeout_ms))
+    return (yield from find_transaction(admin, transactional_id, paused))
+
+
+def init_producer_id(admin: Admin, transactional_id: str, timeout_ms: int) -> Steps[None]:
+    """Become the producer of a transactional id. KafkaError(CONCURRENT_TRANSACTIONS): not as long as the
+    transaction that was open is being aborted."""
+    from kwire.protocol.schemas.groups import FindCoordinatorRequest
+    from kwire.protocol.schemas.transactions import InitProducerIdRequest
+
+    at = yield from admin.ask_any(
+        FindCoordinatorRequest(key_type=TRANSACTION_COORDINATOR, key=transactional_id)
+    )
+    what = f"transactional id {transactional_id[:100]}"
+    check(at.error_code, at.error_message or what)
+    address = admin.brokers_in((yield from admin.metadata())).get(at.node_id)
+    if address is None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, what)
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+    )
+    check((yield from admin.ask_at(address, request)).error_code, what)
 
 
 def _list(

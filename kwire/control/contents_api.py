@@ -209,6 +209,11 @@ async def transaction(cluster: Cluster, transactional_id: str) -> dict[str, Any]
     return _transaction_to_json(await cluster.transaction(transactional_id))
 
 
+async def fence(cluster: Cluster, transactional_id: str) -> dict[str, Any]:
+    """Fence its producer; return the transactional id."""
+    return _transaction_to_json(await cluster.fence_producer(transactional_id))
+
+
 def _transaction_to_json(found: Transaction) -> dict[str, Any]:
     from dataclasses import asdict
 

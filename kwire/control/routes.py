@@ -114,6 +114,7 @@ ROUTES = (
     Route("GET", "/v1/groups/{group}", cluster=of_contents.group),
     Route("GET", "/v1/transactions", cluster=of_contents.transactions),
     Route("GET", "/v1/transactions/{transaction}", cluster=of_contents.transaction),
+    Route("POST", "/v1/transactions/{transaction}/fence", cluster=of_contents.fence),
     Route("GET", "/v1/network", cluster=of_cluster.network, nodes=of_nodes.network),
     Route("PUT", "/v1/network", "rules:list?", "commands:list?", nodes=of_nodes.set_network),
     Route("POST", "/v1/network/cuts", *_PAIR, cluster=of_cluster.cut, nodes=of_nodes.cut),

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 
-from kwire.client.transactions import find_transaction, list_transactions
+from kwire.client.transactions import fence_producer, find_transaction, list_transactions
 from kwire.client.views import NO_SUCH_TRANSACTION
 from kwire.server.errors import NodeError
 from kwire.tools.kafka import table
@@ -43,6 +43,12 @@ def show_transaction(client: Client, name: str, *, as_json: bool) -> int:
         raise NodeError(f"there is no transactional id {name}{meant}")
     text = json.dumps(asdict(found), indent=1) if as_json else str(found)
     sys.stdout.write(f"{text}\n")
+    return 0
+
+
+def fence(client: Client, name: str) -> int:
+    """Fence the producer of a transactional id. KafkaError: there is no such id."""
+    sys.stdout.write(f"{client.run(fence_producer(client, name))}\n")
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from kwire import Cluster, errors
 from kwire.cli.main import cli
@@ -117,6 +117,25 @@ def test_a_paused_broker_is_not_waited_for() -> None:
                 assert time.monotonic() - begun < 3
                 cluster.broker(broker).resume()
                 cluster.wait_in_sync()
+
+
+def test_a_producer_is_fenced_and_its_transaction_aborted(shared: Cluster) -> None:
+    with pytest.raises(KafkaException), open_transaction(shared, "old") as producer:
+        before = shared.transaction("old")
+        after = shared.fence_producer("old")
+        assert (before.state, after.state, after.partitions) == ("Ongoing", "Empty", [])
+        assert after.producer_epoch > before.producer_epoch
+        assert after.timeout_ms == before.timeout_ms
+        with pytest.raises(KafkaException):
+            producer.commit_transaction(20)
+    with pytest.raises(KafkaException), open_transaction(shared, "new") as fenced:
+        status, out, _ = kwire(shared, "transactions", "fence", "new")
+        assert status == 0 and out.startswith("transaction new: Empty, time-out 30 s")
+        fenced.commit_transaction(20)
+    nothing = "there is no transactional id nww"
+    with pytest.raises(errors.RequestError, match=nothing):
+        shared.fence_producer("nww")
+    assert kwire(shared, "transactions", "fence", "nww")[0] == 1
 
 
 def test_a_wait_that_ends_too_late_shows_the_transaction(shared: Cluster) -> None:
