@@ -14,7 +14,8 @@ Each entry of `tests/mutants/*.toml` breaks one rule of the core: a text of the 
 mutants ARGS="--by sim --seeds 1-20"` runs seeds of the [simulator](simulation.md) instead. An entry that is *argued*
 cannot be seen from outside, mostly because a second check does the same; its text says why, and it must survive.
 
-This page is the output of `python tools/mutants.py --page` after such runs; the date is that of its figures.
+This page is the output of `python tools/mutants.py --page`. Each entry keeps the result of its last run, in
+`build/mutants.json`; the dates are those of these runs, which need not be of one commit.
 """
 
 
@@ -64,7 +65,7 @@ def _dates(tests: Mapping[str, Any], sim: Mapping[str, Any], seeds: str) -> list
 
     lines = [f"Tests: {when(tests)}."]
     if sim:
-        lines = [f"{lines[0]} Simulator, seeds {seeds[4:]}: {when(sim)}."]
+        lines = [f"{lines[0]} Simulator, seeds {seeds[4:]}, some of the entries: {when(sim)}."]
     return lines
 
 

@@ -382,6 +382,17 @@ def test_a_new_topic_is_not_taken_for_clean_up_to_where_the_deleted_one_was(
     assert read_offsets(managed.store, "cleaner-offset-checkpoint") == {}
 
 
+def test_a_topic_that_is_deleted_after_a_restart_leaves_the_checkpoint() -> None:
+    managed, compact = Managed(), LogConfig(cleanup_policy=frozenset({"compact"}))
+    managed.store.write_file("cleaner-offset-checkpoint", b"0\n1\nt 0 5\n")
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, compact)
+    cleaner = LogCleaner()
+    assert cleaner.first_dirty_offset(managed.manager, log) == 5
+    managed.manager.delete("t", 0)
+    clean_to_end(cleaner, managed.manager)
+    assert read_offsets(managed.store, "cleaner-offset-checkpoint") == {}
+
+
 def test_a_new_topic_is_cleaned_though_the_log_of_the_deleted_one_could_not_be() -> None:
     managed, compact = Managed(), LogConfig(cleanup_policy=frozenset({"compact"}))
     cleaner = LogCleaner()
