@@ -3,7 +3,7 @@
 Answers to listTransactions, describeTransactions and describeProducers of KafkaAdminClient (KIP-664).
 Each function is a generator of requests (`admin.py`). A look changes nothing in the cluster:
 `__transaction_state` is not created for a question, and a cluster without it is asked no more than
-whether it is there. `fence_producer` is fenceProducers.
+whether it is there. `fence_producer` is fenceProducers, `abort_transaction` abortTransaction.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from kwire.client.admin import LATEST, TRANSACTION_COORDINATOR
 from kwire.client.connection import check
-from kwire.client.offsets import leaders, offsets
+from kwire.client.offsets import leaders, offsets, partitions
 from kwire.client.retries import repeat
 from kwire.client.views import NO_SUCH_TRANSACTION, Transaction, TransactionPartition
 from kwire.errors import BrokerNotAvailableError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kwire.client.admin import Admin, Steps
     from kwire.client.connection import Address
     from kwire.client.offsets import Key
+    from kwire.protocol.schemas.transactions import ProducerState
 
     Start = tuple[str, int, int]
     """Topic, partition, producer id."""
@@ -187,17 +188,81 @@ def _with_positions(
 
 def _starts(admin: Admin, leaders_of: dict[Key, Address]) -> Steps[dict[Start, int]]:
     """The first offset of each open transaction, by partition and producer id."""
-    found: dict[Start, int] = {}
-    for address in dict.fromkeys(leaders_of.values()):
-        keys = [key for key, at in leaders_of.items() if at == address]
+    found = yield from _producers(admin, leaders_of)
+    return {
+        (*key, each.producer_id): each.current_txn_start_offset
+        for key, some in found.items()
+        for each in some
+        if each.current_txn_start_offset >= 0
+    }
+
+
+def producers(
+    admin: Admin, keys: Iterable[Key], broker: int | None = None
+) -> Steps[dict[Key, list[ProducerState]]]:
+    """The producers that write to each partition, as its leader knows them, or a broker that has it."""
+    wanted = list(keys)
+    led = yield from leaders(admin, sorted({topic for topic, _ in wanted}))
+    if broker is not None:
+        brokers = admin.brokers_in((yield from admin.metadata()))
+        led = dict.fromkeys(wanted, brokers.get(broker))
+    at = {}
+    for key in wanted:
+        address = led.get(key)
+        if address is None:
+            raise (yield from _not_there(admin, key, broker))
+        at[key] = address
+    return (yield from _producers(admin, at))
+
+
+def _not_there(admin: Admin, key: Key, broker: int | None) -> Steps[KafkaError]:
+    if broker is not None:
+        return KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {broker}")
+    try:
+        yield from partitions(admin, *key)
+    except KafkaError as error:
+        return error
+    return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{key[0]}-{key[1]} has no leader")
+
+
+def _producers(
+    admin: Admin, addresses: dict[Key, Address]
+) -> Steps[dict[Key, list[ProducerState]]]:
+    found: dict[Key, list[ProducerState]] = {}
+    for address in dict.fromkeys(addresses.values()):
+        keys = [key for key, at in addresses.items() if at == address]
         for topic in (yield from admin.ask_at(address, _producers_of(keys))).topics:
             for each in topic.partitions:
                 check(each.error_code, f"the producers of {topic.name}-{each.partition_index}")
-                for producer in each.active_producers:
-                    if producer.current_txn_start_offset >= 0:
-                        start = (topic.name, each.partition_index, producer.producer_id)
-                        found[start] = producer.current_txn_start_offset
+                found[topic.name, each.partition_index] = each.active_producers
     return found
+
+
+def abort_transaction(
+    admin: Admin, key: Key, producer: tuple[int, int], coordinator_epoch: int
+) -> Steps[None]:
+    """Abort a transaction that hangs in a partition: its leader appends the marker, no coordinator is asked.
+
+    `producer`: its id and epoch. As abortTransaction of KafkaAdminClient."""
+    from kwire.protocol.schemas.transactions import (
+        WritableTxnMarker,
+        WritableTxnMarkerTopic,
+        WriteTxnMarkersRequest,
+    )
+
+    marker = WritableTxnMarker(
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        transaction_result=False,
+        topics=[WritableTxnMarkerTopic(name=key[0], partition_indexes=[key[1]])],
+        coordinator_epoch=coordinator_epoch,
+    )
+    (address,) = (yield from partitions(admin, *key)).values()
+    response = yield from admin.ask_at(address, WriteTxnMarkersRequest(markers=[marker]))
+    for result in response.markers:
+        for topic in result.topics:
+            for each in topic.partitions:
+                check(each.error_code, f"the marker in {topic.name}-{each.partition_index}")
 
 
 def _producers_of(keys: list[Key]) -> Any:

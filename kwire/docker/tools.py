@@ -184,6 +184,14 @@ def _reassign_partitions(options: Options) -> None:
     reassign_partitions(options)
 
 
+def _transactions(options: Options) -> None:
+    """kafka-transactions list | describe --transactional-id ID | describe-producers --topic NAME --partition N |
+    find-hanging --topic NAME | --broker-id N | abort --topic NAME --partition N --start-offset N"""
+    from kwire.docker.transactions import transactions
+
+    transactions(options)
+
+
 def _producer_performance(options: Options) -> None:
     """kafka-producer-perf-test --topic NAME --num-records N --record-size BYTES | --payload-file FILE
     [--throughput RECORDS_PER_SECOND] [--producer-props bootstrap.servers=HOST:PORT …]"""
@@ -213,6 +221,7 @@ TOOLS: dict[str, Callable[[Options], None]] = {
     "kafka-leader-election": _leader_election,
     "kafka-delete-records": _delete_records,
     "kafka-reassign-partitions": _reassign_partitions,
+    "kafka-transactions": _transactions,
     "kafka-producer-perf-test": _producer_performance,
     "kafka-consumer-perf-test": _consumer_performance,
 }
@@ -225,7 +234,6 @@ NOT_SUPPORTED = {
     "kafka-features": "feature flags",
     "kafka-metadata-quorum": "Raft quorum; its controller is a node of its own",
     "kafka-share-groups": "share groups",
-    "kafka-transactions": "transactions",
 }
 """Tools of Kafka's that are here to say so, and what kwire does not have."""
 

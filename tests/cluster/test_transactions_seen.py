@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException, Producer
 from kwire import Cluster, errors
 from kwire.cli.main import cli
 from kwire.control.routes import ask_cluster
+from kwire.docker import tools
 from kwire.report import state
 
 if TYPE_CHECKING:
@@ -136,6 +137,54 @@ def test_a_producer_is_fenced_and_its_transaction_aborted(shared: Cluster) -> No
     with pytest.raises(errors.RequestError, match=nothing):
         shared.fence_producer("nww")
     assert kwire(shared, "transactions", "fence", "nww")[0] == 1
+
+
+def test_the_images_tool_shows_and_ends_what_hangs(
+    shared: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tool(*words: str) -> list[list[str]]:
+        """The cells of each line."""
+        servers = ["--bootstrap-server", shared.bootstrap_servers]
+        status = tools.main(["kafka-transactions", *servers, *words])
+        out, err = capsys.readouterr()
+        assert status == 0, err
+        return [[cell.strip() for cell in line.split("\t")[:-1]] for line in out.splitlines()]
+
+    at = ["--topic", "t", "--partition", "1"]
+    with open_transaction(shared, "tool"):
+        found = shared.transaction("tool")
+        (part,) = found.partitions
+        producer, coordinator = str(found.producer_id), str(found.coordinator)
+        assert ["tool", coordinator, producer, "Ongoing"] in tool("list")
+        head, row = tool("describe", "--transactional-id", "tool")
+        assert (head[0], row[:3], row[-1]) == (
+            "CoordinatorId",
+            [coordinator, "tool", producer],
+            "t-1",
+        )
+        for more in ([], ["--broker-id", "1"], ["--broker-id", "2"]):
+            rows = tool("describe-producers", *at, *more)
+            assert [row[-1] for row in rows if row[0] == producer] == [str(part.start)]
+        # Its coordinator knows it, however old it is: not hanging.
+        assert len(tool("find-hanging", *at, "--max-transaction-timeout", "-1")) == 1
+        with monkeypatch.context() as patched:
+
+            def no_transactions(_: Any) -> Iterator[Any]:
+                yield from ()
+                return []
+
+            patched.setattr("kwire.docker.transactions.list_transactions", no_transactions)
+            _, hanging = tool("find-hanging", *at, "--max-transaction-timeout", "-1")
+            assert hanging[:3] == ["t", "1", producer] and hanging[5] == str(part.start)
+            assert len(tool("find-hanging", "--broker-id", "1")) == 1  # not 15 minutes old
+        assert tool("abort", *at, "--start-offset", str(part.start)) == []
+        (ended,) = shared.transaction("tool").partitions
+        assert ended.start is None and ended.stable == ended.end == (part.end or 0) + 1
+        servers = ["--bootstrap-server", shared.bootstrap_servers]
+        assert (
+            tools.main(["kafka-transactions", *servers, "abort", *at, "--start-offset", "9"]) == 1
+        )
+        assert "Could not find any open transactions" in capsys.readouterr().err
 
 
 def test_a_wait_that_ends_too_late_shows_the_transaction(shared: Cluster) -> None:
