@@ -6,6 +6,7 @@ from kwire.sim.clients.base import Client
 from kwire.sim.compaction import is_compacted, verify_compacted
 from kwire.sim.ghost import read_entries
 from kwire.sim.retention import late_retention
+from kwire.sim.transactions import verify_transactions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,6 +123,10 @@ def _unconverged_partition(
                 f"{broker_id} has high watermark {log.high_watermark}, end {log.log_end_offset}; "
                 f"leader {truth.leader} ends at {end}"
             )
+        if log.last_stable_offset != end:
+            ghost = simulation.invariants.ghost_of(partition)
+            if not simulation.invariants.transactions.excepts(ghost):
+                return f"{broker_id} has an open transaction at {log.last_stable_offset}"
         if log.log_start_offset < leader.log.log_start_offset:
             return (
                 f"{broker_id} starts at {log.log_start_offset}, not {leader.log.log_start_offset}"
@@ -141,6 +146,7 @@ def verify_end(simulation: Simulation) -> None:
                 continue
             _verify_logs(simulation, topic.name, index, ghost, truth)
             _verify_acked(simulation, ghost, truth)
+    verify_transactions(simulation)
 
 
 def _verify_logs(

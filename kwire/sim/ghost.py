@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from kwire.protocol.records import iter_batches
+from kwire.protocol.records import CONTROL_FLAG, TRANSACTIONAL_FLAG, iter_batches
 from kwire.sim.compaction import Compacted, is_compacted
+from kwire.sim.transactions import Fates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kwire.replication.log.log import Log
 
 GhostKey = tuple[bytes, int]
+_MARKER_TYPE = 40 + 5 + 3  # behind the header, the record's own, and a version of two bytes
 
 
 class Entry:
@@ -45,6 +47,19 @@ class Entry:
 
     def __repr__(self) -> str:
         return f"[{self.base}..{self.next - 1}]@{self.epoch}"
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.body[1] & TRANSACTIONAL_FLAG)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.body[1] & CONTROL_FLAG)
+
+    @property
+    def commits(self) -> bool:
+        """Of a marker: whether it commits. Its only record's key ends with the type."""
+        return self.body[_MARKER_TYPE] == 1
 
     def same(self, other: Entry) -> bool:
         """Whether both are the same batch, written once by one leader."""
@@ -81,7 +96,7 @@ def read_entries(log: Log, offset: int, end: int) -> list[Entry]:
 class GhostLog:
     """One replica's log: batches from `start` (which may lie within the first) to `end`."""
 
-    __slots__ = ("end", "entries", "producers", "real", "start")
+    __slots__ = ("_ended", "_open", "end", "entries", "producers", "real", "start")
 
     def __init__(self, start: int = 0) -> None:
         self.real: Log | None = None  # the one that is mirrored
@@ -89,6 +104,8 @@ class GhostLog:
         self.end = start
         self.entries: list[Entry] = []
         self.producers: dict[int, list[Entry]] = {}
+        self._open: dict[int, int] = {}  # producer id: where its transaction begins
+        self._ended: list[tuple[int, int]] = []  # a marker, and where its transaction begins
 
     def covering(self, offset: int) -> Entry | None:
         """The batch that holds `offset`."""
@@ -115,6 +132,23 @@ class GhostLog:
         self.end = entry.next
         if entry.producer[0] >= 0:
             self.producers.setdefault(entry.producer[0], []).append(entry)
+            if entry.is_transactional:
+                self._follow_transaction(entry)
+
+    def _follow_transaction(self, entry: Entry) -> None:
+        if not entry.is_control:
+            self._open.setdefault(entry.producer[0], entry.base)
+        elif entry.producer[0] in self._open:
+            self._ended.append((entry.base, self._open.pop(entry.producer[0])))
+
+    def first_undecided(self, high_watermark: int) -> int:
+        """Where the first transaction begins that no marker below the high watermark ends; or that."""
+        first = min(self._open.values(), default=high_watermark)
+        for marker, begin in reversed(self._ended):
+            if marker < high_watermark:
+                break
+            first = min(first, begin)
+        return min(first, high_watermark)
 
     def truncate(self, end: int) -> list[Entry]:
         """Remove and return all batches that end after `end`."""
@@ -127,7 +161,24 @@ class GhostLog:
         self.end = min(self.end, end)
         self.start = min(self.start, self.end)
         removed.reverse()
+        self.reload()
         return removed
+
+    def reload(self) -> None:
+        """Forget what a reloaded log may not know, in Kafka, too: deleted batches of a transaction, and
+        that one has ended whose marker is not stable (snapshots have only open ones)."""
+        self._open.clear()
+        for entry in self.entries:
+            if entry.is_transactional:
+                self._follow_transaction(entry)
+        self._ended.clear()
+
+    def fate(self, entry: Entry) -> bool | None:
+        """Whether a marker in this log commits a batch of it; None without one."""
+        for later in self.producers.get(entry.producer[0], ()):
+            if later.base > entry.base and later.is_control:
+                return later.commits
+        return None
 
     def advance_start(self, start: int) -> None:
         """Delete the batches that end at or before `start`."""
@@ -203,6 +254,7 @@ class GhostPartition:
             set()
         )  # broker; epoch, offset (faults/rot.py)
         self.asked_to_delete = 0  # the highest offset of a DeleteRecords
+        self.fates = Fates()
         self.leaving = False  # its topic is being deleted: nothing is promised any more
 
     def log(self, node_id: int) -> GhostLog:

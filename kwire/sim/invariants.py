@@ -25,6 +25,7 @@ from kwire.sim.ghost import Entry, GhostKey, GhostLog, GhostPartition, Loss, rea
 from kwire.sim.reached import role_of
 from kwire.sim.retention import check_deletion, check_move
 from kwire.sim.seen import Seen, epochs_of, trace_line
+from kwire.sim.transactions import Transactions, check_sequence, check_stable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Invariants:
         self.gone_names: set[str] = set()
         self.seen: dict[int, dict[TopicPartition, Seen]] = {}
         self.brokers: dict[int, Broker] = {}
+        self.transactions = Transactions(self)
         self.transitions: set[str] = set()
         self.counts: Counter[str] = Counter()  # of what happened, so that tests can see that it did
         self.trace_lines: list[str] | None = None  # what the last step changed, for a trace
@@ -152,6 +154,7 @@ class Invariants:
         if before is not None and before is not log and old is not None:
             check_move(self, f"{ghost.name} on {node_id}", before, log, new)
         self._check_offsets(node_id, ghost, old, new)
+        check_stable(self, node_id, ghost, log, new)
         if old is None or old.epochs != new.epochs:
             self._check_epochs(node_id, ghost, log, new)
         if old is None or old.is_leader != new.is_leader or old.leader_epoch != new.leader_epoch:
@@ -228,17 +231,7 @@ class Invariants:
                     )
             entry = other
         if entry.producer[0] >= 0:
-            for earlier in reversed(log.producers.get(entry.producer[0], ())):
-                if earlier.producer[1] > entry.producer[1] or (
-                    earlier.producer[1] == entry.producer[1]
-                    and earlier.last_sequence >= entry.first_sequence
-                ):
-                    self.violated(
-                        "I22",
-                        f"{where}: producer {entry.producer} sequence {entry.first_sequence} at {entry} "
-                        f"after {earlier.last_sequence} at {earlier}",
-                    )
-                break
+            check_sequence(self, where, log, entry)
         log.append(entry)
 
     def _check_truncation(
@@ -446,6 +439,8 @@ class Invariants:
                     "I5", f"{ghost.name}: high watermark {new.high_watermark} within {entry}"
                 )
             committed.append(entry)
+            if entry.is_transactional:
+                self.transactions.committed(ghost, entry)
             ghost.committing_epoch = max(ghost.committing_epoch, new.leader_epoch)
 
     # --- disks
@@ -496,6 +491,7 @@ class Invariants:
                     self.violated("I3", f"{where}: {entry} on the disk was never written")
                 fresh.append(known[0])
             fresh.end = end
+            fresh.reload()
             if log is None:
                 del ghost.logs[node_id]
             else:

@@ -125,6 +125,7 @@ class Plan:
         self.racks = 0
         self._add_clients(Random(f"{seed}/kinds of clients"))
         self._add_retention(Random(f"{seed}/retention"))
+        self._add_transactions(Random(f"{seed}/transactions"))
         self.skipped_faults: set[int] = set()  # by their number in the run; see shrink.py
 
     def _weights(self, random: Random, without: frozenset[str]) -> dict[str, int]:
@@ -170,6 +171,25 @@ class Plan:
             "group.min.session.timeout.ms": "100",
             "offsets.topic.replication.factor": str(min(3, self.brokers)),
             "offsets.topic.segment.bytes": str(random.choice((1000, 10_000))),
+        }
+
+    def _add_transactions(self, random: Random) -> None:
+        """Transactional producers: two with one id, which fence each other, or one, or both."""
+        if random.random() >= 0.2:
+            return
+        timeout_ms = random.choice((300, 1000, 3000))
+        for transactional_id in random.choice((["a"], ["a", "a"], ["a", "b"], ["a", "a", "b"])):
+            self.clients.append(
+                ClientPlan(
+                    "transactional", transactional_id=transactional_id, timeout_ms=timeout_ms
+                )
+            )
+        self.config |= {
+            "transaction.state.log.num.partitions": str(random.choice((1, 2))),
+            "transaction.state.log.replication.factor": str(min(3, self.brokers)),
+            "transaction.state.log.min.isr": str(random.choice((1, 2))),
+            "transaction.state.log.segment.bytes": str(random.choice((1000, 10_000))),
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
         }
 
     def _session_consumer(self, random: Random, isolation_level: int) -> ClientPlan:

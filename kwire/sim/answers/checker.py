@@ -12,7 +12,7 @@ from kwire.protocol import api
 from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.records import iter_batches
-from kwire.sim.answers import commits, fetched, lookups, produced
+from kwire.sim.answers import commits, fetched, lookups, produced, transactions
 from kwire.sim.schedule import MS
 
 TYPE_CHECKING = False
@@ -158,11 +158,15 @@ CHECKS: dict[int, Callable[[Answers, Answer], None]] = {
     ApiKey.SYNC_GROUP: commits.check_sync,
     ApiKey.OFFSET_COMMIT: commits.check_commit,
     ApiKey.OFFSET_FETCH: commits.check_fetch,
+    ApiKey.INIT_PRODUCER_ID: transactions.check_init,
+    ApiKey.ADD_PARTITIONS_TO_TXN: transactions.check_add,
+    ApiKey.END_TXN: transactions.check_end,
 }
 """The check of each kind of answer."""
 
-WAITS: dict[int, Callable[[Any], int]] = {
-    ApiKey.PRODUCE: lambda request: request.timeout_ms,
+WAITS: dict[int, Callable[[Any], int | None]] = {
+    # The time-out begins after a transaction's verification, as in Kafka.
+    ApiKey.PRODUCE: lambda request: None if request.transactional_id else request.timeout_ms,
     ApiKey.FETCH: lambda request: request.max_wait_ms,
 }
-"""How long a request may wait, in ms, of those that say it."""
+"""How long a request may wait, in ms, of those that say it; None: nobody knows."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from kwire.protocol.records import check_crc, iter_batches
+from kwire.sim.transactions import check_visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,13 +46,13 @@ def check(answers: Answers, answer: Answer) -> None:
             if data.records:
                 partition = answers.hosted(answer, topic.topic_id, data.partition_index)
                 if partition is not None:
-                    _check_records(answers, answer, partition, data.records)
+                    _check_records(answers, answer, partition, data)
     _check_sizes(answers, answer)
     _check_session(answers, answer)
 
 
-def _check_records(answers: Answers, answer: Answer, partition: Partition, records: Any) -> None:
-    invariants, node_id = answers.invariants, answer.node_id
+def _check_records(answers: Answers, answer: Answer, partition: Partition, data: Any) -> None:
+    invariants, node_id, records = answers.invariants, answer.node_id, data.records
     ghost = answers.invariants.ghost_of(partition)
     if ghost.leaving:
         return
@@ -80,6 +81,7 @@ def _check_records(answers: Answers, answer: Answer, partition: Partition, recor
             and not ghost.committed.holds(entry)
         ):
             invariants.violated("I18", f"{ghost.name}: {node_id} serves {entry}, not committed")
+    check_visible(answers, answer, ghost, data)
 
 
 def _check_content(

@@ -8,6 +8,7 @@ from kwire.sim.clients.lookups import Lookups
 from kwire.sim.clients.member import Member
 from kwire.sim.clients.producer import Producer
 from kwire.sim.clients.sessions import SessionConsumer
+from kwire.sim.clients.transactional import TransactionalProducer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,5 +23,6 @@ KINDS: dict[str, Callable[..., Client]] = {
     "lookups": Lookups,
     "liar": Liar,
     "member": Member,
+    "transactional": TransactionalProducer,
 }
 """Makes a client from its Setting and the options of its `ClientPlan`."""

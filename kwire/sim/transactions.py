@@ -1,0 +1,195 @@
+"""Check transactions against the ghost's logs: I22, I41 to I44.
+
+I41: once faults have stopped and time-outs have passed, a transaction has one outcome in all its partitions,
+the one that its producer was told. I42: the last stable offset never passes an undecided transaction, and
+in the end it is the log end. I43: a read_committed reader sees each committed record, and no other
+(`check_visible`). I44: after the answer to an InitProducerId nothing of an earlier epoch of that
+transactional id is committed, and a partition gets one marker for an epoch that only one transaction has
+(version 2).
+
+Excepted is what a permitted loss of records, of a partition or of `__transaction_state`, may leave undone,
+and topics that are deleted.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kwire.protocol.records import iter_batches
+from kwire.replication.core.metadata import TRANSACTION_STATE_TOPIC
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kwire.sim.answers.checker import Answer, Answers
+    from kwire.sim.ghost import Entry, GhostLog, GhostPartition
+    from kwire.sim.invariants import Invariants
+    from kwire.sim.seen import Seen
+    from kwire.sim.simulation import Simulation
+
+Transaction = tuple[bytes, int]
+"""The producer's name, and which of its transactions."""
+_VALUE = re.compile(rb"([a-z]+-\d+)#(\d+)#")
+_PAST_ALL_EPOCHS = 1 << 15
+
+
+def value_of(name: str, transaction: int, record: int) -> bytes:
+    """The value of a record, which names its transaction."""
+    return b"%s#%d#%d" % (name.encode(), transaction, record)
+
+
+class Fates:
+    """The transactions of one partition's committed log. `outcomes`: of batches, by epoch and offset."""
+
+    __slots__ = ("markers", "open", "outcomes")
+
+    def __init__(self) -> None:
+        self.open: dict[int, list[Entry]] = {}
+        self.outcomes: dict[tuple[int, int], bool] = {}
+        self.markers: set[tuple[int, int]] = set()
+
+    def add(self, entry: Entry) -> None:
+        """Add the next batch."""
+        if not entry.is_control:
+            self.open.setdefault(entry.producer[0], []).append(entry)
+            return
+        self.markers.add(entry.producer)
+        for decided in self.open.pop(entry.producer[0], ()):
+            self.outcomes[decided.epoch, decided.base] = entry.commits
+
+
+class Transactions:
+    """What is known of all transactions. `fences`: the first epoch that counts, by producer id."""
+
+    def __init__(self, invariants: Invariants) -> None:
+        self.invariants = invariants
+        self.fences: dict[int, int] = {}
+        self.ids: dict[str, set[int]] = {}  # the producer ids of a transactional id
+        self.told: dict[Transaction, bool] = {}
+        self.bumping: set[str] = set()  # transactional ids with an epoch for each transaction
+
+    def initialized(self, transactional_id: str, producer_id: int, epoch: int) -> None:
+        """Record an answer to InitProducerId: it fences all epochs before."""
+        ids = self.ids.setdefault(transactional_id, set())
+        for earlier in ids - {producer_id}:
+            self.fences[earlier] = _PAST_ALL_EPOCHS
+        ids.add(producer_id)
+        self.fences[producer_id] = max(epoch, self.fences.get(producer_id, 0))
+
+    def committed(self, ghost: GhostPartition, entry: Entry) -> None:
+        """I44 of a batch that is committed now."""
+        producer_id, epoch = entry.producer
+        is_late = epoch < self.fences.get(producer_id, 0)
+        if is_late and not entry.is_control and not self.excepts(ghost):
+            self.invariants.violated(
+                "I44",
+                f"{ghost.name}: {entry} of producer {entry.producer} is committed, the fence is "
+                f"{self.fences[producer_id]}",
+            )
+        bumps = any(producer_id in self.ids.get(name, ()) for name in self.bumping)
+        if entry.is_control:
+            self.invariants.counts["markers committed"] += 1
+            if bumps and entry.producer in ghost.fates.markers and not self.excepts(ghost):
+                self.invariants.violated(
+                    "I44", f"{ghost.name}: {entry} is another marker of {entry.producer}"
+                )
+        ghost.fates.add(entry)
+
+    def excepts(self, ghost: GhostPartition) -> bool:
+        """Whether a permitted loss or a deletion may leave a partition's transactions undone."""
+        return (
+            ghost.reset_epoch >= 0
+            or ghost.leaving
+            or ghost.name.rpartition("-")[0] in self.invariants.gone_names
+            or any(
+                other.reset_epoch >= 0
+                for other in self.invariants.partitions.values()
+                if other.name.startswith(TRANSACTION_STATE_TOPIC)
+            )
+        )
+
+
+def check_stable(
+    checker: Invariants, node_id: int, ghost: GhostPartition, log: GhostLog, new: Seen
+) -> None:
+    """I42: the last stable offset is not above an undecided transaction."""
+    limit = max(log.first_undecided(new.high_watermark), new.log_start_offset)
+    stable = new.partition.log.last_stable_offset
+    if stable > limit:
+        checker.violated(
+            "I42",
+            f"{ghost.name} on {node_id}: the last stable offset is {stable}, a transaction is undecided "
+            f"from {limit} on",
+        )
+
+
+def check_sequence(checker: Invariants, where: str, log: GhostLog, entry: Entry) -> None:
+    """I22: a producer's epochs do not fall, nor sequences within an epoch; markers have none."""
+    for earlier in reversed(log.producers.get(entry.producer[0], ())):
+        if earlier.producer[1] > entry.producer[1] or (
+            earlier.producer[1] == entry.producer[1]
+            and earlier.last_sequence >= entry.first_sequence
+            and not (entry.is_control or earlier.is_control)
+        ):
+            checker.violated(
+                "I22",
+                f"{where}: producer {entry.producer} sequence {entry.first_sequence} at {entry} "
+                f"after {earlier.last_sequence} at {earlier}",
+            )
+        if not earlier.is_control:
+            break
+
+
+def check_visible(answers: Answers, answer: Answer, ghost: GhostPartition, data: Any) -> None:
+    """I43: what a read_committed reader makes of an answer is what was committed."""
+    if answer.request.isolation_level != 1:
+        return
+    aborted = sorted((t.first_offset, t.producer_id) for t in data.aborted_transactions or ())
+    hidden: set[int] = set()
+    for header in iter_batches(data.records):
+        while aborted and aborted[0][0] <= header.last_offset:
+            hidden.add(aborted.pop(0)[1])
+        entry, _ = ghost.written[header.partition_leader_epoch, header.base_offset]
+        if entry.is_control:
+            if not entry.commits:
+                hidden.discard(header.producer_id)
+            continue
+        if not entry.is_transactional:
+            continue
+        is_visible = header.producer_id not in hidden
+        fate = ghost.fates.outcomes.get((entry.epoch, entry.base))
+        if fate is None and answer.node_id in ghost.logs:  # its marker is not stable yet
+            fate = ghost.logs[answer.node_id].fate(entry)
+        answers.invariants.counts["transactional batches read"] += 1
+        if fate is not is_visible and not answers.invariants.transactions.excepts(ghost):
+            names = {None: "undecided", True: "committed", False: "aborted"}
+            answers.invariants.violated(
+                "I43",
+                f"{ghost.name}: {answer.node_id} {'shows' if is_visible else 'hides'} {entry} of "
+                f"producer {entry.producer}, which is {names[fate]}",
+            )
+
+
+def verify_transactions(simulation: Simulation) -> None:
+    """I41: at the end of a run every transaction has one outcome."""
+    checker = simulation.invariants
+    found: dict[Transaction, dict[str, bool | None]] = {}
+    for ghost in checker.partitions.values():
+        if ghost.compacted is not None or checker.transactions.excepts(ghost):
+            continue
+        for entry in ghost.committed.entries:
+            match = _VALUE.search(entry.body) if entry.is_transactional else None
+            if match is not None and entry.base >= ghost.deleted_until:
+                fate = ghost.fates.outcomes.get((entry.epoch, entry.base))
+                place = f"{ghost.name} {entry}"
+                found.setdefault((match[1], int(match[2])), {})[place] = fate
+    for transaction, fates in found.items():
+        outcomes = {*fates.values()}
+        if transaction in checker.transactions.told:
+            outcomes.add(checker.transactions.told[transaction])
+        if len(outcomes) > 1 or None in outcomes:
+            told = checker.transactions.told.get(transaction)
+            checker.violated("I41", f"{transaction}: its producer was told {told}, it has {fates}")
+        checker.counts[f"transactions {'committed' if outcomes.pop() else 'aborted'}"] += 1
+        checker.counts["transactions of several partitions"] += len(fates) > 1
