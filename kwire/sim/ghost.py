@@ -190,6 +190,8 @@ class GhostLog:
             if entry.producer[0] >= 0:
                 self.producers[entry.producer[0]].pop(0)
         del self.entries[:gone]
+        if not self.entries:
+            self.reload()  # it may have been set back to its leader's start
         self.start = start
         if self.end < start:
             self.end = start
