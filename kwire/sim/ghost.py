@@ -161,10 +161,10 @@ class GhostLog:
         self.end = min(self.end, end)
         self.start = min(self.start, self.end)
         removed.reverse()
-        self.reload()
+        self.reload(self.end)
         return removed
 
-    def reload(self) -> None:
+    def reload(self, end: int) -> None:
         """Forget what a reloaded log may not know, in Kafka, too: deleted batches of a transaction, and
         that one has ended whose marker is not stable (snapshots have only open ones)."""
         self._open.clear()
@@ -172,6 +172,7 @@ class GhostLog:
             if entry.is_transactional:
                 self._follow_transaction(entry)
         self._ended.clear()
+        self.end = end
 
     def fate(self, entry: Entry) -> bool | None:
         """Whether a marker in this log commits a batch of it; None without one."""
@@ -191,7 +192,7 @@ class GhostLog:
                 self.producers[entry.producer[0]].pop(0)
         del self.entries[:gone]
         if not self.entries:
-            self.reload()  # it may have been set back to its leader's start
+            self.reload(self.end)  # it may have been set back to its leader's start
         self.start = start
         if self.end < start:
             self.end = start

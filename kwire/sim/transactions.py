@@ -4,16 +4,13 @@ I41: once faults have stopped and time-outs have passed, a transaction has one o
 the one that its producer was told. I42: the last stable offset never passes an undecided transaction, and
 in the end it is the log end. I43: a read_committed reader sees each committed record, and no other
 (`check_visible`). I44: after the answer to an InitProducerId nothing of an earlier epoch of that
-transactional id is committed, and a partition gets one marker for an epoch that only one transaction has
-(version 2).
+transactional id is committed, and of each epoch that only one transaction has (version 2) one marker ends it.
 
 Excepted is what a permitted loss of records, of a partition or of `__transaction_state`, may leave undone,
 and topics that are deleted.
 """
 
 from __future__ import annotations
-
-import re
 
 from kwire.protocol.records import iter_batches
 from kwire.replication.core.metadata import TRANSACTION_STATE_TOPIC
@@ -30,13 +27,24 @@ if TYPE_CHECKING:
 
 Transaction = tuple[bytes, int]
 """The producer's name, and which of its transactions."""
-_VALUE = re.compile(rb"([a-z]+-\d+)#(\d+)#")
+_VALUE = b"txn#"
 _PAST_ALL_EPOCHS = 1 << 15
 
 
 def value_of(name: str, transaction: int, record: int) -> bytes:
     """The value of a record, which names its transaction."""
-    return b"%s#%d#%d" % (name.encode(), transaction, record)
+    return b"%s%s#%d#%d" % (_VALUE, name.encode(), transaction, record)
+
+
+def _transaction_of(entry: Entry) -> Transaction | None:
+    """The transaction that a batch's first record names."""
+    if not entry.is_transactional or entry.is_control:
+        return None
+    _, found, value = entry.body.partition(_VALUE)
+    if not found:
+        return None
+    name, number, _ = value.split(b"#", 2)
+    return name, int(number)
 
 
 class Fates:
@@ -47,15 +55,17 @@ class Fates:
     def __init__(self) -> None:
         self.open: dict[int, list[Entry]] = {}
         self.outcomes: dict[tuple[int, int], bool] = {}
-        self.markers: set[tuple[int, int]] = set()
+        self.markers: list[tuple[int, int]] = []  # those that ended something
 
     def add(self, entry: Entry) -> None:
         """Add the next batch."""
         if not entry.is_control:
             self.open.setdefault(entry.producer[0], []).append(entry)
             return
-        self.markers.add(entry.producer)
-        for decided in self.open.pop(entry.producer[0], ()):
+        batches = self.open.pop(entry.producer[0], ())
+        if batches:
+            self.markers.append(entry.producer)
+        for decided in batches:
             self.outcomes[decided.epoch, decided.base] = entry.commits
 
 
@@ -87,14 +97,15 @@ class Transactions:
                 f"{ghost.name}: {entry} of producer {entry.producer} is committed, the fence is "
                 f"{self.fences[producer_id]}",
             )
-        bumps = any(producer_id in self.ids.get(name, ()) for name in self.bumping)
-        if entry.is_control:
-            self.invariants.counts["markers committed"] += 1
-            if bumps and entry.producer in ghost.fates.markers and not self.excepts(ghost):
-                self.invariants.violated(
-                    "I44", f"{ghost.name}: {entry} is another marker of {entry.producer}"
-                )
         ghost.fates.add(entry)
+        if not entry.is_control:
+            return
+        self.invariants.counts["markers committed"] += 1
+        bumps = any(producer_id in self.ids.get(name, ()) for name in self.bumping)
+        if bumps and ghost.fates.markers.count(entry.producer) > 1 and not self.excepts(ghost):
+            self.invariants.violated(
+                "I44", f"{ghost.name}: {entry} is another marker that ends {entry.producer}"
+            )
 
     def excepts(self, ghost: GhostPartition) -> bool:
         """Whether a permitted loss or a deletion may leave a partition's transactions undone."""
@@ -179,11 +190,11 @@ def verify_transactions(simulation: Simulation) -> None:
         if ghost.compacted is not None or checker.transactions.excepts(ghost):
             continue
         for entry in ghost.committed.entries:
-            match = _VALUE.search(entry.body) if entry.is_transactional else None
-            if match is not None and entry.base >= ghost.deleted_until:
+            transaction = _transaction_of(entry)
+            if transaction is not None and entry.base >= ghost.deleted_until:
                 fate = ghost.fates.outcomes.get((entry.epoch, entry.base))
                 place = f"{ghost.name} {entry}"
-                found.setdefault((match[1], int(match[2])), {})[place] = fate
+                found.setdefault(transaction, {})[place] = fate
     for transaction, fates in found.items():
         outcomes = {*fates.values()}
         if transaction in checker.transactions.told:
