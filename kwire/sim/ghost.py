@@ -260,6 +260,17 @@ class GhostPartition:
         self.fates = Fates()
         self.leaving = False  # its topic is being deleted: nothing is promised any more
 
+    def written_before(
+        self, node_id: int, entry: Entry
+    ) -> tuple[Entry, tuple[int, int] | None] | None:
+        """What was written in a batch's place. A leader's write shows only on its disk, if that failed in
+        the step in which it was elected: a marker, by a coordinator of its own."""
+        place = entry.epoch, entry.base
+        if place not in self.written and self.named.get(entry.epoch) == node_id:
+            self.authors.setdefault(entry.epoch, node_id)
+            self.written[place] = entry, None
+        return self.written.get(place)
+
     def log(self, node_id: int) -> GhostLog:
         log = self.logs.get(node_id)
         if log is None:

@@ -486,7 +486,7 @@ class Invariants:
             fresh = GhostLog(start)
             fresh.real = log
             for entry in real:
-                known = ghost.written.get((entry.epoch, entry.base))
+                known = ghost.written_before(node_id, entry)
                 damaged = (node_id, (entry.epoch, entry.base)) in ghost.rotten
                 if known is None or (known[0].body != entry.body and not damaged):
                     self.violated("I3", f"{where}: {entry} on the disk was never written")
@@ -508,6 +508,9 @@ class Invariants:
                 mirror = ghost.logs.get(node_id)
                 if mirror is not None and mirror.real is log:
                     del ghost.logs[node_id]
+                same = log is not None and log.topic_id == ghost.key[0]
+                if same and ghost.compacted is not None and partition == ghost.key[1]:
+                    ghost.compacted.ends.pop(node_id, None)
             set_aside(topic, partition)
 
         log_manager.set_aside = set_aside_and_forget  # type: ignore[method-assign]

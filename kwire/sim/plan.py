@@ -125,7 +125,7 @@ class Plan:
         self.racks = 0
         self._add_clients(Random(f"{seed}/kinds of clients"))
         self._add_retention(Random(f"{seed}/retention"))
-        self._add_transactions(Random(f"{seed}/transactions"))
+        self._add_transactions(Random(f"{seed}/transactional"))
         self.skipped_faults: set[int] = set()  # by their number in the run; see shrink.py
 
     def _weights(self, random: Random, without: frozenset[str]) -> dict[str, int]:
@@ -177,13 +177,10 @@ class Plan:
         """Transactional producers: two with one id, which fence each other, or one, or both."""
         if random.random() >= 0.2:
             return
-        timeout_ms = random.choice((300, 1000, 3000))
+        options = {"timeout_ms": random.choice((300, 1000, 3000)), "bumping": random.randrange(2)}
         for transactional_id in random.choice((["a"], ["a", "a"], ["a", "b"], ["a", "a", "b"])):
-            self.clients.append(
-                ClientPlan(
-                    "transactional", transactional_id=transactional_id, timeout_ms=timeout_ms
-                )
-            )
+            client = ClientPlan("transactional", transactional_id=transactional_id, **options)
+            self.clients.append(client)
         self.config |= {
             "transaction.state.log.num.partitions": str(random.choice((1, 2))),
             "transaction.state.log.replication.factor": str(min(3, self.brokers)),

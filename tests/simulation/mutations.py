@@ -21,7 +21,7 @@ from kwire.replication.controller.journal import StoreJournal
 from kwire.replication.controller.partitions import PartitionControl
 from kwire.replication.core.metadata import MetadataCache
 from kwire.replication.fetcher import fetcher as replica_fetcher
-from kwire.replication.log import loader, retention, validation
+from kwire.replication.log import loader, retention, validation, verification
 from kwire.replication.log.leader_epochs import LeaderEpochCache
 from kwire.replication.log.log import Log
 from kwire.replication.log.producer_state import ProducerStateManager
@@ -40,6 +40,9 @@ from kwire.replication.replica.manager import ReplicaManager
 from kwire.replication.replica.partition import Partition
 from kwire.shards.context import ShardContext
 from kwire.sim.plan import ClientPlan, Plan, TopicPlan
+from kwire.transactions import guards, markers
+from kwire.transactions.metadata import TransactionMetadata
+from kwire.transactions.shard import TransactionShard
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 Focus = Callable[[Plan], None]
@@ -474,6 +477,53 @@ def commits_of_old_generations_are_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClassicGroup, "validate_offset_commit", generous)
 
 
+def markers_of_one_transaction_differ(patch: pytest.MonkeyPatch) -> None:
+    """Some partitions commit, others abort."""
+    marker_for = markers._Transaction.marker_for
+
+    def lying(self: Any, partitions: Any) -> Any:
+        marker = marker_for(self, partitions)
+        if any(1 in topic.partition_indexes for topic in marker.topics):
+            marker.transaction_result = not marker.transaction_result
+        return marker
+
+    patch.setattr(markers._Transaction, "marker_for", lying)
+
+
+def open_transactions_are_stable(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Log, "last_stable_offset", property(lambda self: self.high_watermark))
+
+
+def a_marker_is_stable_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Before its replication."""
+    complete = ProducerStateManager.complete_txn
+
+    def completed(self: Any, ended: Any) -> None:
+        complete(self, ended)
+        self.unreplicated.clear()
+
+    patch.setattr(ProducerStateManager, "complete_txn", completed)
+
+
+def aborted_transactions_are_not_listed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Log, "aborted_transactions", lambda self, start, end: [])
+
+
+def fenced_producers_go_on(patch: pytest.MonkeyPatch) -> None:
+    """Neither by the epoch in the partition nor by the coordinator."""
+    patch.setattr(ProducerStateManager, "_check_epoch", lambda self, entry, header, origin: None)
+    patch.setattr(guards, "start_verification", lambda *args: None)
+    patch.setattr(verification, "check_verified", lambda *args: None)
+
+
+def transactions_do_not_time_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TransactionMetadata, "has_timed_out", lambda self, now_ms: False)
+
+
+def a_coordinator_sends_no_markers_after_loading(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TransactionShard, "on_loaded", lambda self: [])
+
+
 def _only(*kinds: str) -> Focus:
     def focus(plan: Plan) -> None:
         for kind in plan.weights:
@@ -556,6 +606,31 @@ def _no_unclean(plan: Plan) -> None:
         topic.configs.pop("unclean.leader.election.enable", None)
 
 
+def _transactions(*kinds: str, bumping: int = 0) -> Focus:
+    """Two producers with one transactional id, a third, and a read_committed reader."""
+    only = _only(*kinds)
+
+    def focus(plan: Plan) -> None:
+        only(plan)
+        plan.unclean = False
+        plan.topics = [TopicPlan("topic-0", 3, 2, {"min.insync.replicas": "1"})]
+        plan.clients = [
+            *(
+                ClientPlan("transactional", transactional_id=name, timeout_ms=300, bumping=bumping)
+                for name in ("a", "a", "b")
+            ),
+            ClientPlan("consumer", isolation_level=1),
+        ]
+        plan.work_pause_ms = 5
+        plan.config |= {
+            "transaction.state.log.replication.factor": "2",
+            "transaction.state.log.min.isr": "1",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+        }
+
+    return focus
+
+
 # Mutation: the rules that catch it, and how its plans are drawn.
 MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (high_watermark_by_the_leader_alone, {"I4", "I10", "I19", "I20"}, _as_drawn),
@@ -628,4 +703,11 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (commits_of_old_generations_are_taken, {"I40"}, _group("slow", "cut")),
     (a_failed_disk_is_kept_quiet, {"I30"}, _only("disk")),
     (a_failed_disk_takes_all_partitions_offline, {"I30"}, _only("disk")),
+    (markers_of_one_transaction_differ, {"I41"}, _transactions("kill")),
+    (open_transactions_are_stable, {"I42"}, _transactions("kill")),
+    (a_marker_is_stable_at_once, {"I42"}, _transactions("slow")),
+    (aborted_transactions_are_not_listed, {"I43"}, _transactions("kill")),
+    (fenced_producers_go_on, {"I44", "I22"}, _transactions("kill", "slow")),
+    (transactions_do_not_time_out, {"I30"}, _transactions("kill")),
+    (a_coordinator_sends_no_markers_after_loading, {"I30"}, _transactions("kill", "elect")),
 ]

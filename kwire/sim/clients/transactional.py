@@ -52,7 +52,7 @@ class TransactionalProducer(Client):
         *,
         transactional_id: str = "transactions",
         timeout_ms: int = 1000,
-        bumping: bool = False,
+        bumping: int = 0,
     ) -> None:
         """`bumping`: an epoch for each transaction (transaction.version 2)."""
         super().__init__(setting)
@@ -60,7 +60,7 @@ class TransactionalProducer(Client):
         self.ends: dict[int, int] = {}
         self._id = transactional_id
         self._timeout_ms = timeout_ms
-        self._bumping = bumping
+        self._bumping = bool(bumping)
         self._pause_ms = setting.plan.work_pause_ms
         self._coordinator = -1
         self._producer: tuple[int, int] = (-1, -1)
@@ -71,17 +71,10 @@ class TransactionalProducer(Client):
         self._unsent: list[tuple[TopicPartition, bytes]] = []
         self._records = 0
         self._sequences: dict[TopicPartition, int] = {}
-        self._ids: dict[str, bytes] = {}
         self._requests: list[EndTxnRequest] = []  # keeps their id()
         if bumping:
             setting.answers.invariants.transactions.bumping.add(transactional_id)
         self.later("work", 5, self._work)
-
-    def on_topic(self, topic: str, topic_id: bytes) -> None:
-        if self._ids.get(topic) != topic_id:
-            self._ids[topic] = topic_id
-            for key in [key for key in self._sequences if key[0] == topic]:
-                del self._sequences[key]
 
     def _work(self) -> None:
         if self.stopping:
