@@ -173,6 +173,9 @@ class Request(RequestContext):
         assert not self.answered, "a request is answered once"
         self.answered = True
         self._end(None)
+        session = self.session
+        if not session.closed:
+            session.sessions.outbox.ready(session.connection)
 
     def _end(self, response: Message | None) -> None:
         """Make the connection's next frame runnable."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 
+from kwire.protocol.api import ApiKey
 from kwire.protocol.frame import FrameReader
 
 TYPE_CHECKING = False
@@ -60,7 +61,7 @@ class Connection(asyncio.BufferedProtocol):
         self.writing_paused = False
         self.reading_paused = False
         self.held = False
-        self.ended = False  # the client has sent its last byte while the connection was held
+        self.ended = False  # the client has sent its last byte, and requests of it are still to run
         self.last_active_ms = 0
         self.peer_host = "unknown"
         self.peer_port = 0
@@ -86,9 +87,12 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """Let the transport close after it has written its buffer: no further request will run.
 
-        Keep a held connection open: `release` runs the requests that the client has sent."""
-        self.ended = self.held
-        return self.held
+        Keep a held connection open: `release` runs the requests that the client has sent. Keep it, too,
+        while a Produce is at work: a client with acks=0 sends, closes, and has no other promise than that
+        what has arrived is appended (Selector.maybeReadFromClosingChannel)."""
+        request = self.session.in_flight
+        self.ended = self.held or (request is not None and request.api_key == ApiKey.PRODUCE)
+        return self.ended
 
     def pause_writing(self) -> None:
         self.writing_paused = True
@@ -109,7 +113,12 @@ class Connection(asyncio.BufferedProtocol):
         """Undo `hold`: run the requests that the client has sent meanwhile."""
         self.held = self.writing_paused = False
         self.node.step(self)
-        if self.ended:
+
+    def finish(self) -> None:
+        """Close the connection of a client that has sent its last byte, and whose requests have run."""
+        if not self.held:
+            if self.parts:
+                self.flush()
             self.transport.close()
 
     def flush(self) -> None:
@@ -118,6 +127,16 @@ class Connection(asyncio.BufferedProtocol):
         self.parts_bytes = 0
         if not self.transport.is_closing():
             self.transport.writelines(parts)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something is to be done once the request is answered: more requests, or the end."""
+        return self.reader.buffered_bytes > 0 or self.ended
+
+    def resume_after_pause(self) -> None:
+        """Read on, after the node has paused every connection."""
+        if not (self.held or self.reading_paused or self.transport.is_closing()):
+            self.transport.resume_reading()
 
     def throttle_reading(self) -> None:
         """Pause or resume reading, after a step."""

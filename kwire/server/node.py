@@ -24,7 +24,7 @@ from enum import Enum
 
 from kwire.protocol.errors import KafkaError, MalformedMessage
 from kwire.replication.core.clock import Clock
-from kwire.replication.core.outbox import Close, HangUp, Log, Outbox, Reply, Send
+from kwire.replication.core.outbox import Close, HangUp, Log, Outbox, Ready, Reply, Send
 from kwire.server.connection import Connection
 from kwire.server.connection_log import NODE_STOPS, ConnectionLog
 from kwire.server.errors import NodeError
@@ -256,10 +256,7 @@ class Node:
         self._move(SERVING)
         held = [connection for connection in self.connections.values() if connection.held]
         for connection in list(self.connections.values()):
-            if not (
-                connection.held or connection.reading_paused or connection.transport.is_closing()
-            ):
-                connection.transport.resume_reading()
+            connection.resume_after_pause()
         if self.peers is not None:
             self.peers.resume()
         self._arm_idle_check()
@@ -359,6 +356,8 @@ class Node:
             ):
                 frame = reader.next_frame()
                 if frame is None:
+                    if connection.ended:
+                        connection.finish()
                     return
                 broker.receive_frame(connection.id, frame)
                 if self.outbox.effects:
@@ -407,8 +406,12 @@ class Node:
                 connection.parts += effect.parts
                 for part in effect.parts:
                     connection.parts_bytes += len(part)
-                if connection is not current and connection.reader.buffered_bytes:
+                if connection is not current and connection.has_more:
                     self._work.append(connection)
+            elif isinstance(effect, Ready):
+                free = self.connections.get(effect.connection)
+                if free is not None and free is not current:
+                    self._work.append(free)
             else:
                 self._carry_out(effect)
 
@@ -483,9 +486,7 @@ class Node:
             self._failed(connection, error)
 
     def _failed(self, connection: Connection | None, error: Exception) -> None:
-        peer = None
-        if connection is not None:
-            peer = format_address(connection.peer_host, connection.peer_port)
+        peer = connection and format_address(connection.peer_host, connection.peer_port)
         event(
             _log, NodeEvent.INTERNAL_ERROR, error, self.name, peer=peer, node_id=self.config.node_id
         )

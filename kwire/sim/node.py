@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.outbox import Close as CloseEffect
-from kwire.replication.core.outbox import Log, Outbox, Reply, Send
+from kwire.replication.core.outbox import HangUp, Log, Outbox, Reply, Send
 from kwire.replication.core.types import HELD_CHANNELS
 from kwire.sim.schedule import MS
 
@@ -155,7 +155,7 @@ class Node:
                     if world.tracing:
                         world.trace(f"{self} closes {connection}: {effect.reason}")  # type: ignore[union-attr]
                     world.network.close_from_server(connection)
-            else:
+            elif kind is HangUp:
                 self._close_link((effect.node, effect.channel))  # type: ignore[union-attr]
         self._schedule_tick()
 

@@ -64,6 +64,15 @@ class Close:
         self.reason = reason
 
 
+class Ready:
+    """A request has ended without a response (Produce with acks=0): the connection's next frame may run."""
+
+    __slots__ = ("connection",)
+
+    def __init__(self, connection: int) -> None:
+        self.connection = connection
+
+
 class Log:
     """An event for the log. `time_ms`: Clock.wall_ms when it happened; `fields`: all that the event has."""
 
@@ -83,7 +92,7 @@ class Log:
         return self.event.text(self.fields)
 
 
-Effect = Reply | Send | HangUp | Close | Log
+Effect = Reply | Send | HangUp | Close | Ready | Log
 
 
 class Outbox:
@@ -98,6 +107,9 @@ class Outbox:
 
     def reply(self, connection: int, parts: Sequence[Buffer]) -> None:
         self.effects.append(Reply(connection, parts))
+
+    def ready(self, connection: int) -> None:
+        self.effects.append(Ready(connection))
 
     def send(self, node: int, channel: str, correlation: int, parts: Sequence[Buffer]) -> None:
         self.effects.append(Send(node, channel, correlation, parts))
