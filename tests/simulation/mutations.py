@@ -636,7 +636,7 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (high_watermark_by_the_leader_alone, {"I4", "I10", "I19", "I20"}, _as_drawn),
     (
         high_watermark_by_the_proposed_isr,
-        {"I4", "I10", "I14", "I19", "I20"},
+        {"I4", "I10", "I14", "I19", "I20", "I24"},
         _only("pause", "slow", "kill"),
     ),
     (high_watermark_without_the_joiner, {"I4", "I10", "I14"}, _as_drawn),
