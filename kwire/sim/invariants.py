@@ -102,7 +102,7 @@ class Invariants:
                     continue
                 if old.partition is not partition:
                     old = None
-            new = seen[key] = Seen(partition)
+            new = seen[key] = Seen(partition, old, self.schedule.now_us)
             self._check_changes(node_id, broker, partition, old, new)
         if len(seen) != len(hosted):
             for key in [key for key in seen if key not in hosted]:

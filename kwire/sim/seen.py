@@ -10,12 +10,16 @@ if TYPE_CHECKING:
 
 
 class Seen:
-    """The state of a broker's partition after the last step that changed it."""
+    """The state of a broker's partition after the last step that changed it.
+
+    `changed_us`: the time of that step; `isr_before`: the in-sync replicas that a leader had before it."""
 
     __slots__ = (
+        "changed_us",
         "epochs",
         "high_watermark",
         "is_leader",
+        "isr_before",
         "isr_state",
         "leader_epoch",
         "log_end_offset",
@@ -24,8 +28,12 @@ class Seen:
         "partition_epoch",
     )
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(
+        self, partition: Partition, before: Seen | None = None, changed_us: int = 0
+    ) -> None:
         log = partition.log
+        self.changed_us = changed_us
+        self.isr_before = frozenset[int]() if before is None else before.isr_state.isr
         self.partition = partition
         self.is_leader = partition.is_leader
         self.leader_epoch = partition.leader_epoch

@@ -103,13 +103,14 @@ def _check_preferred(answers: Answers, answer: Answer, topic_id: bytes, data: An
     partition = answers.hosted(answer, topic_id, data.partition_index)
     rack = answer.request.rack_id
     answers.invariants.counts["followers preferred"] += 1
-    if (
-        partition is None
-        or not partition.is_leader
-        or replica not in partition.isr
-        or replica == answer.node_id
-        or answers.racks.get(replica) != rack
-    ):
+    members = frozenset[int]()
+    if partition is not None:
+        members = partition.isr
+        seen = answers.invariants.seen[answer.node_id][partition.topic, partition.index]
+        if seen.changed_us == answers.invariants.schedule.now_us:
+            # LeaderAndIsr changes one partition after another, and may answer a Fetch in between.
+            members |= seen.isr_before
+    if replica not in members or replica == answer.node_id or answers.racks.get(replica) != rack:
         answers.invariants.violated(
             "I34",
             f"{partition}: {answer.node_id} sends a reader in rack {rack!r} to {replica}, racks are "
