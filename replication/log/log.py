@@ -213,7 +213,7 @@ class Log(AppendableLog):
             )
         except OSError as error:
             raise self.storage_error("truncate", error) from error
-        if self.high_watermark > offset:
+        if self.high_watermark >= offset:  # if equal: transactions that were read again are stable
             self.update_high_watermark(offset)
         return True
 

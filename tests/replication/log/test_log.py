@@ -517,6 +517,17 @@ def test_a_log_start_inside_an_open_transaction_is_the_last_stable_offset() -> N
 # ---- high watermark and truncation
 
 
+def test_after_a_truncation_to_the_high_watermark_ended_transactions_are_stable() -> None:
+    """Their markers are read again, and no later high watermark may come: found by the simulator."""
+    one = OneLog()
+    one.append(b"a", producer=(1, 0, 0), transactional=True)
+    one.log.append_as_leader(marker(1, 0, commit=True), 0, origin=AppendOrigin.COORDINATOR)
+    one.log.maybe_increment_high_watermark(2)
+    one.append(b"lost")
+    assert one.log.truncate_to(2)
+    assert one.log.last_stable_offset == 2
+
+
 def test_S07_truncation_lowers_the_high_watermark() -> None:
     one = OneLog()
     for _ in range(6):
