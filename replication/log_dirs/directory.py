@@ -256,6 +256,7 @@ class LogDirectory:
                 log.leader_epochs.assign(*entry)
         log.recovery_point = future.recovery_point
         log.log_end_offset = current.log_end_offset
+        log.producer_state.unreplicated = current.producer_state.unreplicated  # not in snapshots
         log.update_high_watermark(current.high_watermark)
         self.logs[key] = log
         return log

@@ -166,6 +166,28 @@ def test_a_replica_moves_with_all_its_state(two: TwoDisks) -> None:
     assert two.node.log().log_end_offset == before[4] + 1
 
 
+def test_a_transaction_whose_marker_is_not_replicated_yet_stays_undecided_after_a_move(
+    two: TwoDisks,
+) -> None:
+    # given a transaction that has ended, with its marker above the high watermark
+    log = two.node.log()
+    log.append_as_leader(batch(b"x"), 1)
+    log.append_as_leader(batch(b"a", producer=(8, 0, 0), transactional=True), 1)
+    log.append_as_leader(batch(b"y"), 1)
+    log.update_high_watermark(log.log_end_offset)
+    log.append_as_leader(marker(8, 0, commit=False), 1, origin=AppendOrigin.COORDINATOR)
+    before, stable = state(log), log.last_stable_offset
+    assert stable < log.high_watermark < log.log_end_offset
+    # when the replica moves
+    assert alter(two, B) == 0
+    step(two)
+    # then read_committed ends where it did, until the marker is replicated
+    after = moved(two, before)
+    assert after.last_stable_offset == stable
+    after.update_high_watermark(after.log_end_offset)
+    assert after.last_stable_offset == after.log_end_offset
+
+
 def test_a_large_log_moves_in_pieces_while_producers_write(
     two: TwoDisks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
