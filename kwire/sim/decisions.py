@@ -150,7 +150,9 @@ class Decisions:
             self._check_change(ghost, old, new, what)
         for node_id in sorted(ghost.lossy):
             if node_id in isr and old is not None and node_id not in old.isr:
-                if node_id == new.leader:  # elected from outside the ISR: its log is what counts now
+                if (
+                    node_id == new.leader
+                ):  # elected from outside the ISR: its log is what counts now
                     ghost.lossy.discard(node_id)
                 else:
                     self._clear_lossy(ghost, node_id)
