@@ -150,12 +150,7 @@ class Decisions:
             self._check_change(ghost, old, new, what)
         for node_id in sorted(ghost.lossy):
             if node_id in isr and old is not None and node_id not in old.isr:
-                if (
-                    node_id == new.leader
-                ):  # elected from outside the ISR: its log is what counts now
-                    ghost.lossy.discard(node_id)
-                else:
-                    self._clear_lossy(ghost, node_id)
+                self._clear_lossy(ghost, node_id, leads=node_id == new.leader)
         ghost.truth = new
         if new.leader >= 0:
             named = ghost.named.setdefault(new.leader_epoch, new.leader)
@@ -171,13 +166,14 @@ class Decisions:
             ):
                 self._checker.check_isr(new.leader, ghost, new, seen)
 
-    def _clear_lossy(self, ghost: GhostPartition, node_id: int) -> None:
+    def _clear_lossy(self, ghost: GhostPartition, node_id: int, *, leads: bool) -> None:
         """The ISR has readmitted a broker: it has all data again, unless it has restarted since.
 
         The leader's proposal may have waited for a controller and mean the broker's previous
-        incarnation. The broker leaves the ISR when it registers, as in Kafka (KIP-903)."""
+        incarnation. The broker leaves the ISR when it registers, as in Kafka (KIP-903). `leads`: it
+        was elected from outside the ISR, and its log is what counts now."""
         broker = self._checker.brokers.get(node_id)
-        if broker is None or broker.services.replica_manager.broker_epoch >= 0:
+        if leads or broker is None or broker.services.replica_manager.broker_epoch >= 0:
             ghost.lossy.discard(node_id)
 
     def _check_change(
