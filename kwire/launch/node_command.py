@@ -53,7 +53,7 @@ _LATE = (
     *("kwire.broker", "kwire.controller_node", "kwire.leftovers", "kwire.recent"),
     *("kwire.launch.joining", "kwire.launch.shape"),
     *("kwire.control.known", "kwire.control.lines", "kwire.control.routes", "kwire.control.status"),
-    *("kwire.protocol.language.compiler", "kwire.protocol.language.interpreter"),
+    *(f"kwire.protocol.language.{name}" for name in ("compiler", "first_tags", "interpreter")),
     *("kwire.protocol.message_set", "kwire.protocol.records", "kwire.protocol.record_validation"),
     *(f"kwire.protocol.schemas.{name}" for name in _SCHEMAS),
     *("concurrent.futures.thread", "difflib", "fastcrc", "random", "resource", "uvloop"),

@@ -44,15 +44,19 @@ def test_a_broker_describes_brokers_only(admin: Any, endpoint_type: int, error: 
     assert response.brokers == []
 
 
-def test_no_feature_is_claimed_and_no_quorum(admin: Any) -> None:
+def test_transactions_are_the_only_feature_that_is_claimed_and_no_quorum_is(admin: Any) -> None:
     """A metadata.version would promise what only KRaft has; the absence of others means classic protocols."""
     session: Any = SimpleNamespace(identify=lambda *_: None)
     context = RecordedContext(3, session, admin.services, key=ApiKey.API_VERSIONS)
     request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     response = context.handled_by(BY_KEY[ApiKey.API_VERSIONS].handler, request)
     assert response.error_code == 0 and response.api_keys
-    assert (response.supported_features, response.finalized_features) == ([], [])
-    assert (response.finalized_features_epoch, response.zk_migration_ready) == (-1, False)
+    assert (
+        response.supported_features == []
+    )  # those from version 0 on are left out before version 4
+    (feature,) = response.finalized_features
+    assert (feature.name, feature.max_version_level) == ("transaction.version", 2)
+    assert not response.zk_migration_ready
     # Whatever --as-version: it cuts what this table has.
     assert not {ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES} & BY_KEY.keys()
 
