@@ -277,7 +277,7 @@ def test_java_and_a_library_read_each_other(
 
 
 @pytest.mark.kwire_only
-def test_there_is_no_quorum_and_there_are_no_features(broker: Broker) -> None:
+def test_there_is_no_quorum_and_transactions_are_the_only_feature(broker: Broker) -> None:
     """Said as such: a metadata.version would promise what kwire does not have."""
 
     def run(tool: str, *arguments: str) -> tuple[int, str]:
@@ -286,7 +286,9 @@ def test_there_is_no_quorum_and_there_are_no_features(broker: Broker) -> None:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
         return done.returncode, done.stdout + done.stderr
 
-    assert run("FeatureCommand", "describe") == (0, "")
+    code, text = run("FeatureCommand", "describe")
+    (feature,) = text.splitlines()
+    assert code == 0 and feature.startswith("Feature: transaction.version\t")
     code, text = run("FeatureCommand", "upgrade", "--feature", "metadata.version=20")
     assert code == 1 and "The node does not support UPDATE_FEATURES" in text
     code, text = run("MetadataQuorumCommand", "describe", "--status")

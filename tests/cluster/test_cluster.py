@@ -571,6 +571,8 @@ def test_the_package_offers_nothing_but_what_it_says() -> None:
         "Record",
         "Replica",
         "Request",
+        "Transaction",
+        "TransactionPartition",
     ]
     assert sorted(kwire.__all__) == sorted(["Cluster", *types, "__version__"])
 
