@@ -126,7 +126,7 @@ class Invariants:
         if log is None or ghost.leaving:
             return
         new = Seen(gone)
-        if log.entries and not gone.log.size_bytes and new.log_end_offset > log.end:
+        if not gone.log.size_bytes and new.log_end_offset > log.end:
             # The disk failed while the log restarted, empty, at a later offset (§3.5).
             self._check_truncation(node_id, ghost, log.truncate(log.start), new)
             log.start = log.end = new.log_end_offset
