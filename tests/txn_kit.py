@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from event_recorder import Recorder
+from virtual_time import advance
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.core.clock import Clock, Timers
@@ -103,15 +104,7 @@ class TxnKit:
 
     def advance(self, delay_ms: int) -> None:
         """Advance the clock, firing each due timer in order."""
-        end = self.clock.now_ms + delay_ms
-        while (deadline := self.timers.next_deadline_ms()) is not None and deadline <= end:
-            self._move_to(deadline)
-            self.timers.fire(deadline)
-        self._move_to(end)
-
-    def _move_to(self, now_ms: int) -> None:
-        self.clock.wall_ms += now_ms - self.clock.now_ms
-        self.clock.now_ms = now_ms
+        advance(self.clock, self.timers, delay_ms)
 
     # --- the log
 

@@ -85,9 +85,8 @@ def handle_fetch(ctx: RequestContext, request: FetchRequest, wide: WideFetch | N
         return
     answer = _PendingFetch(ctx, context, is_follower)
     if answer.failed and is_follower:
-        params.max_wait_ms = (
-            0  # it learned of a new topic before this broker did: it may retry soon
-        )
+        # The follower learned of a new topic before this broker did: do not delay its retry.
+        params.max_wait_ms = 0
     operation = services.replica_manager.fetch_records(params, answer.readable, answer.complete)
     if operation is not None:
         ctx.on_disconnect = operation.cancel

@@ -35,6 +35,7 @@ from kwire.protocol.schemas.offsets import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any
 
     from kwire.apis.context import RequestContext
     from kwire.coordinator.offset_store import OffsetAndMetadata
@@ -309,17 +310,24 @@ def _delete_response(
     topics: Iterable[OffsetDeleteRequestTopic], errors: PartitionErrors
 ) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(
-        topics=[
-            OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=errors[topic.name, partition.partition_index],
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in topics
-        ]
+        topics=with_errors(topics, errors, OffsetDeleteResponseTopic, OffsetDeleteResponsePartition)
     )
+
+
+def with_errors(
+    topics: Iterable[Any], errors: PartitionErrors, topic_kind: Any, partition_kind: Any
+) -> list[Any]:
+    """A response's topics: the partitions of a request's, each with its error."""
+    return [
+        topic_kind(
+            name=topic.name,
+            partitions=[
+                partition_kind(
+                    partition_index=partition.partition_index,
+                    error_code=errors[topic.name, partition.partition_index],
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

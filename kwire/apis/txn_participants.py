@@ -152,6 +152,7 @@ def _existing(
 def _txn_commit_response(
     topics: Iterable[TxnOffsetCommitRequestTopic], errors: dict[TopicPartition, int]
 ) -> TxnOffsetCommitResponse:
+    from kwire.apis.group_offsets import with_errors
     from kwire.protocol.schemas.transactions import (
         TxnOffsetCommitResponse,
         TxnOffsetCommitResponsePartition,
@@ -159,17 +160,7 @@ def _txn_commit_response(
     )
 
     return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=errors[topic.name, partition.partition_index],
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in topics
-        ]
+        topics=with_errors(
+            topics, errors, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition
+        )
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from virtual_time import advance
 
 from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode
@@ -157,11 +158,7 @@ class Coordinator:
         return asked
 
     def wait(self, ms: int) -> None:
-        end_ms = self.clock.now_ms + ms
-        while (due := self.timers.next_deadline_ms()) is not None and due <= end_ms:
-            self.clock.now_ms = max(due, self.clock.now_ms)
-            self.timers.fire(self.clock.now_ms)
-        self.clock.now_ms = end_ms
+        advance(self.clock, self.timers, ms)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def check_add(answers: Answers, answer: Answer) -> None:
 
 
 def check_end(answers: Answers, answer: Answer) -> None:
-    """Remember how a transaction has ended, as its producer is told."""
+    """Remember how a transaction has ended, as its producer was answered."""
     answers.reach("END_TXN", answer.response.error_code)
     assert isinstance(answer.client, TransactionalProducer)
     transaction = answer.client.ends.get(id(answer.request))
