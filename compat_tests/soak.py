@@ -45,6 +45,7 @@ CONFIG = {
     "offsets_topic_replication_factor": "3",
 }
 DOWN_AT_MOST = 2
+_KILL_LEADER = "kill -9 a leader"
 _KILL_CONTROLLER, _PAUSE_CONTROLLER = "kill -9 a controller", "pause a controller"
 PAUSE_BETWEEN_S = (0.3, 2.0)
 
@@ -63,7 +64,7 @@ class Attack:
         self._paused: set[int] = set()
         self._heals_owed: list[tuple[int, int]] = []
         self._faults: list[tuple[str, int, Callable[[int], Callable[[], None]]]] = [
-            ("kill -9 a leader", 5, self._kill),
+            (_KILL_LEADER, 5, self._kill),
             ("pause a leader", 3, self._pause),
             ("cut a leader from the controller", 3, self._cut_from_controller),
             ("isolate a leader", 3, self._isolate),
@@ -77,10 +78,12 @@ class Attack:
         ]
 
     def step(self) -> None:
-        """One fault."""
+        """One fault; a killed leader before any other, so that the shortest soak has one."""
         names = [name for name, _, _ in self._faults]
         weights = [weight for _, weight, _ in self._faults]
         (name,) = self.random.choices(names, weights)
+        if not self.counts[_KILL_LEADER]:
+            name = _KILL_LEADER
         partition = self.random.randrange(PARTITIONS)
         length_s = self.random.uniform(0.2, 2.5)
         target = self.random.sample(self.cluster.ids, REPLICAS)
@@ -97,7 +100,7 @@ class Attack:
             return
         begin = next(work for each, _, work in self._faults if each == name)
         if name == "stop a leader in order" and controller_is_hit:
-            name, begin = "kill -9 a leader", self._kill  # nobody could hand its leaderships over
+            name, begin = _KILL_LEADER, self._kill  # nobody could hand its leaderships over
         self.say(f"{name}: node {victim} for {length_s:.1f} s")
         self._cures[victim] = begin(victim)
         self._until[victim] = time.monotonic() + length_s
