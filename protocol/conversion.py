@@ -227,7 +227,9 @@ def _records(batches: Buffer, header: BatchHeader) -> Generator[int, None, Itera
     if codec in ("none", "zstd") or header.count <= 0:
         return iter_records(batches, header)  # zstd's is refused before the first record
     body = memoryview(batches)[header.position + HEADER_SIZE : header.end]
-    section = bytes((yield from decompress_in_parts(codec, body)))
+    section: Buffer = yield from decompress_in_parts(codec, body)
+    if isinstance(section, bytearray):
+        section = bytes(section)  # as fields of records are
     plain = header._replace(
         position=-HEADER_SIZE,  # of a batch whose records begin at 0
         size=HEADER_SIZE + len(section),

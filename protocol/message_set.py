@@ -161,7 +161,7 @@ def message_records(
     if not message.attributes & COMPRESSION_MASK:
         return [as_record(message, message.offset, message.timestamp)]
     check_wrapper(message)
-    data = _compression.decompress(
+    data = _compression.decompressed(
         message.compression, message.value or b"", limit=limit, magic=message.magic
     )
     inner = list(inner_messages(data, message.magic))

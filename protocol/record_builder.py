@@ -173,6 +173,11 @@ def _compressed(section: Buffer, codec: str, level: int | None) -> Buffer:
 
 def assemble(header: BatchHeader, section: Buffer) -> bytes:
     """The header's fields (but position, size and CRC) before the records."""
+    return bytes(assembled(header, section))
+
+
+def assembled(header: BatchHeader, section: Buffer) -> bytearray:
+    """As `assemble`, of which this spares a copy."""
     batch = bytearray(HEADER_SIZE)
     batch += section
     HEADER.pack_into(
@@ -186,7 +191,7 @@ def assemble(header: BatchHeader, section: Buffer) -> bytes:
         *header[6:],
     )
     write_crc(batch, 0, len(batch))
-    return bytes(batch)
+    return batch
 
 
 def recompress(

@@ -19,15 +19,22 @@ from kwire.protocol.compression import (
     _LZ4_MAGIC,
     _XERIAL_MAGIC,
     DECOMPRESSED_BYTES_MAX,
+    LARGE_BYTES,
     Buffer,
     _decompress_snappy_block,
     _xxh32_short,
+    most_bytes,
+    room,
+    trimmed,
 )
+from kwire.protocol.compression_parts import Elsewhere
 from kwire.protocol.errors import ErrorCode, KafkaError
 
 PIECE_BYTES = 256 << 10
 """About what is decompressed between two yields: half a millisecond."""
 _PIECE_UNITS = 500
+_SMALLEST_BOMB_BYTES = 128
+"""Fewer bytes of zstd do not become `LARGE_BYTES`."""
 _GZIP_INPUT_BYTES = 8 << 10  # as Kafka's GZIPInputStream reads
 _GZIP_OUTPUT_BYTES = 16 << 10
 _GZIP_OVERHEAD = 18  # header and trailer
@@ -45,12 +52,19 @@ def stream(
 ) -> Generator[int, None, Stream]:
     """Decompress in steps (their costs in units, replication/core/work.py).
 
-    zstd is one step: up to a tenth of a second for `limit` bytes. KafkaError(MESSAGE_TOO_LARGE):
-    more than `limit` bytes; Kafka has no such limit.
+    zstd is one step, as is a block of snappy: if it is large, one that may run elsewhere.
+    KafkaError(MESSAGE_TOO_LARGE): more than `limit` bytes; Kafka has no such limit.
     """
-    if codec == "zstd":
+    if codec == "zstd" or (codec == "snappy" and data[:8] != _XERIAL_MAGIC):
+        in_one = _zstd if codec == "zstd" else _raw_snappy
+        if len(data) > _SMALLEST_BOMB_BYTES:
+            most = min(limit, most_bytes(codec, data))
+            if most > LARGE_BYTES:
+                work = Elsewhere(most >> 10, lambda: in_one(data, limit))
+                yield work
+                return work.result()
         yield len(data) // 1000
-        return _zstd(data, limit)
+        return in_one(data, limit)
     whole = _whole(codec, data)
     if whole is not None:
         return whole, True
@@ -155,11 +169,19 @@ def _gzip_header(data: memoryview, position: int) -> int:
 # --- snappy
 
 
-def _snappy(data: memoryview, limit: int) -> Generator[bytes, None, None]:
-    """Blocks of the xerial stream, or one raw block (SnappyInputStream)."""
+def _raw_snappy(data: memoryview, limit: int) -> Stream:
+    """One block without a header, which some clients send (SnappyInputStream)."""
     if not len(data):
-        raise _BrokenStreamError
-    if data[:8] != _XERIAL_MAGIC or len(data) < 16:
+        return b"", False
+    try:
+        return _decompress_snappy_block(data, limit), True
+    except KafkaError:
+        return b"", False
+
+
+def _snappy(data: memoryview, limit: int) -> Generator[bytes, None, None]:
+    """Blocks of the xerial stream (SnappyInputStream)."""
+    if len(data) < 16:
         yield _snappy_block(data, limit)
         return
     position = 16
@@ -262,10 +284,11 @@ def _zstd(data: memoryview, limit: int) -> Stream:
         least = max(4096, 8 * len(data), 8 * size)
         # Memory is not given for a claim alone, but a claim that may be right saves a try.
         size = claimed if size < claimed <= min(limit, 8 * least) else min(limit, least)
-        out = bytearray(size)
+        if size > LARGE_BYTES and claimed <= limit:
+            size = min(limit, most_bytes("zstd", data))  # only what is written to takes memory
+        out = room(size)
         try:
-            del out[cramjam.zstd.decompress_into(data, out) :]
-            return out, True
+            return trimmed(out, cramjam.zstd.decompress_into(data, out)), True
         except cramjam.DecompressionError as error:
             if "whole buffer" not in str(error):
                 return b"", False

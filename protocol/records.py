@@ -337,11 +337,11 @@ def records_section(buffer: Buffer, header: BatchHeader, limit: int) -> tuple[by
     if end > len(buffer):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the buffer ends within a batch")
     if not header.attributes & COMPRESSION_MASK:
-        if isinstance(buffer, bytes):
+        if not isinstance(buffer, bytearray | memoryview):  # bytes, or what `decompressed` gives
             return buffer, start, end
         # Copied: records are parsed byte by byte, for which bytes are twice as fast as a view.
         return bytes(memoryview(buffer)[start:end]), 0, end - start
-    data = _compression.decompress(header.compression, memoryview(buffer)[start:end], limit=limit)
+    data = _compression.decompressed(header.compression, memoryview(buffer)[start:end], limit=limit)
     return data, 0, len(data)
 
 

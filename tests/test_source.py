@@ -116,7 +116,7 @@ BELOW_THE_LINE = (
 PURE_MODULES = {
     *("__future__", "base64", "binascii", "bisect", "collections", "collections.abc", "contextlib"),
     *("dataclasses", "difflib", "enum", "errno", "hashlib", "heapq", "importlib", "itertools"),
-    *("json", "linecache", "math", "struct", "types", "typing", "zlib"),
+    *("json", "linecache", "math", "mmap", "struct", "types", "typing", "zlib"),
     *("construct", "cramjam", "fastcrc.crc32"),
 }
 IMPURE_CALLS = {"open", "print", "input", "breakpoint", "__import__"}

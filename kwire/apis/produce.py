@@ -15,11 +15,12 @@ partition is appended to twice.
 from __future__ import annotations
 
 from kwire.apis.context import ADMIN_CLIENT_ID
-from kwire.protocol.compression import codec_id
+from kwire.protocol.compression import codec_id, most_bytes
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import (
     ATTRIBUTES_POSITION,
     COMPRESSION_MASK,
+    HEADER_SIZE,
     MAGIC_POSITION,
     TRANSACTIONAL_FLAG,
 )
@@ -76,8 +77,10 @@ def _is_much(request: ProduceRequest) -> bool:
             records = data.records
             size += _PARTITION_BYTES
             if records is not None and len(records) > _LOW_ATTRIBUTES_POSITION:
-                is_compressed = records[_LOW_ATTRIBUTES_POSITION] & COMPRESSION_MASK
-                size += len(records) << 4 if is_compressed else len(records)
+                codec = records[_LOW_ATTRIBUTES_POSITION] & COMPRESSION_MASK
+                size += len(records) << 4 if codec else len(records)
+                if codec == _ZSTD and len(records) > 256:  # more can become 8 MB: count its blocks
+                    size += most_bytes("zstd", memoryview(records)[HEADER_SIZE:]) >> 6
     return size > _MUCH_BYTES
 
 
@@ -252,11 +255,8 @@ def _check(
 
 
 def _is_transactional(records: Buffer) -> bool:
-    return (
-        len(records) > _LOW_ATTRIBUTES_POSITION
-        and records[MAGIC_POSITION] == 2
-        and records[_LOW_ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG != 0
-    )
+    is_batch = len(records) > _LOW_ATTRIBUTES_POSITION and records[MAGIC_POSITION] == 2
+    return is_batch and records[_LOW_ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG != 0
 
 
 def _check_version(records: Buffer | None, version: int) -> Buffer:

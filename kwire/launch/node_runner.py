@@ -273,6 +273,7 @@ class NodeRunner:
             cluster=cluster,
             on_halt=self._halt,
         )
+        core.work.elsewhere = dirs.run_elsewhere
         if core.member is not None and self._joining is not None:
             self._joining.link = core.member.link
         if spec.recent_requests:

@@ -40,10 +40,11 @@ _Done = TypeVar("_Done")
 
 
 class Background:
-    """The threads of one store."""
+    """The threads of one store, or those of a node for work that is no I/O."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], name: str = "kwire-disk") -> None:
         """`wake` is called, on a thread, after each task: `deliver` has something to do."""
+        self._name = name
         self._wake = wake
         self._pools: dict[bool, ThreadPoolExecutor] = {}  # urgent → threads
         self._pending: set[Future[None]] = set()
@@ -82,7 +83,7 @@ class Background:
             from concurrent.futures import ThreadPoolExecutor
 
             threads = 1 if urgent else _POOL_THREADS  # one: writes of a file keep their order
-            pool = self._pools[urgent] = ThreadPoolExecutor(threads, "kwire-disk")
+            pool = self._pools[urgent] = ThreadPoolExecutor(threads, self._name)
         return pool
 
     def _run(self, task: Callable[[], _Done]) -> _Done:

@@ -15,8 +15,11 @@ from kwire.server.errors import NodeError, SettingsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kwire.replication.log_dirs.directory import LogDirStore
     from kwire.server.file_log_store import FileLogStore
+    from kwire.server.flushes import Background
     from kwire.server.node import Node
 
 
@@ -58,6 +61,8 @@ class LogDirs:
 
         self.paths = split_dirs(dirs)
         self._stores: list[FileLogStore] = []
+        self._work: Background | None = None
+        self._wake: Callable[[], None] = _nothing
         self.opened: list[LogDirStore] = []
         max_open_files = max(default_max_open_files() // len(self.paths), 32)
         first_error: OSError | None = None
@@ -96,16 +101,33 @@ class LogDirs:
                     node.loop.call_soon_threadsafe(node.background_done)
 
         node.deliver = self._deliver
+        self._wake = wake
         for store in self._stores:
             store.wake = wake
         return self
 
+    def run_elsewhere(self, task: Callable[[], None], ended: Callable[[], None]) -> None:
+        """Run a function of bytes on a thread, then `ended` in a step of the node: WorkQueue.elsewhere."""
+        if self._work is None:
+            from kwire.server.flushes import Background
+
+            self._work = Background(self._wake, "kwire-work")
+        try:
+            self._work.submit(task, lambda _: ended(), _not_expected)
+        except RuntimeError:  # the system gives no more threads
+            task()
+            ended()
+
     def _deliver(self) -> None:
         for store in self._stores:
             store.deliver()
+        if self._work is not None:
+            self._work.deliver()
 
     def close(self) -> None:
         """Close all files and release the locks."""
+        if self._work is not None:
+            self._work.close()
         for store in self._stores:
             try:
                 store.close()
@@ -132,3 +154,11 @@ def load_error(dirs: str, error: OSError | Exception) -> NodeError:
         return NodeError(f"data directory {reason}")
     word = "directories" if "," in dirs else "directory"
     return NodeError(f"data {word} {dirs}: {reason}")
+
+
+def _not_expected(error: OSError) -> None:
+    raise error
+
+
+def _nothing() -> None:
+    pass

@@ -12,6 +12,12 @@ steps. It yields the cost of what it has just done, in units:
 
     ctx.run_in_parts(_convert(ctx, messages))  # a handler; elsewhere WorkQueue.start
 
+What is one call of a library and takes milliseconds (100 MB to decompress) is no step that could be
+cut. Such a function of bytes alone is yielded before it runs (`Elsewhere`, in
+protocol/compression_parts.py): a driver with threads runs it on one of them, and the job has its
+next turn when it has ended; without (`WorkQueue.elsewhere` is None: tests, the simulator) it runs
+where it stands. So what a job does is the same in both, but for what others do meanwhile.
+
 A unit is about a microsecond of Python: reading a record 1, a partition of a response 5, a KiB to
 compress 20. Costs are counted, never measured, so that a run can be repeated; that they are right
 within a factor of three is enough. Yield at least every 500 units.
@@ -24,8 +30,8 @@ as with one that is parked; connections beside it go on.
 
 Between two parts everything may have changed: partitions lost, topics deleted. Look up again after
 a yield what must still hold, and change state at the end, in one part. The frame of a request stays
-valid until its reply. When its connection closes, its work is cancelled (GeneratorExit at the
-yield).
+valid until its reply. Work that is cancelled, as that of a Fetch whose connection closes, ends at
+its yield (GeneratorExit).
 
 Invariants: an exception ends its job only; a job that has ended or was cancelled runs no more.
 """
@@ -38,6 +44,7 @@ from typing import Any, Final, TypeVar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kwire.protocol.compression_parts import Elsewhere
     from kwire.replication.core.clock import Clock
 
 Steps = Generator[int, None, Any]
@@ -49,6 +56,8 @@ FIRST_UNITS: Final = 2_000
 """Units that work may take in the step that begins it."""
 TURN_UNITS: Final = 6_000
 """Units of all jobs together between two looks at the sockets."""
+ELSEWHERE_UNITS: Final = 4_000
+"""What takes longer in one piece runs on a thread, if there is one, which costs 200 units."""
 _FREED_AT_ONCE: Final = 4_000
 _FREED_A_STEP: Final = 500
 _UNITS_A_FREED_STEP: Final = 200
@@ -76,13 +85,25 @@ class Job:
 class WorkQueue:
     """The jobs of a node. `jobs`: in the order of their turns; empty costs nothing."""
 
-    __slots__ = ("_clock", "_left", "_left_at_ms", "first_units", "jobs", "turn_units")
+    __slots__ = (
+        "_away",
+        "_clock",
+        "_left",
+        "_left_at_ms",
+        "elsewhere",
+        "first_units",
+        "jobs",
+        "turn_units",
+    )
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._left = 0  # units that this step may still take
         self._left_at_ms = -1
+        self._away = 0  # jobs whose function runs elsewhere
         self.jobs: deque[Job] = deque()
+        self.elsewhere: Callable[[Callable[[], None], Callable[[], None]], None] | None = None
+        """The driver's: runs the first function on a thread, then, in a step, the second one."""
         self.first_units = FIRST_UNITS
         self.turn_units = TURN_UNITS
 
@@ -97,11 +118,19 @@ class WorkQueue:
         now_ms = self._clock.now_ms
         if self._left_at_ms != now_ms:
             self._left, self._left_at_ms = self.first_units, now_ms
-        if self._left > 0 and not self.jobs and self._run(steps, self._left):
-            return None
+        outcome: bool | Elsewhere[Any] = False
+        if self._left > 0 and not self.jobs:
+            outcome = self._run(steps, self._left)
+            if outcome is True:
+                return None
         job = Job(steps, on_error)
-        self.jobs.append(job)
+        self._put_off(job, outcome)
         return job
+
+    @property
+    def unfinished(self) -> int:
+        """How many jobs there are."""
+        return len(self.jobs) + self._away
 
     def turn(self) -> None:
         """Do the next part. Raises what a job raised; the others stay queued."""
@@ -115,7 +144,7 @@ class WorkQueue:
                 continue
             job.running = True
             try:
-                done = self._run(steps, min(share, self._left))
+                outcome = self._run(steps, min(share, self._left))
             except Exception as error:
                 job.steps = None
                 if job.on_error is not None:
@@ -123,19 +152,38 @@ class WorkQueue:
                 raise
             finally:
                 job.running = False
-            if done:
+            if outcome is True:
                 job.steps = None
             elif job.steps is None:
                 steps.close()
             else:
-                jobs.append(job)
+                self._put_off(job, outcome)
 
-    def _run(self, steps: Steps, units: int) -> bool:
-        """Run steps worth this many units; True if the work is done."""
+    def _put_off(self, job: Job, outcome: bool | Elsewhere[Any]) -> None:
+        """Let a job have its next turn: after the others, or when what runs elsewhere has ended."""
+        if outcome is False or self.elsewhere is None:
+            self.jobs.append(job)
+            return
+        assert outcome is not True
+
+        def ended() -> None:
+            self._away -= 1
+            if job.steps is not None:
+                self.jobs.append(job)
+
+        self._away += 1
+        self.elsewhere(outcome.run, ended)
+
+    def _run(self, steps: Steps, units: int) -> bool | Elsewhere[Any]:
+        """Run steps worth this many units. True: the work is done; else what is to run elsewhere
+        before it can go on, or False."""
         spent = 0
         try:
             while spent < units:
-                spent += next(steps) or 1
+                cost = next(steps)
+                if type(cost) is not int and cost > ELSEWHERE_UNITS and self.elsewhere is not None:
+                    return cost  # type: ignore[return-value]  # an Elsewhere
+                spent += cost or 1
         except StopIteration:
             return True
         finally:

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import NamedTuple
 
-from kwire.protocol.compression import LAST_CODEC_ID
+from kwire.protocol.compression import LAST_CODEC_ID, codec_id, compress
+from kwire.protocol.compression_parts import Elsewhere, units_to_compress
 from kwire.protocol.errors import ErrorCode, KafkaError
-from kwire.protocol.record_builder import build_batch, recompress
+from kwire.protocol.record_builder import assembled, build_batch, recompress
 from kwire.protocol.record_validation import (
     RecordRules,
     RecordsSummary,
@@ -178,8 +179,13 @@ def _validated(
         )
         summary = yield from check_records(view, header, rules)
     if target != source:
-        yield header.size >> 6  # a KiB to compress costs about 20 units
-        rewritten = _compressed_anew(view, header, target, summary, config)
+        size = header.size if summary is None else len(summary.section)
+        work = Elsewhere(
+            units_to_compress(target, size),
+            lambda: _compressed_anew(view, header, target, summary, config),
+        )
+        yield work
+        rewritten = work.result()
     if is_append_time:
         wall_ms = log.clock.wall_ms  # the steps took their time
         return _restamp(rewritten or view, wall_ms, LOG_APPEND_TIME), wall_ms
@@ -280,10 +286,13 @@ def _compressed_anew(
     if summary is None:
         return bytearray(recompress(view, header, codec, level=level))
     plain = header._replace(position=0, attributes=header.attributes & ~COMPRESSION_MASK)
+    if summary.is_plain and not header.attributes & ~_KEPT_ATTRIBUTES:
+        section = summary.section
+        if codec != "none":
+            section = compress(codec, section, level=level)
+        return assembled(plain._replace(attributes=plain.attributes | codec_id(codec)), section)
     batch = b"".join((view[:HEADER_SIZE], summary.section))
     plain = plain._replace(size=len(batch))
-    if summary.is_plain and not header.attributes & ~_KEPT_ATTRIBUTES:
-        return bytearray(recompress(batch, plain, codec, level=level))
     return bytearray(
         build_batch(
             (record._replace(offset=-1) for record in iter_records(batch, plain)),

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from kwire.protocol.compression_parts import Elsewhere
 from kwire.replication.core.clock import Clock
-from kwire.replication.core.work import FIRST_UNITS, TURN_UNITS, Job, Steps, WorkQueue
+from kwire.replication.core.work import (
+    ELSEWHERE_UNITS,
+    FIRST_UNITS,
+    TURN_UNITS,
+    Job,
+    Steps,
+    WorkQueue,
+    at_once,
+)
 
 
 def counting(done: list[str], name: str, steps: int, units: int) -> Steps:
@@ -188,3 +199,94 @@ def test_long_lists_are_emptied_in_parts_and_short_ones_are_left_alone(queue: Wo
     while queue.jobs:
         queue.turn()
     assert (len(long), len(short)) == (0, 10)
+
+
+# --- functions that may run elsewhere
+
+
+class Threads:
+    """Stands for a driver with threads: `run` lets the next function run, and its end take effect."""
+
+    def __init__(self, queue: WorkQueue) -> None:
+        self.waiting: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        queue.elsewhere = lambda task, ended: self.waiting.append((task, ended))
+
+    def run(self) -> None:
+        task, ended = self.waiting.pop(0)
+        task()
+        ended()
+
+
+def computing(done: list[str], units: int, function: Callable[[], str]) -> Steps:
+    work = Elsewhere(units, function)
+    yield work
+    done.append(work.result())
+    yield 1
+    done.append("end")
+
+
+def test_a_function_that_may_run_elsewhere_runs_in_its_turn_where_there_are_no_threads(
+    queue: WorkQueue,
+) -> None:
+    done: list[str] = []
+    assert queue.start(computing(done, FIRST_UNITS, lambda: "result")) is not None
+    assert done == []  # its cost was more than the first part may have
+    queue.turn()
+    assert done == ["result", "end"]
+    assert at_once(computing(done, 10**9, lambda: "again")) is None
+    assert done[2:] == ["again", "end"]
+
+
+def test_a_job_goes_on_when_its_function_has_ended_on_a_thread(queue: WorkQueue) -> None:
+    threads, done = Threads(queue), list[str]()
+    job = queue.start(computing(done, ELSEWHERE_UNITS + 1, lambda: "result"))
+    assert job is not None and not queue.jobs  # no tick is due meanwhile
+    assert queue.start(counting(done, "other", 1, 100)) is None
+    threads.run()
+    assert done[-1] == "other ends" and list(queue.jobs) == [job]
+    queue.turn()
+    assert done[-2:] == ["result", "end"] and not queue.jobs
+
+
+def test_a_function_in_a_later_part_goes_elsewhere_too(queue: WorkQueue) -> None:
+    threads, done = Threads(queue), list[str]()
+
+    def steps() -> Steps:
+        yield FIRST_UNITS
+        yield from computing(done, ELSEWHERE_UNITS + 1, lambda: "result")
+
+    queue.start(steps())
+    queue.turn()
+    assert len(threads.waiting) == 1 and not queue.jobs
+    threads.run()
+    queue.turn()
+    assert done == ["result", "end"]
+
+
+def test_a_short_function_is_not_worth_a_thread(queue: WorkQueue) -> None:
+    threads, done = Threads(queue), list[str]()
+    queue.start(computing(done, ELSEWHERE_UNITS, lambda: "result"))
+    while queue.jobs:
+        queue.turn()
+    assert done == ["result", "end"] and not threads.waiting
+
+
+def test_what_a_function_raises_elsewhere_is_raised_in_the_job(queue: WorkQueue) -> None:
+    def broken() -> str:
+        raise ValueError("broken")
+
+    threads, done, errors = Threads(queue), list[str](), list[Exception]()
+    queue.start(computing(done, ELSEWHERE_UNITS + 1, broken), errors.append)
+    threads.run()
+    with pytest.raises(ValueError, match="broken"):
+        queue.turn()
+    assert [str(error) for error in errors] == ["broken"] and not done and not queue.jobs
+
+
+def test_a_job_that_was_cancelled_while_its_function_ran_is_over(queue: WorkQueue) -> None:
+    threads, done = Threads(queue), list[str]()
+    job = queue.start(computing(done, ELSEWHERE_UNITS + 1, lambda: "result"))
+    assert job is not None
+    job.cancel()
+    threads.run()
+    assert not queue.jobs and not done
