@@ -51,6 +51,20 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 """The only client id that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID)."""
 
 
+_READS: Final = frozenset(
+    (
+        *(ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.OFFSET_FETCH),
+        *(ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS),
+        *(ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DESCRIBE_CONFIGS, ApiKey.DESCRIBE_LOG_DIRS),
+        *(ApiKey.DESCRIBE_PRODUCERS, ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS),
+        *(ApiKey.DESCRIBE_TOPIC_PARTITIONS, ApiKey.DESCRIBE_QUORUM),
+    )
+)
+"""APIs without an effect, which are in vain without the connection."""
+_UNFINISHED_MAX: Final = 500
+"""Requests without their connections that may be at work: queued.max.requests of Kafka."""
+
+
 class Session(Protocol):
     """A connection as handlers see it; implemented in kwire/session.py."""
 
@@ -225,12 +239,15 @@ class RequestContext:
     def run_in_parts(self, steps: Steps) -> None:
         """Do the long work of this request; its last step replies or parks the request.
 
-        The frame, and records that are views of it, stay valid meanwhile. The work is cancelled
-        when the connection ends; an exception closes the connection (replication/core/work.py)."""
-        job = self.services.work.start(steps, self._work_failed)
+        The frame, and records that are views of it, stay valid meanwhile. When the connection ends,
+        what only reads is cancelled; as in Kafka a change that has arrived is made, though nobody
+        gets its answer. An exception closes the connection (replication/core/work.py)."""
+        work = self.services.work
+        job = work.start(steps, self._work_failed)
         if job is not None:
             self.session.keeps_frame = True
-            self.on_disconnect = job.cancel
+            if self.api_key in _READS or work.unfinished > _UNFINISHED_MAX:
+                self.on_disconnect = job.cancel
 
     def _work_failed(self, error: Exception) -> None:
         self.close(f"internal error: {type(error).__name__}")

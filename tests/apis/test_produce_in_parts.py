@@ -129,12 +129,29 @@ def test_a_topic_that_is_deleted_meanwhile_is_unknown(connections: Connections) 
     assert connections.answers == [(11, [(3, -1)])]
 
 
-def test_a_connection_that_ends_appends_nothing(connections: Connections) -> None:
+def test_what_has_arrived_is_appended_though_its_connection_ends(connections: Connections) -> None:
     connections.produce(11, many())
     connections.broker.connection_closed(11)
+    assert connections.broker.work.jobs
     connections.finish()
     connections.produce(12, small())
-    assert connections.answers == [(12, [(0, 0)])]
+    ((connection, [(error, base_offset)]),) = connections.answers
+    assert connection == 12 and error == 0 and base_offset > 1000
+
+
+def test_of_those_who_are_gone_a_limited_number_is_at_work(connections: Connections) -> None:
+    waiting = connections.broker.work
+    connections.produce(11, many())
+    while waiting.unfinished <= 500:
+        waiting.start(iter(range(9)))  # type: ignore[arg-type]
+    connections.produce(12, many())
+    before = waiting.unfinished
+    for connection in (11, 12):
+        connections.broker.connection_closed(connection)
+    connections.finish()
+    connections.broker.connection_opened(13, "PLAINTEXT", "127.0.0.1")
+    connections.produce(13, small())
+    assert before == 502 and connections.answers[-1][1][0][1] == len(range(MANY))
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
