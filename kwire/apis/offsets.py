@@ -205,9 +205,17 @@ def handle_describe_producers(ctx: RequestContext, request: DescribeProducersReq
 
 def _producers(ctx: RequestContext, topic: str, index: int) -> PartitionResponse:
     from kwire.protocol.schemas.transactions import PartitionResponse, ProducerState
+    from kwire.replication.core.topic_names import topic_name_problem
 
     answer = PartitionResponse(partition_index=index)
     try:
+        # As in Kafka these have a message, and a partition that the topic does not have has none.
+        problem = topic_name_problem(topic)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if not ctx.services.metadata.contains(topic):
+            unknown = "This server does not host this topic-partition."
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown)
         partition = ctx.services.replica_manager.partition(topic, index)
     except KafkaError as error:
         answer.error_code, answer.error_message = error.code, error.message

@@ -272,12 +272,13 @@ def handle_describe_transactions(ctx: RequestContext, request: DescribeTransacti
 def _described(ctx: RequestContext, transactional_id: str) -> TransactionState:
     described = TransactionState(transactional_id=transactional_id)
     try:
-        values = ctx.services.transactions.describe(transactional_id).values
+        metadata = ctx.services.transactions.describe(transactional_id)
     except KafkaError as error:
         described.error_code = error.code
         return described
+    values = metadata.values
     topics: dict[str, list[int]] = {}
-    for topic, index in values.partitions:
+    for topic, index in metadata.held_partitions:
         topics.setdefault(topic, []).append(index)
     described.transaction_state = values.state.name
     described.transaction_timeout_ms = values.timeout_ms

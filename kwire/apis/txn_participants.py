@@ -152,6 +152,9 @@ def _existing(
 def _txn_commit_response(
     topics: Iterable[TxnOffsetCommitRequestTopic], errors: dict[TopicPartition, int]
 ) -> TxnOffsetCommitResponse:
+    """The response for the partitions of a request, each with its error.
+
+    A topic that the request names twice comes twice, but, as in Kafka, once if a partition is unknown."""
     from kwire.apis.group_offsets import with_errors
     from kwire.protocol.schemas.transactions import (
         TxnOffsetCommitResponse,
@@ -159,8 +162,13 @@ def _txn_commit_response(
         TxnOffsetCommitResponseTopic,
     )
 
-    return TxnOffsetCommitResponse(
-        topics=with_errors(
-            topics, errors, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition
-        )
+    answered: list[TxnOffsetCommitResponseTopic] = with_errors(
+        topics, errors, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition
     )
+    if int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) in errors.values():
+        by_name: dict[str, TxnOffsetCommitResponseTopic] = {}
+        for topic in answered:
+            if by_name.setdefault(topic.name, topic) is not topic:
+                by_name[topic.name].partitions += topic.partitions
+        answered = list(by_name.values())
+    return TxnOffsetCommitResponse(topics=answered)

@@ -26,11 +26,12 @@ from kwire.transactions.records import transaction_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from typing import Protocol
 
     from kwire.replication.core.clock import Clock
     from kwire.replication.core.events import EventType, LogEvent
+    from kwire.replication.core.types import TopicPartition
     from kwire.shards.result import CoordinatorTimer
     from kwire.transactions.records import TransactionRecord
 
@@ -59,7 +60,9 @@ if TYPE_CHECKING:
 
         def send_markers(
             self, index: int, metadata: TransactionMetadata, done: Callable[[ErrorCode], None]
-        ) -> None: ...
+        ) -> Collection[TopicPartition]:
+            """The result has the partitions that lack their marker, now and later."""
+            ...
 
         def cancel_markers(self, index: int) -> None: ...
 
@@ -221,7 +224,7 @@ class TransactionChanges:
                 # As in Kafka it stays prepared until its partition is loaded again.
                 self._report(TransactionEvent.TRANSACTION_GIVEN_UP, metadata, detail=error.name)
 
-        self._around.send_markers(self._index, metadata, written)
+        metadata.unmarked = self._around.send_markers(self._index, metadata, written)
 
     def _complete(self, metadata: TransactionMetadata, values: TransactionValues) -> Result[None]:
         record = self._record(metadata, values)

@@ -20,7 +20,7 @@ from kwire.transactions.shard import TransactionShard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from typing import Protocol
 
     from kwire.replication.config.broker_config import BrokerConfig
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
             partitions: Iterable[TopicPartition],
             done: Callable[[ErrorCode], None],
             transaction_version: int = 1,
-        ) -> None: ...
+        ) -> Collection[TopicPartition]: ...
 
         def cancel(self, shard_partition: int) -> None: ...
 
@@ -112,14 +112,16 @@ class TransactionShards:
 
     def send_markers(
         self, index: int, metadata: TransactionMetadata, done: Callable[[ErrorCode], None]
-    ) -> None:
-        """Write the markers of a decided transaction; `done` may be called before this returns."""
+    ) -> Collection[TopicPartition]:
+        """Write the markers of a decided transaction; `done` may be called before this returns.
+
+        The result has the partitions that lack their marker, now and later."""
         assert self.runtime is not None
         values = metadata.values
         if not values.partitions:
             done(ErrorCode.NONE)
-            return
-        self._markers.send(
+            return ()
+        return self._markers.send(
             index,
             self.runtime.contexts[index].partition.leader_epoch,
             values.producer_id,

@@ -51,6 +51,8 @@ def must_write(
 def _must_write_bumping(
     metadata: TransactionMetadata, producer_id: int, producer_epoch: int, commit: bool
 ) -> bool:
+    # First: what is pending has an epoch and an id of its own (KAFKA-18660).
+    _refuse_pending(metadata)
     values = metadata.values
     state, current = values.state, values.producer_epoch
     # The end was the last that the epochs allowed: the next producer id has taken over.
@@ -70,7 +72,6 @@ def _must_write_bumping(
         is_valid = producer_epoch == current
     if not is_valid:
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
-    _refuse_pending(metadata)
     if state is ONGOING:
         return True
     if is_retry_of_bump or is_retry_of_last:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     Guard = VerificationGuard | KafkaError
     """The guard of an append, or why it is refused."""
 
-# The client's producer is in order, and repeats the request. Older ones know of these only this one,
-# which does not make them look for another leader.
+# The client's producer is in order, and repeats the request. Older ones know of these only NOT_ENOUGH_REPLICAS,
+# which does not make them look for another leader; those of version 2 know CONCURRENT_TRANSACTIONS.
 _RETRIED = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.NETWORK_EXCEPTION,
@@ -146,19 +146,19 @@ class Guards:
             producer_id,
             producer_epoch,
             sequences,
-            lambda found: done({key: _for_producers(guard) for key, guard in found.items()}),
+            lambda found: done({key: self._for_producers(guard) for key, guard in found.items()}),
         )
 
-
-def _for_producers(guard: VerificationGuard | ErrorCode) -> Guard:
-    if not isinstance(guard, ErrorCode):
-        return guard
-    if guard is ErrorCode.INVALID_TXN_STATE:
-        return KafkaError(guard, "Partition was not added to the transaction")
-    if guard in _RETRIED:
-        return KafkaError(
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-            "Unable to verify the partition has been added to the transaction."
-            f" Underlying error: {guard.name}",
-        )
-    return KafkaError(guard)
+    def _for_producers(self, guard: VerificationGuard | ErrorCode) -> Guard:
+        if not isinstance(guard, ErrorCode):
+            return guard
+        if guard is ErrorCode.INVALID_TXN_STATE:
+            return KafkaError(guard, "Partition was not added to the transaction")
+        is_known = self._adds and guard is ErrorCode.CONCURRENT_TRANSACTIONS
+        if guard in _RETRIED and not is_known:
+            return KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                "Unable to verify the partition has been added to the transaction."
+                f" Underlying error: {guard.name}",
+            )
+        return KafkaError(guard)

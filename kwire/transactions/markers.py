@@ -20,7 +20,7 @@ from kwire.transactions.in_flight import InFlight
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from kwire.protocol.schemas.transactions import WriteTxnMarkersResponse
     from kwire.replication.core.clock import Clock, Timers
@@ -133,11 +133,12 @@ class MarkerSender:
         partitions: Iterable[TopicPartition],
         done: Callable[[ErrorCode], None],
         transaction_version: int = 1,
-    ) -> None:
+    ) -> Collection[TopicPartition]:
         """Have the marker written into all `partitions`, then call `done`, now or later, once.
 
-        NONE: each has its marker, or is deleted. INVALID_PRODUCER_EPOCH and
-        TRANSACTION_COORDINATOR_FENCED: given up, as a newer producer or coordinator has written.
+        The result has the partitions that lack the marker, now and later. Outcomes: NONE: each has its marker,
+        or is deleted. INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: given up, as a newer producer
+        or coordinator has written.
         """
         marker = WritableTxnMarker(
             producer_id=producer_id,
@@ -149,6 +150,7 @@ class MarkerSender:
         transaction = _Transaction(shard_partition, marker, partitions, done)
         self._shards.setdefault(shard_partition, {})[transaction] = None
         self._route(transaction, list(transaction.remaining))
+        return transaction.remaining
 
     def cancel(self, shard_partition: int) -> None:
         """Forget the transactions of a shard that is unloaded; their `done` is not called."""

@@ -20,7 +20,7 @@ from kwire.protocol.varint import INT32_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from typing import Any
 
     from kwire.replication.core.types import TopicPartition
@@ -106,6 +106,7 @@ class TransactionMetadata:
         "keeps_previous",
         "pending_state",
         "transactional_id",
+        "unmarked",
         "values",
     )
 
@@ -118,6 +119,8 @@ class TransactionMetadata:
         self.pending_state: TransactionState | None = None
         self.has_failed_epoch_fence = False
         """A fence could not be written: the next one uses the same epoch, which nobody has got."""
+        self.unmarked: Collection[TopicPartition] | None = None
+        """Of a decided transaction: the partitions that lack their marker, now and later."""
 
     @property
     def state(self) -> TransactionState:
@@ -130,6 +133,13 @@ class TransactionMetadata:
     @property
     def is_exhausted(self) -> bool:
         return is_exhausted(self.values.producer_epoch)
+
+    @property
+    def held_partitions(self) -> Collection[TopicPartition]:
+        """The partitions that the transaction keeps from being stable."""
+        if self.state in PREPARED and self.unmarked is not None:
+            return self.unmarked
+        return self.values.partitions
 
     def has_timed_out(self, wall_ms: int) -> bool:
         """Whether the open transaction should be aborted. The longest time-out never ends (KIP-939)."""
@@ -280,6 +290,9 @@ class TransactionMetadata:
         """The record of the pending change is committed."""
         assert self.pending_state is values.state, f"{self} completes {values.state}"
         assert values.state not in (DEAD, PREPARE_EPOCH_FENCE)
+        if values.state is EMPTY and not self.keeps_previous:
+            # Kafka 3.9 shows the start of the last transaction until its log is loaded again.
+            values = replace(values, start_ms=self.values.start_ms)
         self.values = values
         self.pending_state = None
 

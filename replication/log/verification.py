@@ -60,8 +60,17 @@ def start_verification(
     now_ms: int,
     supports_epoch_bump: bool,
 ) -> VerificationGuard | None:
-    """The guard for a batch that is about to be verified; None: the transaction is open here."""
-    if has_open_transaction(state.producers.get(producer_id), producer_epoch):
+    """The guard for a batch that is about to be verified; None: the transaction is open here.
+
+    KafkaError(INVALID_PRODUCER_EPOCH): the producer is fenced here, whatever its coordinator knows."""
+    entry = state.producers.get(producer_id)
+    if entry is not None and producer_epoch < entry.producer_epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"Epoch of producer {producer_id} is {producer_epoch}, which is smaller than the last seen epoch"
+            f" {entry.producer_epoch}",
+        )
+    if has_open_transaction(entry, producer_epoch):
         return None
     guard = state.verifications.get(producer_id)
     if guard is None:

@@ -360,6 +360,14 @@ def test_an_open_transaction_needs_no_verification_in_its_epoch() -> None:
     assert fenced is ErrorCode.INVALID_TXN_STATE
 
 
+def test_a_fenced_producer_is_refused_before_it_is_verified() -> None:
+    log = FakeLog()
+    log.append(data(0, epoch=1, transactional=True), guard=verification(log, epoch=1))
+    with pytest.raises(KafkaError) as refused:
+        start_verification(log.state, PRODUCER, 0, 1, 1000, False)
+    assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
 def test_requests_that_wait_for_one_verification_share_its_guard() -> None:
     log = FakeLog()
     guard = verification(log, 0)
@@ -392,9 +400,10 @@ def test_with_an_epoch_for_each_transaction_the_first_sequence_is_0() -> None:
 
 
 def test_an_old_epoch_is_refused_as_such() -> None:
+    """Its successor has written while the leader waited for the coordinator's answer."""
     log = FakeLog()
-    log.append(data(0, epoch=3))
     guard = verification(log, 1, epoch=2)
+    log.append(data(0, epoch=3))
     error = log.refuses(data(1, epoch=2, transactional=True), guard=guard)
     assert error is ErrorCode.INVALID_PRODUCER_EPOCH
 
