@@ -78,25 +78,25 @@ class Guards:
         `done`, now or later, with a guard or an error for each: the partition's or the
         coordinator's."""
         found: dict[TopicPartition, VerificationGuard | ErrorCode] = {}
-        unverified: list[TopicPartition] = []
-        for key, sequence in sequences.items():
-            try:
-                guard = self._start(key, producer_id, producer_epoch, sequence)
-            except KafkaError as error:
-                found[key] = error.code
-                continue
-            found[key] = guard or NOT_VERIFIED
-            if guard is not None:
-                unverified.append(key)
-        if not unverified:
-            done(found)
-            return
+
+        def start() -> list[TopicPartition]:
+            unverified = []
+            for key, sequence in sequences.items():
+                try:
+                    guard = self._start(key, producer_id, producer_epoch, sequence)
+                except KafkaError as error:
+                    found[key] = error.code
+                    continue
+                found[key] = guard or NOT_VERIFIED
+                if guard is not None:
+                    unverified.append(key)
+            return unverified
 
         self._verifier.verify(
             self._transactional_id,
             producer_id,
             producer_epoch,
-            unverified,
+            start,
             self._adds,
             lambda errors: done({**found, **errors}),
             knows_abortable=self._knows_abortable,

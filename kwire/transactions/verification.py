@@ -181,7 +181,7 @@ class Verifier:
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: list[TopicPartition],
+        start: Callable[[], list[TopicPartition]],
         add: bool,
         done: Done,
         *,
@@ -189,27 +189,28 @@ class Verifier:
     ) -> None:
         """Call `done` with the errors by partition, now or later; those without are verified.
 
+        `start`: takes guards, and returns the partitions to verify. It is called before each
+        attempt: the marker that a busy coordinator waits for removes the guards of the one before.
         `add`: add the partitions to the transaction, which begins it if need be. Errors of Kafka's
         coordinator, or COORDINATOR_NOT_AVAILABLE, NETWORK_EXCEPTION."""
         deadline_ms = self._clock.now_ms + self._retry_timeout_ms
+        producer = (transactional_id, producer_id, producer_epoch)
+
+        def ask() -> None:
+            partitions = start()
+            if not partitions:
+                done({})
+                return
+            self._put(Question(*producer, partitions, add, knows_abortable, answered))
 
         def answered(errors: Errors) -> None:
             is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
             if add and is_busy and self._clock.now_ms < deadline_ms:
-                self._later(lambda: self._put(question))
+                self._later(ask)
             else:
                 done(errors)
 
-        question = Question(
-            transactional_id,
-            producer_id,
-            producer_epoch,
-            partitions,
-            add,
-            knows_abortable,
-            answered,
-        )
-        self._put(question)
+        ask()
 
     def _later(self, call: Callable[[], None]) -> None:
         self._retries += 1

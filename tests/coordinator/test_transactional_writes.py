@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from test_transaction_apis import ID, TransactionalBroker
 
+from kwire.apis.txn_participants import make_verifier
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.record_builder import build_batch
 from kwire.protocol.records import Record
@@ -338,13 +340,16 @@ class SlowVerifier:
         transactional_id: str,
         producer_id: int,
         epoch: int,
-        partitions: list[tuple[str, int]],
+        start: Callable[[], list[tuple[str, int]]],
         add: bool,
         done: Any,
         *,
         knows_abortable: bool,
     ) -> None:
-        self.asked.append((partitions, done))
+        if partitions := start():
+            self.asked.append((partitions, done))
+        else:
+            done({})
 
     def answer(self) -> None:
         _, done = self.asked.pop()
@@ -472,6 +477,64 @@ def test_version_12_adds_the_partition_and_begins_the_transaction(
     described = writer.broker.describe()
     assert described.transaction_state == "Ongoing"
     assert [(each.topic, each.partitions) for each in described.topics] == [("t", [2])]
+
+
+class BusyOnce:
+    """This broker's coordinator; the first time it still ends the producer's last transaction."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.coordinator = writer.broker.services.transactions
+        self.partition_for = self.coordinator.partition_for
+        self.asked: list[list[tuple[str, int]]] = []
+
+    def add_partitions(self, *args: Any) -> None:
+        *_, partitions, _version, done = args
+        self.asked.append(list(partitions))
+        if len(self.asked) == 1:
+            done(ErrorCode.CONCURRENT_TRANSACTIONS)
+        else:
+            self.coordinator.add_partitions(*args)
+
+
+def make_busy(writer: Writer) -> BusyOnce:
+    services = writer.broker.services
+    verifier = make_verifier(services)
+    verifier._coordinator = busy = BusyOnce(writer)
+    services.verifier_if_used = verifier
+    return busy
+
+
+def test_a_batch_of_the_next_transaction_outlasts_the_marker_of_the_last_one(
+    writer: Writer,
+) -> None:
+    assert writer.send(version=12).error_code == 0
+    busy = make_busy(writer)
+    writer.producer.producer_epoch += 1  # it has the response to its EndTxn; the marker comes
+    writer.sequences.clear()
+    connection = writer.broker.connect()
+    writer.broker.send(connection, 12, produce_to(writer, 0))
+    writer.broker.end(writer.producer, version=5, producer_epoch=writer.producer.producer_epoch - 1)
+    writer.broker.deliver()
+    assert not writer.broker.answers.get(connection)
+    writer.broker.advance(20)
+    [answer] = writer.broker.answers[connection]
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    assert busy.asked == [[("t", 0)]] * 2
+
+
+def test_a_partition_that_has_joined_the_transaction_meanwhile_is_not_added_again(
+    writer: Writer,
+) -> None:
+    busy = make_busy(writer)
+    connection, other = writer.broker.connect(), writer.broker.connect()
+    writer.broker.send(connection, 12, produce_to(writer, 0))
+    writer.broker.send(other, 12, produce_to(writer, 0))
+    writer.broker.advance(20)
+    for each in (connection, other):
+        [answer] = writer.broker.answers[each]
+        assert answer.responses[0].partition_responses[0].error_code == 0
+    assert busy.asked == [[("t", 0)]] * 2
+    assert log_of(writer.broker).log_end_offset == 1  # the second is the first once more
 
 
 # --- what readers see

@@ -166,7 +166,7 @@ class Leader:
         """The list gets the errors when they are known."""
         found: list[Errors] = []
         self.verifier.verify(
-            transactional_id, 900, epoch, list(partitions), add, found.append, **options
+            transactional_id, 900, epoch, lambda: list(partitions), add, found.append, **options
         )
         return found
 
@@ -331,6 +331,20 @@ def test_a_partition_is_added_again_while_the_last_transaction_ends(
     if transactional_id == "id":
         leader.take().answer()
     assert found == [{}]
+
+
+def test_each_attempt_takes_guards_of_its_own_and_asks_about_the_partitions_that_need_one(
+    leader: Leader,
+) -> None:
+    leader.own_errors = {T0: ErrorCode.CONCURRENT_TRANSACTIONS}
+    rounds = [[T0, T1], [T1], []]
+    found: list[Errors] = []
+    leader.verifier.verify("own", 900, 0, lambda: rounds.pop(0), True, found.append)
+    leader.wait(20)
+    assert found == [] and [args[-1] for args in leader.called] == [[T0, T1], [T1]]
+    leader.wait(20)
+    assert found == [{}] and rounds == []
+    assert len(leader.called) == 2
 
 
 def test_the_last_error_is_the_producers_when_the_transaction_does_not_end_in_time(
