@@ -171,16 +171,38 @@ def kafka_jars(version: str) -> str:
     return f"{folder}/*"
 
 
+@functools.cache
+def streams_jars(version: str) -> str:
+    """The class path of Kafka Streams in one version: its jar, RocksDB's, and those of the broker and the tools."""
+    folder = BUILD / f"streams-{version}"
+    pom = HERE / "java" / "streams" / "pom.xml"
+
+    def work() -> None:
+        if not shutil.which("mvn"):
+            _apt("maven")
+        shutil.rmtree(folder, ignore_errors=True)
+        copy = ["dependency:copy-dependencies", "-DincludeArtifactIds=kafka-streams,rocksdbjni"]
+        argv = ["mvn", "-B", "-q", "-f", str(pom), f"-Dkafka.version={version}", *copy]
+        _run(f"jars of Kafka Streams {version}", [*argv, f"-DoutputDirectory={folder}"])
+        if not list(folder.glob(f"kafka-streams-{version}.jar")):
+            raise ToolMissing(f"jars of Kafka Streams {version}: mvn copied none")
+
+    _once(f"streams-{version}", pom.read_text(), functools.partial(work))
+    return f"{folder}/*:{kafka_jars(version)}"
+
+
 def java_argv(version: str, main: str, *arguments: str, heap_mb: int = 256) -> list[str]:
     """The command line of one Kafka class; starts fast rather than running fast."""
     fast = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", f"-Xmx{heap_mb}m"]
     return [java(), *fast, *QUIET, "-cp", kafka_jars(version), main, *arguments]
 
 
-def java_program(source: Path, version: str = KAFKA_BROKER) -> str:
-    """The class path of a Java program in one file, compiled against Kafka's jars: by javac, or by ecj on a JRE."""
-    jars = kafka_jars(version)
-    classes = BUILD / f"java-{source.stem}"
+def java_program(source: Path, version: str = KAFKA_BROKER, jars: str = "") -> str:
+    """The class path of a Java program in one file, compiled against Kafka's jars, or those of another class path: by
+    javac, or by ecj on a JRE."""
+    jars = jars or kafka_jars(version)
+    name = f"java-{source.stem}" + (f"-{version}" if version != KAFKA_BROKER else "")
+    classes = BUILD / name
 
     def work() -> None:
         shutil.rmtree(classes, ignore_errors=True)
@@ -193,18 +215,23 @@ def java_program(source: Path, version: str = KAFKA_BROKER) -> str:
         copy = ["dependency:copy", f"-Dartifact={COMPILER}", f"-DoutputDirectory={folder}"]
         _run("fetch ecj", ["mvn", "-B", "-q", "-f", str(HERE / "java" / "pom.xml"), *copy])
         jar = next(folder.glob("ecj-*.jar"))
-        every_jar = ":".join(map(str, Path(jars).parent.glob("*.jar")))  # ecj takes no wildcard
-        options[1] = every_jar
+        every_jar = [
+            str(path) for each in jars.split(":") for path in Path(each).parent.glob("*.jar")
+        ]
+        options[1] = ":".join(every_jar)  # ecj takes no wildcard
         _run(f"ecj {source.name}", [java(), "-jar", str(jar), "-17", "-nowarn", *options])
 
-    _once(f"java-{source.stem}", source.read_text(), functools.partial(work))
+    _once(name, source.read_text(), functools.partial(work))
     return f"{classes}:{jars}"
 
 
-def java_program_argv(source: Path, version: str = KAFKA_BROKER) -> list[str]:
+def java_program_argv(
+    source: Path, version: str = KAFKA_BROKER, jars: str = "", heap_mb: int = 128
+) -> list[str]:
     """The command line of a Java program in one file."""
-    fast = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx128m"]
-    return [java(), *fast, *QUIET, "-cp", java_program(source, version), source.stem]
+    fast = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", f"-Xmx{heap_mb}m"]
+    classes = java_program(source, version, jars)
+    return [java(), *fast, *QUIET, "-cp", classes, source.stem]
 
 
 # --- Go, Node, kcat ---------------------------------------------------------------------------
