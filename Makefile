@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE          # compiled modules halve every start o
 export SPARK_VERSION
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up lint unit golden compat mutants test test-all demo bench soak bench-cluster spark spark-short spark-wordcount release clean
+.PHONY: help setup up lint unit golden compat mutants test test-all demo bench soak soak-transactions bench-cluster spark spark-short spark-wordcount release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -57,6 +57,9 @@ bench: setup  ## kwire, kfake and Apache Kafka side by side; the codec beside st
 
 soak: setup  ## five brokers attacked for MINUTES (10), two client libraries, nothing lost; ARGS="--seed 7"
 	@$(PY) -m compat_tests.soak --minutes $(or $(MINUTES),10) $(ARGS)
+
+soak-transactions: setup  ## four brokers and clients of three libraries attacked for MINUTES (5), transactions whole; ARGS="--seed 7"
+	@$(PY) -m compat_tests.transaction_soak --minutes $(or $(MINUTES),5) $(ARGS)
 
 bench-cluster: setup  ## three kwire brokers beside three of Apache Kafka, acks=all, one table
 	@$(PY) -m bench.cluster $(ARGS)

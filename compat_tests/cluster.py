@@ -19,6 +19,8 @@ from typing import Any
 from kwire.backends.loop_thread import acquire, release
 from kwire.client.connection import NEWEST
 from kwire.client.streams import Client, ask
+from kwire.client.transactions import list_transactions
+from kwire.client.views import Transaction
 from kwire.launch.spec import PROCESS, ClusterSpec, NodeSpec
 from kwire.launch.supervisor import Handle, ProcessHandle, Supervisor
 from kwire.protocol.api import key_of
@@ -214,6 +216,10 @@ class Cluster:
             return found if same else None
 
         return until(settled, what=f"{topic}-{index} has the ISR {isr}")
+
+    def transactions(self) -> list[Transaction]:
+        """The transactional ids of all coordinators."""
+        return list(self.run(self._admin.run(list_transactions(self._admin))))
 
     # --- disks ---
 

@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from compat_tests.cluster import Cluster, running, until
@@ -50,11 +50,23 @@ _KILL_CONTROLLER, _PAUSE_CONTROLLER = "kill -9 a controller", "pause a controlle
 PAUSE_BETWEEN_S = (0.3, 2.0)
 
 
-class Attack:
-    """What is done to a cluster. A node has one fault at a time; `end` undoes all of them."""
+Place = tuple[str, int]
+"""Topic and partition."""
+PLACES: tuple[Place, ...] = tuple((TOPIC, index) for index in range(PARTITIONS))
 
-    def __init__(self, cluster: Cluster, seed: int, say: Callable[[str], None]) -> None:
+
+class Attack:
+    """What is done to the leaders of `places`. A node has one fault at a time; `end` undoes all of them."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        seed: int,
+        say: Callable[[str], None],
+        places: Sequence[Place] = PLACES,
+    ) -> None:
         self.cluster = cluster
+        self.places = places
         self.controllers = list(cluster.supervisor.controllers)
         self.random = random.Random(seed)
         self.say = say
@@ -84,7 +96,7 @@ class Attack:
         (name,) = self.random.choices(names, weights)
         if not self.counts[_KILL_LEADER]:
             name = _KILL_LEADER
-        partition = self.random.randrange(PARTITIONS)
+        place = self.places[self.random.randrange(len(self.places))]
         length_s = self.random.uniform(0.2, 2.5)
         target = self.random.sample(self.cluster.ids, REPLICAS)
         controller_is_hit = any(node in self._until for node in self.controllers)
@@ -93,10 +105,10 @@ class Attack:
             victim = self.random.choice(self.controllers)
             spared = controller_is_hit
         else:
-            victim = self._leader(partition)
+            victim = self._leader(place)
             spared = victim < 0 or victim in self._until or brokers_down >= DOWN_AT_MOST
         if name == "reassign" or spared:
-            self._reassign(partition, target)
+            self._reassign(place, target)
             return
         begin = next(work for each, _, work in self._faults if each == name)
         if name == "stop a leader in order" and controller_is_hit:
@@ -131,11 +143,11 @@ class Attack:
             self.cure(float("inf"))
         self.cure(float("inf"))
 
-    def _leader(self, partition: int) -> int:
+    def _leader(self, place: Place) -> int:
         for node in self.cluster.running_ids():
             if node not in self._until:
                 try:
-                    return self.cluster.leader(TOPIC, partition, by=node)
+                    return self.cluster.leader(*place, by=node)
                 except (OSError, EOFError, TimeoutError):
                     continue
         return -1
@@ -211,26 +223,27 @@ class Attack:
 
         return cure
 
-    def _reassign(self, partition: int, target: list[int]) -> None:
+    def _reassign(self, place: Place, target: list[int]) -> None:
+        name = f"{place[0]}-{place[1]}"
         if self._is_headless():
             self._bring_back(self.controllers[0])  # without one the answer would only be waited for
         try:
             by = [n for n in self.cluster.running_ids() if n not in self._until]
-            error = self.cluster.reassign(TOPIC, partition, target, by=by[0])
+            error = self.cluster.reassign(*place, target, by=by[0])
         except (OSError, EOFError, TimeoutError, IndexError) as failure:
             error = -2
-            self.say(f"reassign {partition} to {target}: {failure!r}")
+            self.say(f"reassign {name} to {target}: {failure!r}")
         self.counts["reassign" if not error else f"reassign, answered {error}"] += 1
-        self.say(f"reassign {partition} to {target}: answered {error}")
+        self.say(f"reassign {name} to {target}: answered {error}")
 
 
-def await_whole(cluster: Cluster) -> dict[int, list[int]]:
+def await_whole(cluster: Cluster, places: Sequence[Place] = PLACES) -> dict[Place, list[int]]:
     """Every partition has all its replicas in sync and no reassignment is left. Returns the replicas."""
-    replicas: dict[int, list[int]] = {}
-    for index in range(PARTITIONS):
+    replicas: dict[Place, list[int]] = {}
+    for place in places:
 
-        def whole(index: int = index) -> bool:
-            found = [cluster.partition(TOPIC, index, by=node) for node in cluster.ids]
+        def whole(place: Place = place) -> bool:
+            found = [cluster.partition(*place, by=node) for node in cluster.ids]
             if any(
                 len(p.replica_nodes) != REPLICAS
                 or sorted(p.isr_nodes) != sorted(p.replica_nodes)
@@ -238,18 +251,18 @@ def await_whole(cluster: Cluster) -> dict[int, list[int]]:
                 for p in found
             ):
                 return False
-            replicas[index] = list(found[0].replica_nodes)
+            replicas[place] = list(found[0].replica_nodes)
             return all(p.leader_epoch == found[0].leader_epoch for p in found)
 
-        until(whole, 30.0, f"{TOPIC}-{index} is whole")
+        until(whole, 30.0, f"{place[0]}-{place[1]} is whole")
     return replicas
 
 
-def equal_logs(cluster: Cluster, replicas: dict[int, list[int]]) -> dict[int, bytes]:
+def equal_logs(cluster: Cluster, replicas: dict[Place, list[int]]) -> dict[Place, bytes]:
     """Waits until all copies of each partition are equal; their bytes. AssertionError: they stay unequal."""
     return {
-        index: cluster.await_equal_logs(TOPIC, *nodes, index=index)
-        for index, nodes in replicas.items()
+        (topic, index): cluster.await_equal_logs(topic, *nodes, index=index)
+        for (topic, index), nodes in replicas.items()
     }
 
 
@@ -310,7 +323,7 @@ def soak(
         replicas = await_whole(cluster)
         say("the cluster is whole")
         logs = equal_logs(cluster, replicas)
-        sessions = {index: Sessions.of(log) for index, log in logs.items()}
+        sessions = {index: Sessions.of(log) for (_, index), log in logs.items()}
         size_bytes = sum(map(len, logs.values()))
         found = read_back(cluster.bootstrap)
         reading_ends.set()

@@ -57,7 +57,12 @@ def number_of(value: bytes) -> tuple[str, int]:
 
 
 def write_confluent(
-    writer: Writer, bootstrap: str, stop: threading.Event, *, in_flight: int = 5
+    writer: Writer,
+    bootstrap: str,
+    stop: threading.Event,
+    *,
+    in_flight: int = 5,
+    per_second: float = RECORDS_PER_SECOND,
 ) -> None:
     from confluent_kafka import Producer
 
@@ -90,7 +95,7 @@ def write_confluent(
         else:
             writer.errors.append(str(error))
 
-    while not stop.wait(1 / RECORDS_PER_SECOND):
+    while not stop.wait(1 / per_second):
         partition, value = writer.next()
         producer.produce(TOPIC, value, partition=partition, on_delivery=on_delivery)
         producer.poll(0)

@@ -1,0 +1,95 @@
+"""What the loops in librdkafka have in common: words on stdout, the end of stdin, and which errors mean what."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+TIMEOUT_S = 60.0
+_FENCED = (
+    KafkaError._FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.FENCED_INSTANCE_ID,
+    90,  # PRODUCER_FENCED
+)
+
+
+class Fenced(Exception):
+    """A successor has taken over."""
+
+
+def settings(bootstrap: str) -> dict[str, Any]:
+    """LIBRDKAFKA_DEBUG=eos,protocol has librdkafka say on stderr what it does."""
+    debug = os.environ.get("LIBRDKAFKA_DEBUG")
+    return {
+        **({"debug": debug, "log_level": 7} if debug else {"log_level": 0}),
+        "bootstrap.servers": bootstrap,
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 200,
+        "retry.backoff.ms": 50,
+        "socket.timeout.ms": 6000,
+        "topic.metadata.refresh.fast.interval.ms": 100,
+    }
+
+
+def say(*words: object) -> None:
+    print(" ".join(map(str, words)).replace("\n", " "), flush=True)
+
+
+class Transactions:
+    """A transactional producer, and how its transactions end whatever its cluster does."""
+
+    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+        self.producer = Producer(
+            {
+                **settings(bootstrap),
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": 60_000,
+                "linger.ms": 5,
+            }
+        )
+        self._persist(self.producer.init_transactions)
+
+    def _persist(self, work: Callable[[float], None]) -> None:
+        """Do it until it is done: librdkafka's time-outs mean that it may be called again."""
+        while True:
+            try:
+                work(TIMEOUT_S)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+                say("error", error.args[0])
+
+    def commit(self) -> None:
+        self._persist(self.producer.commit_transaction)
+
+    def abort(self) -> None:
+        self._persist(self.producer.abort_transaction)
+
+
+def serve(run: Callable[[threading.Event], None]) -> None:
+    """The process: `run` until stdin ends, and the last word."""
+    stop = threading.Event()
+
+    def wait() -> None:
+        while os.read(0, 1):  # not sys.stdin, whose lock would be in the way at the end
+            pass
+        stop.set()
+
+    faulthandler.register(signal.SIGQUIT)  # as Java and Go do: all stacks
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        run(stop)
+        say("ended")
+    except KafkaException as error:
+        reason = error.args[0]
+        say("fenced" if reason.code() in _FENCED else "failed", reason)
+    except Exception as error:
+        say("failed", repr(error))
