@@ -267,6 +267,7 @@ class TransactionIndex:
         self._store = store
         self.path = path
         self._exists: bool | None = None
+        self._file: LogFile | None = None
 
     @property
     def exists(self) -> bool:
@@ -275,14 +276,16 @@ class TransactionIndex:
         return self._exists
 
     def append(self, txn: AbortedTxn) -> None:
-        self._store.open(self.path, create=True).append([self._entry.pack(0, *txn._values())])
+        if self._file is None:
+            self._file = self._store.open(self.path, create=True)
+        self._file.append([self._entry.pack(0, *txn._values())])
         self._exists = True
 
     def entries(self) -> list[AbortedTxn]:
         """All entries, oldest marker first; ignores a torn last one."""
         if not self.exists:
             return []
-        data = self._store.open(self.path)
+        data = self._open_file()
         raw = data.read(0, data.size)
         whole = len(raw) - len(raw) % self._entry.size
         return [AbortedTxn(*fields[1:]) for fields in self._entry.iter_unpack(raw[:whole])]
@@ -304,11 +307,11 @@ class TransactionIndex:
         """Drop transactions whose marker is at or after `offset`."""
         if self.exists:
             keep = sum(1 for txn in self.entries() if txn.last_offset < offset)
-            self._store.open(self.path).truncate(keep * self._entry.size)
+            self._open_file().truncate(keep * self._entry.size)
 
     def reset(self) -> None:
         if self.exists:
-            self._store.open(self.path).truncate(0)
+            self._open_file().truncate(0)
 
     def is_sane(self, base_offset: int) -> bool:
         """Whether the file has only whole entries, all of this segment."""
@@ -320,11 +323,16 @@ class TransactionIndex:
 
     def flush(self) -> None:
         if self.exists:
-            self._store.open(self.path).flush()
+            self._open_file().flush()
 
     def close(self) -> None:
-        if self._exists:
-            self._store.open(self.path).close()
+        if self._file is not None:
+            self._file.close()
 
     def set_path(self, path: str) -> None:
         self.path = path
+
+    def _open_file(self) -> LogFile:
+        if self._file is None:
+            self._file = self._store.open(self.path)
+        return self._file

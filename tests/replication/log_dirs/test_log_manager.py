@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from event_recorder import Recorder
-from log_harness import NOW_MS, TOPIC_ID, OneLog, batch, clean_to_end
+from log_harness import NOW_MS, TOPIC_ID, OneLog, batch, clean_to_end, marker
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import iter_batches
@@ -16,7 +16,7 @@ from kwire.replication.core.log_store import PartitionFault
 from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.work import Steps, WorkQueue, at_once
 from kwire.replication.log.checkpoints import read_meta_properties, read_offsets
-from kwire.replication.log.log import Log
+from kwire.replication.log.log import AppendOrigin, Log
 from kwire.replication.log_dirs.cleaner import LogCleaner
 from kwire.replication.log_dirs.manager import LogManager, parse_directory
 
@@ -152,6 +152,22 @@ def test_an_injected_error_is_no_failure_of_the_directory() -> None:
         managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
     managed.manager.get_or_create("u", 0, TOPIC_ID, LogConfig())
     assert managed.halted == []
+
+
+def test_a_log_with_an_aborted_transaction_is_deleted_with_a_storage_error_on_a_failed_disk() -> (
+    None
+):
+    managed = Managed()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    log.append_as_leader(
+        batch(b"x", producer=(1, 0, 0), transactional=True), 0, origin=AppendOrigin.COORDINATOR
+    )
+    log.append_as_leader(marker(1, 0, commit=False), 0, origin=AppendOrigin.COORDINATOR)
+    managed.store.break_dir("t-0", 5, "I/O error")
+    with pytest.raises(KafkaError) as caught:
+        managed.manager.delete("t", 0)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.closed
 
 
 def test_a_deleted_log_is_removed_immediately_and_its_files_later() -> None:
