@@ -255,32 +255,19 @@ class GroupCoordinator:
     ) -> None:
         """Read committed offsets; `topics` None: all of the group's.
 
-        `require_stable`: wait for pending writes; an error for offsets in an open transaction
-        (KIP-447)."""
+        `require_stable`: the newest ones, once they are committed; an error for offsets in an open
+        transaction (KIP-447)."""
         index = self.partition_for(group_id)
 
         def read(shard: GroupShard) -> list[FetchedTopic]:
             return shard.fetch_offsets(group_id, topics, require_stable)
 
         if require_stable:
-            from kwire.shards.result import nothing
+            from kwire.shards.result import Result
 
-            self.runtime.write(
-                index,
-                lambda shard: nothing(),
-                lambda _: self._read(index, read, reply, fail),
-                fail,
-            )
-        else:
-            self._read(index, read, reply, fail)
-
-    def _read(
-        self,
-        index: int,
-        read: Callable[[GroupShard], list[FetchedTopic]],
-        reply: Callable[[list[FetchedTopic]], None],
-        fail: Callable[[ErrorCode], None],
-    ) -> None:
+            # Read now, answered later: by then a marker may be written that is not committed yet.
+            self.runtime.write(index, lambda shard: Result((), read(shard)), reply, fail)
+            return
         try:
             topics = self.runtime.read(index, read)
         except KafkaError as error:

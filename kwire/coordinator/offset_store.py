@@ -75,7 +75,10 @@ class OffsetStore:
 
     def newest(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
         """The newest value, committed or not; None: no offset or deleted."""
-        entry = self.groups.get(group_id, {}).get(topic, {}).get(partition)
+        return self.live(self.groups.get(group_id, {}).get(topic, {}).get(partition))
+
+    def live(self, entry: OffsetAndMetadata | None) -> OffsetAndMetadata | None:
+        """`entry`, committed or not; None: no offset or deleted."""
         return None if entry is None or entry.deleted else entry
 
     def committed_value(self, entry: OffsetAndMetadata | None) -> OffsetAndMetadata | None:

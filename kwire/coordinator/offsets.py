@@ -107,7 +107,9 @@ class OffsetManager:
         topics: Iterable[tuple[str, Iterable[int]]] | None,
         require_stable: bool,
     ) -> list[FetchedTopic]:
-        """The committed offsets of `topics`; None: all of the group's."""
+        """The committed offsets of `topics`; None: all of the group's.
+
+        `require_stable`: the newest ones, which the answer must wait for (KIP-447)."""
         group = self.find_group(group_id)
         # As in Kafka: a dead group is answered like an unknown one, without offsets.
         stored = (
@@ -121,7 +123,10 @@ class OffsetManager:
             partitions: list[tuple[int, ErrorCode, OffsetAndMetadata | None]] = []
             entries = stored.get(topic, {})
             for index in indexes:
-                value = self.store.committed_value(entries.get(index))
+                entry = entries.get(index)
+                value = (
+                    self.store.live(entry) if require_stable else self.store.committed_value(entry)
+                )
                 if require_stable and self._has_pending(group_id, topic, index):
                     partitions.append((index, ErrorCode.UNSTABLE_OFFSET_COMMIT, None))
                 elif value is not None or not skip_absent:

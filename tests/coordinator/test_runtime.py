@@ -13,7 +13,7 @@ from event_recorder import Recorder
 from fastcrc.crc32 import iscsi as crc32c
 
 from kwire.coordinator.config import GroupConfig
-from kwire.coordinator.group_coordinator import GroupShards
+from kwire.coordinator.group_coordinator import GroupCoordinator, GroupShards
 from kwire.coordinator.group_records import offset_commit_record, offset_commit_tombstone
 from kwire.coordinator.offset_store import OffsetAndMetadata
 from kwire.protocol.errors import ErrorCode, KafkaError
@@ -106,6 +106,9 @@ class Kit:
     def lead(self) -> None:
         self.runtime.role_changed(self.replicas.partition, True)
 
+    def partition_for(self, group_id: str) -> int:
+        return KEY[1]
+
     def commit(self, offset: int, partition: int = 0) -> None:
         record = offset_commit_record("g", "t", partition, OffsetAndMetadata(offset))
         self.runtime.write(
@@ -143,6 +146,36 @@ def test_a_response_waits_for_the_high_watermark_and_reads_see_nothing_before(ki
     assert kit.answers == [] and kit.fetch() == -1
     kit.replicas.finish()
     assert kit.answers == [5] and kit.fetch() == 5
+
+
+def test_a_stable_read_waits_for_what_it_has_read(kit: Kit) -> None:
+    def fetch_stable() -> None:
+        GroupCoordinator.fetch_offsets(
+            kit,  # type: ignore[arg-type]
+            "g",
+            [("t", [0])],
+            True,
+            lambda topics: kit.answers.append(topics[0][1][0]),
+            kit.answers.append,
+        )
+
+    kit.commit(1)
+    kit.answers.clear()
+    in_transaction = Result([offset_record(5)], "written", producer=(7, 0))
+    kit.runtime.write(KEY[1], lambda _: in_transaction, kit.answers.append, kit.answers.append)
+    kit.replicas.wait = True
+    kit.commit(1, partition=1)
+    fetch_stable()  # waits for that commit
+    marker = end_transaction_marker(
+        CONTROL_COMMIT, coordinator_epoch=0, producer_id=7, producer_epoch=0, timestamp=1
+    )
+    kit.runtime.complete_transaction(KEY[1], 7, True, marker, kit.answers.append)
+    fetch_stable()  # waits for the marker
+    kit.replicas.finish(high_watermark=3)
+    assert kit.answers == ["written", 1, (0, ErrorCode.UNSTABLE_OFFSET_COMMIT, None)]
+    kit.replicas.finish()
+    index, error, value = kit.answers[-1]
+    assert (index, error, value.committed_offset) == (0, ErrorCode.NONE, 5)
 
 
 def test_a_write_without_records_waits_for_the_writes_before_it(kit: Kit) -> None:
