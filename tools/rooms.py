@@ -37,6 +37,7 @@ FOLDERS = (
     "kwire/sim/faults",
     "kwire/sim/clients",
     "kwire/sim/answers",
+    "kwire/sim/transactions",
     "kwire/client",
     "kwire/apis",
     "kwire/apis/parts",

@@ -269,11 +269,11 @@ class GroupCoordinator:
             self.runtime.write(index, lambda shard: Result((), read(shard)), reply, fail)
             return
         try:
-            topics = self.runtime.read(index, read)
+            answer = self.runtime.read(index, read)
         except KafkaError as error:
             fail(error.code)
         else:
-            reply(topics)
+            reply(answer)
 
     def delete_offsets(
         self, request: OffsetDeleteRequest, reply: Callable[[OffsetDeleteResponse], None]

@@ -4,7 +4,7 @@ Replaces the batch by batch mirror of `ghost.py` for topics whose name begins wi
 "compacted", and for those of coordinators: when
 a leader's high watermark passes a record, it becomes the committed value of its key. The last value
 of each key must be in the log of every leader elected later (I19), and in the end all replicas must
-have exactly the last committed values.
+have exactly the last committed values. A record of a transaction counts once its marker is committed.
 
 After an election that may lose data (`GhostPartition.reset_epoch`) only later commits count: a
 replica may have removed a value in favour of a later one that is truncated now, in Kafka as here.
@@ -12,9 +12,15 @@ replica may have removed a value in favour of a later one that is truncated now,
 
 from __future__ import annotations
 
-from kwire.protocol.records import iter_batches, iter_records
+from kwire.protocol.records import (
+    CONTROL_COMMIT,
+    iter_batches,
+    iter_records,
+    parse_control_record,
+)
 from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import INTERNAL_TOPICS
+from kwire.sim.transactions.coordinators import check_replay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,8 +43,11 @@ Values = dict[bytes, tuple[int, bytes | None]]
 """Key: offset and value of its last record."""
 
 
-def values_in(log: Log, start: int, end: int) -> Values:
-    """The last record of each key in [start, end)."""
+def values_in(log: Log, start: int, end: int, undecided: dict[int, Values]) -> Values:
+    """The last record of each key in [start, end), of transactions those that are committed there.
+
+    `undecided`: the records of open transactions, by producer id: those before `start`, afterwards
+    those before `end`."""
     values: Values = {}
     offset = max(start, log.log_start_offset)
     while offset < end:
@@ -46,12 +55,28 @@ def values_in(log: Log, start: int, end: int) -> Values:
         if not records:
             break
         for header in iter_batches(records):
+            found = values
+            if header.is_transactional and not header.is_control:
+                found = undecided.setdefault(header.producer_id, {})
             for record in iter_records(records, header):
-                if start <= record.offset < end and record.key is not None:
+                if not start <= record.offset < end or record.key is None:
+                    continue
+                if header.is_control:
+                    ended = undecided.pop(header.producer_id, {})
+                    if parse_control_record(record).type == CONTROL_COMMIT:
+                        merge(values, ended)
+                else:
                     value = None if record.value is None else bytes(record.value)
-                    values[bytes(record.key)] = record.offset, value
+                    found[bytes(record.key)] = record.offset, value
             offset = header.next_offset
     return values
+
+
+def merge(values: Values, more: Values) -> None:
+    """Add values; of each key the one with the higher offset counts."""
+    for key, last in more.items():
+        if key not in values or values[key][0] < last[0]:
+            values[key] = last
 
 
 def is_broken(log: Log) -> bool:
@@ -73,6 +98,7 @@ class Compacted:
 
     def __init__(self) -> None:
         self.values: Values = {}
+        self.undecided: dict[int, Values] = {}  # of open transactions, by producer id
         self.committed_end = 0
         self.since = 0  # what was committed below it may be gone, in part
         self.ends: dict[
@@ -80,6 +106,7 @@ class Compacted:
         ] = {}  # broker: the end of its log, and after a restart
         self.forgotten_until = -1
         self.unknown = False  # something was committed on a disk that cannot be read
+        self.has_missed = False  # that was so once: transactions may be unknown, too
 
     def changed(
         self, checker: Invariants, node_id: int, ghost: GhostPartition, old: Seen | None, new: Seen
@@ -94,6 +121,7 @@ class Compacted:
         log = new.partition.log
         if is_broken(log):
             self.unknown |= new.high_watermark > self.committed_end
+            self.has_missed |= self.unknown
             return
         if old is None or not old.is_leader or old.leader_epoch != new.leader_epoch:
             if new.leader_epoch >= ghost.reset_epoch > self.forgotten_until or self.unknown:
@@ -101,12 +129,15 @@ class Compacted:
                 self.unknown = False
                 self.committed_end = min(self.committed_end, new.log_end_offset)
                 self.values.clear()
+                self.undecided.clear()
                 self.since = self.committed_end
             elif ghost.truth is not None and ghost.truth.leader_epoch == new.leader_epoch:
                 self.check(checker, f"{ghost.name} on {node_id}, elected", log)
         if new.high_watermark > self.committed_end:
-            self.values.update(values_in(log, self.committed_end, new.high_watermark))
-            self.committed_end = new.high_watermark
+            start, self.committed_end = self.committed_end, new.high_watermark
+            merge(self.values, values_in(log, start, self.committed_end, self.undecided))
+            checker.transactions.follow(ghost, log, start, self.committed_end)
+            check_replay(checker, node_id, ghost)
             checker.counts["compacted commits"] += 1
 
     def went_offline(self, node_id: int, end: int) -> None:
@@ -117,7 +148,7 @@ class Compacted:
     def check(self, checker: Invariants, where: str, log: Log) -> None:
         """I19: the log below the committed end has exactly the last committed values."""
         start = max(self.since, log.log_start_offset)
-        found = values_in(log, start, self.committed_end)
+        found = values_in(log, start, self.committed_end, {})
         wanted = {key: last for key, last in self.values.items() if last[0] >= start}
         if found != wanted:
             wrong = {

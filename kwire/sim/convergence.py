@@ -6,7 +6,8 @@ from kwire.sim.clients.base import Client
 from kwire.sim.compaction import is_compacted, verify_compacted
 from kwire.sim.ghost import read_entries
 from kwire.sim.retention import late_retention
-from kwire.sim.transactions import verify_transactions
+from kwire.sim.transactions.coordinators import check_replay, unfinished
+from kwire.sim.transactions.fates import verify_transactions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def unconverged(simulation: Simulation) -> str | None:
         manager = broker.services.replica_manager
         if (busy := _unfinished(simulation, manager)) is not None:
             return f"broker {broker_id} {busy}"
+        if (still_open := unfinished(broker, simulation.answers.offsets)) is not None:
+            return f"broker {broker_id} {still_open}"
         wanted = {
             (topic.name, index)
             for topic in state.topics.values()
@@ -143,6 +146,7 @@ def verify_end(simulation: Simulation) -> None:
             ghost = simulation.invariants.ghost(topic.name, topic.topic_id, index)
             if ghost.compacted is not None:
                 verify_compacted(simulation, topic.name, index, ghost, truth)
+                check_replay(simulation.invariants, truth.leader, ghost)
                 continue
             _verify_logs(simulation, topic.name, index, ghost, truth)
             _verify_acked(simulation, ghost, truth)

@@ -11,7 +11,7 @@ from bisect import bisect_right
 
 from kwire.protocol.records import CONTROL_FLAG, TRANSACTIONAL_FLAG, iter_batches
 from kwire.sim.compaction import Compacted, is_compacted
-from kwire.sim.transactions import Fates
+from kwire.sim.transactions.fates import Fates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -258,6 +258,8 @@ class GhostPartition:
         )  # broker; epoch, offset (faults/rot.py)
         self.asked_to_delete = 0  # the highest offset of a DeleteRecords
         self.fates = Fates()
+        self.transactional: list[Entry] = []  # of a compacted partition
+        self.fails_late = False  # appends may have failed after they were written
         self.leaving = False  # its topic is being deleted: nothing is promised any more
 
     def written_before(

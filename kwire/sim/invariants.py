@@ -25,7 +25,7 @@ from kwire.sim.ghost import Entry, GhostKey, GhostLog, GhostPartition, Loss, rea
 from kwire.sim.reached import role_of
 from kwire.sim.retention import check_deletion, check_move
 from kwire.sim.seen import Seen, epochs_of, trace_line
-from kwire.sim.transactions import Transactions, check_sequence, check_stable
+from kwire.sim.transactions.fates import Transactions, check_sequence, check_stable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

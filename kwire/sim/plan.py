@@ -125,7 +125,7 @@ class Plan:
         self.racks = 0
         self._add_clients(Random(f"{seed}/kinds of clients"))
         self._add_retention(Random(f"{seed}/retention"))
-        self._add_transactions(Random(f"{seed}/transactional"))
+        self._add_transactions(seed)
         self.skipped_faults: set[int] = set()  # by their number in the run; see shrink.py
 
     def _weights(self, random: Random, without: frozenset[str]) -> dict[str, int]:
@@ -167,13 +167,20 @@ class Plan:
         for _ in range(random.choice((2, 2, 3))):
             stable = random.randrange(2)
             self.clients.append(ClientPlan("member", session_ms=session_ms, stable=stable))
+        self._keep_groups(random)
+
+    def _keep_groups(self, random: Random) -> None:
         self.config |= {
             "group.min.session.timeout.ms": "100",
             "offsets.topic.replication.factor": str(min(3, self.brokers)),
             "offsets.topic.segment.bytes": str(random.choice((1000, 10_000))),
         }
 
-    def _add_transactions(self, random: Random) -> None:
+    def _add_transactions(self, seed: int) -> None:
+        self._add_transactional(Random(f"{seed}/transactional"))
+        self._add_transformers(Random(f"{seed}/transformers"))
+
+    def _add_transactional(self, random: Random) -> None:
         """Transactional producers: two with one id, which fence each other, or one, or both."""
         if random.random() >= 0.2:
             return
@@ -181,6 +188,9 @@ class Plan:
         for transactional_id in random.choice((["a"], ["a", "a"], ["a", "b"], ["a", "a", "b"])):
             client = ClientPlan("transactional", transactional_id=transactional_id, **options)
             self.clients.append(client)
+        self._keep_transactions(random)
+
+    def _keep_transactions(self, random: Random) -> None:
         self.config |= {
             "transaction.state.log.num.partitions": str(random.choice((1, 2))),
             "transaction.state.log.replication.factor": str(min(3, self.brokers)),
@@ -188,6 +198,27 @@ class Plan:
             "transaction.state.log.segment.bytes": str(random.choice((1000, 10_000))),
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
         }
+
+    def _add_transformers(self, random: Random) -> None:
+        """Transactions with offsets: of members of a group, or of two that share a transactional id."""
+        if random.random() >= 0.15:
+            return
+        grouped, bumping = random.randrange(2), random.randrange(2)
+        timeout_ms = random.choice((300, 1000, 3000))
+        for number in range(random.choice((1, 2, 3)) if grouped else 2):
+            self.clients.append(
+                ClientPlan(
+                    "transformer",
+                    transactional_id=f"transformer-{number if grouped else 0}",
+                    group="transformers",
+                    grouped=grouped,
+                    session_ms=random.choice((300, 1000)),
+                    timeout_ms=timeout_ms,
+                    bumping=bumping,
+                )
+            )
+        self._keep_transactions(random)
+        self._keep_groups(random)
 
     def _session_consumer(self, random: Random, isolation_level: int) -> ClientPlan:
         rack = f"rack-{random.randrange(self.racks)}" if self.racks else ""

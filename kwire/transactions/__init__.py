@@ -6,5 +6,6 @@ __all__ = [
     "marker_writer",
     "markers",
     "metadata",
+    "records",
     "verification",
 ]  # modules for other rooms

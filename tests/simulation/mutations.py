@@ -13,6 +13,7 @@ import pytest
 
 from kwire.apis import offsets
 from kwire.coordinator.classic_group import ClassicGroup
+from kwire.coordinator.offsets import OffsetManager
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import iter_batches
 from kwire.replication.controller.brokers import BrokerRegistry
@@ -524,6 +525,56 @@ def a_coordinator_sends_no_markers_after_loading(patch: pytest.MonkeyPatch) -> N
     patch.setattr(TransactionShard, "on_loaded", lambda self: [])
 
 
+def offsets_of_open_transactions_are_read(patch: pytest.MonkeyPatch) -> None:
+    replay = OffsetManager.replay
+
+    def at_once(self: Any, offset: int, producer_id: int, key: Any, value: Any) -> None:
+        replay(self, offset, -1, key, value)
+
+    patch.setattr(OffsetManager, "replay", at_once)
+
+
+def stable_reads_wait_for_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OffsetManager, "_has_pending", lambda self, *place: False)
+
+
+def all_reads_wait_for_transactions(patch: pytest.MonkeyPatch) -> None:
+    fetch = OffsetManager.fetch
+    patch.setattr(
+        OffsetManager, "fetch", lambda self, group, topics, stable: fetch(self, group, topics, True)
+    )
+
+
+def aborted_offsets_take_effect(patch: pytest.MonkeyPatch) -> None:
+    end = OffsetManager.replay_end_transaction
+
+    def ended(self: Any, offset: int, producer_id: int, committed: bool) -> None:
+        end(self, offset, producer_id, True)
+
+    patch.setattr(OffsetManager, "replay_end_transaction", ended)
+
+
+def transactions_of_old_generations_commit_offsets(patch: pytest.MonkeyPatch) -> None:
+    validate = ClassicGroup.validate_offset_commit
+
+    def lenient(self: Any, *args: Any, is_transactional: bool = False) -> None:
+        if not is_transactional:
+            validate(self, *args)
+
+    patch.setattr(ClassicGroup, "validate_offset_commit", lenient)
+
+
+def a_loaded_coordinator_gives_more_time(patch: pytest.MonkeyPatch) -> None:
+    replay = TransactionShard.replay
+
+    def changing(self: Any, offset: int, producer_id: int, record: Any) -> None:
+        if record.value is not None:
+            record.value.transaction_timeout_ms += 1
+        replay(self, offset, producer_id, record)
+
+    patch.setattr(TransactionShard, "replay", changing)
+
+
 def _only(*kinds: str) -> Focus:
     def focus(plan: Plan) -> None:
         for kind in plan.weights:
@@ -631,6 +682,33 @@ def _transactions(*kinds: str, bumping: int = 0) -> Focus:
     return focus
 
 
+def _transformers(*kinds: str, grouped: int, bumping: int = 1) -> Focus:
+    """Transactions with offsets: of three members of a group, or of two with one transactional id."""
+    only = _transactions(*kinds)
+
+    def focus(plan: Plan) -> None:
+        only(plan)
+        plan.clients = [
+            ClientPlan(
+                "transformer",
+                transactional_id=f"t-{number if grouped else 0}",
+                group="transformers",
+                grouped=grouped,
+                session_ms=150,
+                timeout_ms=300,
+                bumping=bumping,
+            )
+            for number in range(3 if grouped else 2)
+        ]
+        plan.config |= {
+            "group.min.session.timeout.ms": "100",
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.replication.factor": "2",
+        }
+
+    return focus
+
+
 # Mutation: the rules that catch it, and how its plans are drawn.
 MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (high_watermark_by_the_leader_alone, {"I4", "I10", "I19", "I20"}, _as_drawn),
@@ -710,4 +788,14 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (fenced_producers_go_on, {"I44", "I22"}, _transactions("kill", "slow")),
     (transactions_do_not_time_out, {"I30"}, _transactions("kill")),
     (a_coordinator_sends_no_markers_after_loading, {"I30"}, _transactions("kill", "elect")),
+    (offsets_of_open_transactions_are_read, {"I45"}, _transformers("kill", grouped=0)),
+    (stable_reads_wait_for_nothing, {"I45", "I46"}, _transformers("slow", grouped=1)),
+    (all_reads_wait_for_transactions, {"I45"}, _transformers("slow", grouped=1)),
+    (aborted_offsets_take_effect, {"I45", "I46"}, _transformers("kill", grouped=0)),
+    (
+        transactions_of_old_generations_commit_offsets,
+        {"I40", "I46"},
+        _transformers("slow", "pause", grouped=1),
+    ),
+    (a_loaded_coordinator_gives_more_time, {"I47"}, _transformers("kill", "elect", grouped=0)),
 ]

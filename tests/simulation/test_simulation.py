@@ -139,7 +139,8 @@ def test_seeds_reach_what_they_are_for() -> None:
     often += ["deleted by age", "logs moved", "bits rotten", "orders of strangers"]
     often += ["offsets committed", "committed offsets read", "reads from followers"]
     often += ["transactions committed", "transactions aborted", "transactional batches read"]
-    often += ["transactions of several partitions"]
+    often += ["transactions of several partitions", "offsets written in transactions"]
+    often += ["stable offsets", "stretches joined", "transactional ids compared"]
     assert {name for name in often if counts[name] >= 2} == set(often), counts
 
 

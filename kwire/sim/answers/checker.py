@@ -12,7 +12,7 @@ from kwire.protocol import api
 from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.records import iter_batches
-from kwire.sim.answers import commits, fetched, lookups, produced, transactions
+from kwire.sim.answers import commits, fetched, lookups, offsets, produced, transactions
 from kwire.sim.schedule import MS
 
 TYPE_CHECKING = False
@@ -64,6 +64,7 @@ class Answers:
         self.acked = 0
         self.reached: set[str] = set()
         self.commits = commits.Commits()
+        self.offsets = offsets.Offsets()
         self.events = 0  # requests that have arrived, and answers
         self._arrived: dict[tuple[int, int], tuple[int, int]] = {}
 
@@ -160,6 +161,8 @@ CHECKS: dict[int, Callable[[Answers, Answer], None]] = {
     ApiKey.OFFSET_FETCH: commits.check_fetch,
     ApiKey.INIT_PRODUCER_ID: transactions.check_init,
     ApiKey.ADD_PARTITIONS_TO_TXN: transactions.check_add,
+    ApiKey.ADD_OFFSETS_TO_TXN: transactions.check_add_offsets,
+    ApiKey.TXN_OFFSET_COMMIT: commits.check_transactional,
     ApiKey.END_TXN: transactions.check_end,
 }
 """The check of each kind of answer."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from kwire.protocol import api
 from kwire.replication.core.metadata import GROUP_METADATA_TOPIC
+from kwire.sim.answers import offsets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,13 +83,28 @@ def check_commit(answers: Answers, answer: Answer) -> None:
             committed = commits.of((request.group_id, topic.name, p.partition_index))
             arrived = committed.arrived[p.committed_metadata]
             committed.known.append((answers.events, arrived))
-            generation, since = commits.generations.get(request.group_id, (-1, -1))
-            if request.generation_id_or_member_epoch < generation and arrived > since:
-                answers.invariants.violated(
-                    "I40",
-                    f"{answer.node_id} takes a commit of generation {request.generation_id_or_member_epoch} "
-                    f"of {request.group_id}, which is in generation {generation}",
-                )
+            _check_generation(answers, answer, arrived)
+
+
+def _check_generation(answers: Answers, answer: Answer, arrived: int) -> None:
+    """I40 of a commit that was taken."""
+    request = answer.request
+    generation, since = answers.commits.generations.get(request.group_id, (-1, -1))
+    if request.generation_id_or_member_epoch < generation and arrived > since:
+        answers.invariants.violated(
+            "I40",
+            f"{answer.node_id} takes a commit of generation {request.generation_id_or_member_epoch} "
+            f"of {request.group_id}, which is in generation {generation}",
+        )
+
+
+def check_transactional(answers: Answers, answer: Answer) -> None:
+    """I40 of offsets in a transaction."""
+    ghost = _coordinating(answers, answer, answer.request.group_id)
+    offsets.check_written(answers, answer, ghost)
+    partitions = [p for topic in answer.response.topics for p in topic.partitions]
+    if ghost is not None and not any(p.error_code for p in partitions):
+        _check_generation(answers, answer, answer.event)
 
 
 def check_sync(answers: Answers, answer: Answer) -> None:
@@ -112,11 +128,14 @@ def check_fetch(answers: Answers, answer: Answer) -> None:
         if group.error_code or ghost is None:
             continue
         for topic in group.topics:
+            if topic.name in answers.invariants.gone_names:
+                continue
             for p in topic.partitions:
-                if not p.error_code and topic.name not in answers.invariants.gone_names:
-                    _check_offset(
-                        answers, answer, (group.group_id, topic.name, p.partition_index), p
-                    )
+                place = group.group_id, topic.name, p.partition_index
+                if group.group_id in answers.offsets.groups:
+                    offsets.check_read(answers, answer, ghost, place, p)
+                elif not p.error_code:
+                    _check_offset(answers, answer, place, p)
 
 
 def _check_offset(answers: Answers, answer: Answer, place: _Place, data: Any) -> None:
@@ -151,6 +170,7 @@ def _coordinating(answers: Answers, answer: Answer, group: str) -> GhostPartitio
         for committed in commits.offsets.values():
             committed.known.clear()
         commits.generations.clear()
+        answers.offsets.forget()
     truth = ghost.truth
     is_right = (
         partition.is_leader

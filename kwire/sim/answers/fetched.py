@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from kwire.protocol.records import check_crc, iter_batches
-from kwire.sim.transactions import check_visible
+from kwire.sim.transactions.fates import check_visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def _check_records(answers: Answers, answer: Answer, partition: Partition, data:
         for header in iter_batches(records):
             if header.next_offset > high_watermark:
                 invariants.violated("I17", f"{ghost.name}: {node_id} serves {header.last_offset}")
+        check_visible(answers, answer, ghost, data)
         return
     for header in iter_batches(records):
         place = header.partition_leader_epoch, header.base_offset

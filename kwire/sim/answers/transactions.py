@@ -28,6 +28,11 @@ def check_add(answers: Answers, answer: Answer) -> None:
             answers.reach("ADD_PARTITIONS_TO_TXN", partition.partition_error_code)
 
 
+def check_add_offsets(answers: Answers, answer: Answer) -> None:
+    """Count it among the states reached."""
+    answers.reach("ADD_OFFSETS_TO_TXN", answer.response.error_code)
+
+
 def check_end(answers: Answers, answer: Answer) -> None:
     """Remember how a transaction has ended, as its producer was answered."""
     answers.reach("END_TXN", answer.response.error_code)

@@ -9,6 +9,7 @@ from kwire.sim.clients.member import Member
 from kwire.sim.clients.producer import Producer
 from kwire.sim.clients.sessions import SessionConsumer
 from kwire.sim.clients.transactional import TransactionalProducer
+from kwire.sim.clients.transformer import Transformer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,5 +25,6 @@ KINDS: dict[str, Callable[..., Client]] = {
     "liar": Liar,
     "member": Member,
     "transactional": TransactionalProducer,
+    "transformer": Transformer,
 }
 """Makes a client from its Setting and the options of its `ClientPlan`."""

@@ -22,7 +22,7 @@ from kwire.protocol.schemas.transactions import (
 from kwire.replication.core.types import TopicPartition
 from kwire.sim.clients.base import Client, Setting
 from kwire.sim.compaction import PREFIX
-from kwire.sim.transactions import value_of
+from kwire.sim.transactions.fates import value_of
 
 _TRIES: Final = 30
 _AGAIN: Final = (
@@ -53,14 +53,17 @@ class TransactionalProducer(Client):
         transactional_id: str = "transactions",
         timeout_ms: int = 1000,
         bumping: int = 0,
+        compacted: int = 0,
     ) -> None:
-        """`bumping`: an epoch for each transaction (transaction.version 2)."""
+        """`bumping`: an epoch for each transaction (transaction.version 2). `compacted`: whether it
+        writes to compacted topics, too."""
         super().__init__(setting)
         self.transaction = 0
         self.ends: dict[int, int] = {}
         self._id = transactional_id
         self._timeout_ms = timeout_ms
         self._bumping = bool(bumping)
+        self._compacted = bool(compacted)
         self._pause_ms = setting.plan.work_pause_ms
         self._coordinator = -1
         self._producer: tuple[int, int] = (-1, -1)
@@ -183,16 +186,18 @@ class TransactionalProducer(Client):
     # --- a transaction
 
     def _begin(self) -> None:
-        """Choose partitions, and make their batches."""
-        keys = [key for key in self.leaders if not key[0].startswith(PREFIX)]
-        if not keys:
-            return
+        """Choose partitions."""
+        keys = [key for key in self.leaders if self._compacted or not key[0].startswith(PREFIX)]
+        if keys:
+            self._start(self.random.sample(keys, self.random.randint(1, min(len(keys), 3))))
+
+    def _start(self, chosen: list[TopicPartition]) -> None:
+        """Make the batches of the next transaction."""
         self.transaction += 1
-        chosen = self.random.sample(keys, self.random.randint(1, min(len(keys), 3)))
         for key in chosen:
             for _ in range(self.random.choice((1, 1, 2))):
                 self._unsent.append((key, self._batch(key)))
-        if self._bumping:
+        if self._bumping or not chosen:
             self._next = self._produce
         else:
             self._add(chosen)
@@ -202,7 +207,10 @@ class TransactionalProducer(Client):
         for _ in range(self.random.choice((1, 1, 2))):
             self._records += 1
             value = value_of(self.name, self.transaction, self._records)
-            records.append(Record(-1, self.clock.wall_ms, None, value))
+            record_key = None
+            if key[0].startswith(PREFIX):
+                record_key = b"key-%d" % int(self.random.random() * 5)
+            records.append(Record(-1, self.clock.wall_ms, record_key, value))
         sequence = self._sequences.get(key, 0)
         self._sequences[key] = sequence + len(records)
         return build_batch(
@@ -255,8 +263,17 @@ class TransactionalProducer(Client):
                 self._produce_to(leader, key, batch)
         if not first:
             self._tries = 0
-            commit = self.random.random() < 0.7
-            self._next = lambda: self._end(commit)
+            self._all_written()
+
+    def _all_written(self) -> None:
+        """Go on when all records are written: the transaction ends."""
+        commit = self.random.random() < 0.7
+        self._next = lambda: self._end(commit)
+
+    def _abort(self) -> None:
+        """End the transaction without the rest of its records."""
+        self._unsent.clear()
+        self._next = lambda: self._end(False)
 
     def _produce_to(self, leader: int, key: TopicPartition, batch: bytes) -> None:
         data = PartitionProduceData(index=key[1], records=batch)
@@ -276,8 +293,7 @@ class TransactionalProducer(Client):
             if error in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._unsent.remove((key, batch))
             elif error == ErrorCode.TRANSACTION_ABORTABLE:
-                self._unsent.clear()
-                self._next = lambda: self._end(False)
+                self._abort()
             else:
                 self.refresh()
                 self._fail(error)
@@ -302,6 +318,10 @@ class TransactionalProducer(Client):
                     self._has_epoch(response)
                 self._tries = 0
                 self._next = self._begin
+                self._ended(commit)
             return int(response.error_code)
 
         self._to_coordinator(ApiKey.END_TXN, 5 if self._bumping else 3, request, error_of)
+
+    def _ended(self, commit: bool) -> None:
+        """Go on after the end of a transaction."""

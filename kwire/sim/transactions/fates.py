@@ -1,4 +1,4 @@
-"""Check transactions against the ghost's logs: I22, I41 to I44.
+"""What has become of transactions, by the ghost's logs: I22, I41 to I44.
 
 I41: once faults have stopped and time-outs have passed, a transaction has one outcome in all its partitions,
 the one that its producer was told. I42: the last stable offset never passes an undecided transaction, and
@@ -12,15 +12,18 @@ and topics that are deleted.
 
 from __future__ import annotations
 
-from kwire.protocol.records import iter_batches
-from kwire.replication.core.metadata import TRANSACTION_STATE_TOPIC
+from kwire.protocol.records import CONTROL_COMMIT, iter_batches, iter_records, parse_control_record
+from kwire.replication.core.metadata import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kwire.sim.transactions.offsets import verify_stretches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
+    from kwire.replication.log.log import Log
     from kwire.sim.answers.checker import Answer, Answers
-    from kwire.sim.ghost import Entry, GhostLog, GhostPartition
+    from kwire.sim.ghost import Entry, GhostKey, GhostLog, GhostPartition
     from kwire.sim.invariants import Invariants
     from kwire.sim.seen import Seen
     from kwire.sim.simulation import Simulation
@@ -48,25 +51,30 @@ def _transaction_of(entry: Entry) -> Transaction | None:
 
 
 class Fates:
-    """The transactions of one partition's committed log. `outcomes`: of batches, by epoch and offset."""
+    """The transactions of one partition's committed log. `outcomes`: of batches, by epoch and offset;
+    `committed`: batches in the order of their markers."""
 
-    __slots__ = ("markers", "open", "outcomes")
+    __slots__ = ("committed", "markers", "open", "outcomes")
 
     def __init__(self) -> None:
         self.open: dict[int, list[Entry]] = {}
         self.outcomes: dict[tuple[int, int], bool] = {}
         self.markers: list[tuple[int, int]] = []  # those that ended something
+        self.committed: list[Entry] = []
 
-    def add(self, entry: Entry) -> None:
-        """Add the next batch."""
+    def add(self, entry: Entry) -> list[Entry]:
+        """Add the next batch; of a marker, return the batches that it decides."""
         if not entry.is_control:
             self.open.setdefault(entry.producer[0], []).append(entry)
-            return
-        batches = self.open.pop(entry.producer[0], ())
+            return []
+        batches = self.open.pop(entry.producer[0], [])
         if batches:
             self.markers.append(entry.producer)
         for decided in batches:
             self.outcomes[decided.epoch, decided.base] = entry.commits
+        if entry.commits:
+            self.committed += batches
+        return batches
 
 
 class Transactions:
@@ -78,6 +86,8 @@ class Transactions:
         self.ids: dict[str, set[int]] = {}  # the producer ids of a transactional id
         self.told: dict[Transaction, bool] = {}
         self.bumping: set[str] = set()  # transactional ids with an epoch for each transaction
+        self.decided: dict[tuple[GhostKey, Transaction], bool] = {}  # by partition
+        self.owed: dict[GhostKey, set[Transaction]] = {}  # whose offsets were acknowledged
 
     def initialized(self, transactional_id: str, producer_id: int, epoch: int) -> None:
         """Record an answer to InitProducerId: it fences all epochs before."""
@@ -97,7 +107,10 @@ class Transactions:
                 f"{ghost.name}: {entry} of producer {entry.producer} is committed, the fence is "
                 f"{self.fences[producer_id]}",
             )
-        ghost.fates.add(entry)
+        for batch in ghost.fates.add(entry):
+            transaction = _transaction_of(batch)
+            if transaction is not None:
+                self.decided[ghost.key, transaction] = entry.commits
         if not entry.is_control:
             return
         self.invariants.counts["markers committed"] += 1
@@ -107,11 +120,21 @@ class Transactions:
                 "I44", f"{ghost.name}: {entry} is another marker that ends {entry.producer}"
             )
 
+    def follow(self, ghost: GhostPartition, log: Log, start: int, end: int) -> None:
+        """Add what is committed now of a compacted partition, in which nothing else is mirrored."""
+        from kwire.sim.ghost import read_entries
+
+        for entry in read_entries(log, start, end):
+            if entry.is_transactional and entry.base >= start:
+                ghost.transactional.append(entry)
+                self.committed(ghost, entry)
+
     def excepts(self, ghost: GhostPartition) -> bool:
         """Whether a permitted loss or a deletion may leave a partition's transactions undone."""
         return (
             ghost.reset_epoch >= 0
             or ghost.leaving
+            or (ghost.compacted is not None and ghost.compacted.has_missed)
             or ghost.name.rpartition("-")[0] in self.invariants.gone_names
             or any(
                 other.reset_epoch >= 0
@@ -161,24 +184,25 @@ def check_visible(answers: Answers, answer: Answer, ghost: GhostPartition, data:
     for header in iter_batches(data.records):
         while aborted and aborted[0][0] <= header.last_offset:
             hidden.add(aborted.pop(0)[1])
-        entry, _ = ghost.written[header.partition_leader_epoch, header.base_offset]
-        if entry.is_control:
-            if not entry.commits:
+        if header.is_control:
+            marker = parse_control_record(next(iter_records(data.records, header)))
+            if marker.type != CONTROL_COMMIT:
                 hidden.discard(header.producer_id)
             continue
-        if not entry.is_transactional:
+        if not header.is_transactional:
             continue
         is_visible = header.producer_id not in hidden
-        fate = ghost.fates.outcomes.get((entry.epoch, entry.base))
+        place = header.partition_leader_epoch, header.base_offset
+        fate = ghost.fates.outcomes.get(place)
         if fate is None and answer.node_id in ghost.logs:  # its marker is not stable yet
-            fate = ghost.logs[answer.node_id].fate(entry)
+            fate = ghost.logs[answer.node_id].fate(ghost.written[place][0])
         answers.invariants.counts["transactional batches read"] += 1
         if fate is not is_visible and not answers.invariants.transactions.excepts(ghost):
             names = {None: "undecided", True: "committed", False: "aborted"}
             answers.invariants.violated(
                 "I43",
-                f"{ghost.name}: {answer.node_id} {'shows' if is_visible else 'hides'} {entry} of "
-                f"producer {entry.producer}, which is {names[fate]}",
+                f"{ghost.name}: {answer.node_id} {'shows' if is_visible else 'hides'} {place} of "
+                f"producer {header.producer_id}, which is {names[fate]}",
             )
 
 
@@ -187,14 +211,12 @@ def verify_transactions(simulation: Simulation) -> None:
     checker = simulation.invariants
     found: dict[Transaction, dict[str, bool | None]] = {}
     for ghost in checker.partitions.values():
-        if ghost.compacted is not None or checker.transactions.excepts(ghost):
+        if checker.transactions.excepts(ghost):
             continue
-        for entry in ghost.committed.entries:
-            transaction = _transaction_of(entry)
-            if transaction is not None and entry.base >= ghost.deleted_until:
-                fate = ghost.fates.outcomes.get((entry.epoch, entry.base))
-                place = f"{ghost.name} {entry}"
-                found.setdefault(transaction, {})[place] = fate
+        for transaction, place, fate in _decided_in(checker, ghost):
+            found.setdefault(transaction, {})[place] = fate
+        if ghost.name.startswith(GROUP_METADATA_TOPIC):
+            verify_stretches(checker, ghost.fates.committed)
     for transaction, fates in found.items():
         outcomes = {*fates.values()}
         if transaction in checker.transactions.told:
@@ -204,3 +226,21 @@ def verify_transactions(simulation: Simulation) -> None:
             checker.violated("I41", f"{transaction}: its producer was told {told}, it has {fates}")
         checker.counts[f"transactions {'committed' if outcomes.pop() else 'aborted'}"] += 1
         checker.counts["transactions of several partitions"] += len(fates) > 1
+
+
+def _decided_in(
+    checker: Invariants, ghost: GhostPartition
+) -> Iterator[tuple[Transaction, str, bool | None]]:
+    """Each batch of a transaction in a partition: where it is, and its outcome."""
+    entries = ghost.committed.entries if ghost.compacted is None else ghost.transactional
+    for entry in entries:
+        transaction = _transaction_of(entry)
+        if transaction is not None and entry.base >= ghost.deleted_until:
+            yield (
+                transaction,
+                f"{ghost.name} {entry}",
+                ghost.fates.outcomes.get((entry.epoch, entry.base)),
+            )
+    for transaction in checker.transactions.owed.get(ghost.key, ()):
+        fate = checker.transactions.decided.get((ghost.key, transaction))
+        yield transaction, f"offsets in {ghost.name}", fate

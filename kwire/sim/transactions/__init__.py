@@ -1,0 +1,1 @@
+"""Rules of transactions in the simulator: what became of each, what readers see, offsets, coordinators."""

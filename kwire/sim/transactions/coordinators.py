@@ -1,0 +1,86 @@
+"""The state of coordinators: that of transactions is what their log says (I47), and in the end nothing is open.
+
+The live state is compared with the last committed record of each transactional id, after every step that commits
+one, and so after a coordinator has moved, too. Excepted are topics where an append may fail after it was
+written (min.insync.replicas above 1): such a change is given up, in Kafka as here, and counts after a replay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kwire.protocol.records import NO_PRODUCER_EPOCH
+from kwire.replication.core.metadata import TRANSACTION_STATE_TOPIC
+from kwire.shards.context import ShardState
+from kwire.transactions.metadata import IDLE
+from kwire.transactions.records import decode_record, values_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.sim.answers.offsets import Offsets
+    from kwire.sim.ghost import GhostPartition
+    from kwire.sim.invariants import Invariants
+    from kwire.transactions.metadata import TransactionMetadata
+
+
+def check_replay(checker: Invariants, node_id: int, ghost: GhostPartition) -> None:
+    """I47 at the leader of a partition."""
+    topic, _, number = ghost.name.rpartition("-")
+    services, index = checker.brokers[node_id].services, int(number)
+    coordinator = services.transactions_if_used
+    if topic != TRANSACTION_STATE_TOPIC or coordinator is None or ghost.compacted is None:
+        return
+    context = coordinator.runtime.contexts.get(index)
+    log = services.replica_manager.by_key[topic, index].log
+    if context is None or context.state is not ShardState.ACTIVE:
+        return
+    ghost.fails_late |= log.config.min_insync_replicas > 1
+    if ghost.fails_late or checker.transactions.excepts(ghost):
+        return
+    live = dict(context.shard.transactions)
+    for key, (_, value) in ghost.compacted.values.items():
+        record = decode_record(key, value)
+        assert record is not None
+        metadata = live.pop(record.transactional_id, None)
+        if record.value is None:
+            if metadata is not None and metadata.values.producer_epoch != NO_PRODUCER_EPOCH:
+                _differ(checker, node_id, ghost, metadata, "nothing")
+            continue
+        wanted = values_of(record.value)
+        if metadata is None:
+            checker.violated("I47", f"{ghost.name} on {node_id} does not have {wanted}")
+        found = replace(metadata.values, last_producer_epoch=wanted.last_producer_epoch)
+        if metadata.is_pending or metadata.has_failed_epoch_fence:
+            # A fence counts before its record is committed (fence_epoch).
+            found = replace(found, producer_epoch=wanted.producer_epoch)
+        if found != wanted:
+            _differ(checker, node_id, ghost, metadata, str(wanted))
+        checker.counts["transactional ids compared"] += 1
+    for metadata in live.values():
+        if metadata.values.producer_epoch != NO_PRODUCER_EPOCH:  # its first record is to come
+            _differ(checker, node_id, ghost, metadata, "nothing")
+
+
+def _differ(
+    checker: Invariants,
+    node_id: int,
+    ghost: GhostPartition,
+    metadata: TransactionMetadata,
+    wanted: str,
+) -> None:
+    checker.violated("I47", f"{ghost.name} on {node_id} has {metadata}, in the log is {wanted}")
+
+
+def unfinished(broker: Broker, offsets: Offsets) -> str | None:
+    """A transaction that a coordinator of the broker has not ended, or None."""
+    coordinator = broker.services.transactions_if_used
+    for context in () if coordinator is None else coordinator.runtime.contexts.values():
+        for metadata in context.shard.transactions.values():
+            if metadata.state not in IDLE:
+                return f"has {metadata}"
+    for groups in broker.services.group_coordinator.runtime.contexts.values():
+        for group in offsets.groups:
+            if groups.shard.offsets.in_transaction(group):
+                return f"has pending offsets of {group}"
+    return None
