@@ -280,9 +280,7 @@ class ProducerStateManager:
     ) -> CompletedTxn | None:
         """Apply a batch that passed `check` and was written at `base_offset`.
 
-        Returns the completed transaction for a marker that ends one: pass it to `complete_txn`
-        after the update of the transaction index.
-        """
+        Returns the transaction that a marker completes, for `complete_txn` after its index entry."""
         if header.attributes & CONTROL_FLAG and marker is None:
             return None  # compaction has removed the whole transaction
         producer_id = header.producer_id
@@ -292,7 +290,9 @@ class ProducerStateManager:
         entry.begin_epoch(header.producer_epoch)
         entry.last_timestamp = header.max_timestamp
         if self.verifications and header.attributes & TRANSACTIONAL_FLAG:
-            self.verifications.pop(producer_id, None)  # verified, or too late to be
+            guard = self.verifications.get(producer_id)
+            if guard is not None and guard.is_ended_by(header):
+                del self.verifications[producer_id]  # verified, or too late to be
         if marker is not None:
             return self._end_transaction(entry, marker, base_offset)
         delta = header.last_offset_delta

@@ -9,6 +9,7 @@ the guard invalid, and the late batch, which no marker would ever follow, is ref
 from __future__ import annotations
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.records import CONTROL_FLAG
 from kwire.replication.log.types import AppendOrigin
 
 TYPE_CHECKING = False
@@ -37,6 +38,14 @@ class VerificationGuard:
         self.lowest_sequence = lowest_sequence
         self.started_ms = started_ms
         self.supports_epoch_bump = supports_epoch_bump
+
+    def is_ended_by(self, batch: BatchHeader) -> bool:
+        """Whether this transactional batch of the producer, once appended, ends the verification.
+
+        With version 2 a marker has the epoch of the producer's next transaction, whose first batch may
+        come before it: the producer goes on once the end is decided (UnifiedLog.updateProducers)."""
+        is_of_next = self.supports_epoch_bump and batch.producer_epoch == self.producer_epoch
+        return not (is_of_next and batch.attributes & CONTROL_FLAG)
 
 
 NOT_VERIFIED = VerificationGuard()

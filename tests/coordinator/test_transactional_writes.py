@@ -351,6 +351,10 @@ class SlowVerifier:
         else:
             done({})
 
+    def refuse(self, error: ErrorCode) -> None:
+        partitions, done = self.asked.pop()
+        done(dict.fromkeys(partitions, error))
+
     def answer(self) -> None:
         _, done = self.asked.pop()
         done({})
@@ -429,6 +433,25 @@ def test_while_the_coordinator_is_away_the_producer_repeats_its_request(writer: 
     assert "COORDINATOR_NOT_AVAILABLE" in answer.error_message
     state.leader = writer.broker.services.node_id
     assert writer.send().error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [(11, ErrorCode.NOT_ENOUGH_REPLICAS), (12, ErrorCode.CONCURRENT_TRANSACTIONS)],
+)
+def test_while_the_last_transaction_is_being_ended_the_producer_repeats_its_request(
+    writer: Writer, version: int, error: ErrorCode
+) -> None:
+    """Producers of version 1 do not know CONCURRENT_TRANSACTIONS as an answer to Produce."""
+    verifier = SlowVerifier()
+    writer.broker.services.verifier_if_used = verifier  # type: ignore[assignment]
+    connection = writer.broker.connect()
+    request = produce_to(writer, 0)
+    writer.broker.send(connection, version, request)
+    verifier.refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
+    writer.broker.deliver()
+    [answer] = writer.broker.answers[connection]
+    assert answer.responses[0].partition_responses[0].error_code == error
 
 
 def test_without_verification_a_partition_need_not_be_added() -> None:

@@ -351,6 +351,27 @@ def test_a_marker_makes_a_guard_invalid() -> None:
     assert log.refuses(data(1, transactional=True), guard=guard) is ErrorCode.INVALID_TXN_STATE
 
 
+@pytest.mark.parametrize(
+    ("epoch", "bumps", "outlives"), [(1, True, True), (0, True, False), (1, False, False)]
+)
+def test_with_version_2_a_guard_outlives_the_marker_of_the_transaction_before(
+    epoch: int, bumps: bool, outlives: bool
+) -> None:
+    """The producer goes on with the epoch that the marker has, before the marker is written."""
+    log = FakeLog()
+    log.append(data(0, transactional=True), guard=verification(log, bumps=True))
+    next_one = data(0, epoch=1, transactional=True)
+    state, now_ms = log.state, log.clock.wall_ms
+    guard = VerificationGuard(epoch, 0, now_ms, bumps)
+    state.verifications[PRODUCER] = guard
+    log.end_transaction(CONTROL_COMMIT, epoch=1)
+    if outlives:
+        log.append(next_one, guard=guard)
+        assert not state.verifications
+    else:
+        assert log.refuses(next_one, guard=guard) is ErrorCode.INVALID_TXN_STATE
+
+
 def test_an_open_transaction_needs_no_verification_in_its_epoch() -> None:
     log = FakeLog()
     log.append(data(0, transactional=True), guard=verification(log))
