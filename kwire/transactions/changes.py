@@ -18,11 +18,13 @@ from kwire.transactions.metadata import (
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
+    PREPARED,
     TV_2,
     TransactionMetadata,
     TransactionValues,
 )
 from kwire.transactions.records import transaction_record
+from kwire.transactions.waiting import Waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,6 +94,7 @@ class TransactionChanges:
         "_timer",
         "open",
         "transactions",
+        "waiting",
     )
 
     def __init__(
@@ -111,6 +114,7 @@ class TransactionChanges:
         self.transactions: dict[str, TransactionMetadata] = {}
         self.open: dict[str, TransactionMetadata] = {}
         """Those whose transaction is open (ONGOING)."""
+        self.waiting = Waiting(clock, timer)
 
     def _put(self, transactional_id: str, values: TransactionValues) -> TransactionMetadata:
         keeps_previous = self._around.transaction_version >= TV_2
@@ -143,6 +147,8 @@ class TransactionChanges:
                 metadata.give_up()
             if then is not None:
                 then(error)
+            if not metadata.is_pending and metadata.state not in PREPARED:
+                self.waiting.changed(metadata.transactional_id)
 
         return Result([self._record(metadata, values)], answer, on_append=appended, replay=False)
 
@@ -232,6 +238,7 @@ class TransactionChanges:
         def appended(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
                 self._apply(metadata, values)
+                self.waiting.changed(metadata.transactional_id)
             elif error is not ErrorCode.NOT_COORDINATOR:
                 # The markers are written: only this record is missing.
                 self._timer.schedule(

@@ -15,6 +15,7 @@ from kwire.replication.core.metadata import TRANSACTION_STATE_TOPIC
 from kwire.shards.runtime import CoordinatorRuntime
 from kwire.transactions.changes import error_answer
 from kwire.transactions.events import TransactionEvent
+from kwire.transactions.metadata import TV_2
 from kwire.transactions.records import decode_record
 from kwire.transactions.shard import TransactionShard
 
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+_BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 class TransactionShards:
@@ -207,18 +210,42 @@ class TransactionCoordinator:
         version: int,
         done: Callable[[ErrorCode], None],
     ) -> None:
-        """Add partitions to the producer's transaction. `version`: TV_0 or TV_2, of the client."""
+        """Add partitions to the producer's transaction. `version`: TV_0 or TV_2, of the client.
+
+        While its last one is being ended, or another change is written, the request waits (waiting.py)."""
         if not transactional_id:
             done(ErrorCode.INVALID_REQUEST)
             return
-        self.runtime.write(
-            self.partition_for(transactional_id),
-            lambda shard: shard.add_partitions(
-                transactional_id, producer_id, producer_epoch, partitions, version
-            ),
-            lambda _: done(ErrorCode.NONE),
-            done,
-        )
+        index, clock = self.partition_for(transactional_id), self._clock
+        deadline_ms = clock.now_ms + self._wait_ms(version)
+
+        def ask() -> None:
+            waits = False
+
+            def add(shard: TransactionShard) -> Result[None]:
+                nonlocal waits
+                try:
+                    return shard.add_partitions(
+                        transactional_id, producer_id, producer_epoch, partitions, version
+                    )
+                except KafkaError as error:
+                    waits = error.code is _BUSY and clock.now_ms < deadline_ms
+                    if waits:
+                        shard.waiting.put(transactional_id, ask, deadline_ms)
+                    raise
+
+            def refused(error: ErrorCode) -> None:
+                if not waits:
+                    done(error)
+
+            self.runtime.write(index, add, lambda _: done(ErrorCode.NONE), refused)
+
+        ask()
+
+    def _wait_ms(self, version: int) -> int:
+        if version < TV_2:  # the client's own request: no other transactions wait behind it
+            return self._config.add_partitions_to_txn_retry_backoff_max_ms
+        return self._config.add_partitions_to_txn_retry_backoff_ms
 
     def verify_partitions(
         self,

@@ -205,6 +205,7 @@ class TransactionShard(TransactionChanges):
                     metadata.give_up()
                     if error is ErrorCode.NONE:
                         self.transactions.pop(metadata.transactional_id, None)
+                    self.waiting.changed(metadata.transactional_id)
 
         records = [tombstone(metadata.transactional_id) for metadata in expired]
         return Result(records, None, on_append=appended, replay=False)
@@ -239,6 +240,7 @@ class TransactionShard(TransactionChanges):
         """Write no markers any more: the next coordinator will."""
         self._around.cancel_markers(self._index)
         self.transactions, self.open = {}, {}
+        self.waiting.unload()
 
 
 def _may_recover(values: TransactionValues, producer_id: int, producer_epoch: int) -> bool:
