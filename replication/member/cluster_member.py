@@ -10,6 +10,11 @@ configuration.
 from __future__ import annotations
 
 from kwire.replication.core.broker_epochs import is_epoch_of
+from kwire.replication.core.metadata import (
+    GROUP_METADATA_TOPIC,
+    TOPIC_RESOURCE,
+    TRANSACTION_STATE_TOPIC,
+)
 from kwire.replication.core.peers import Peers
 from kwire.replication.fetcher.manager import ReplicaFetcherManager
 from kwire.replication.member.controller_link import (
@@ -145,6 +150,7 @@ class ClusterMember:
 
         A foreign controller has done so already."""
         if self.link.is_foreign:
+            self._configure_internal_topics()
             self._replica_manager.broker_epoch = self.link.broker_epoch
             self._settings.on_ready()
         own = self._settings.inter_broker_listener
@@ -154,6 +160,15 @@ class ClusterMember:
         ]
         previous = log_manager.previous_broker_epoch
         self.link.start(sorted(endpoints, key=lambda e: e.listener != own), cluster_id, previous)
+
+    def _configure_internal_topics(self) -> None:
+        """Configure the coordinators' topics as Kafka does: its controller does not tell, and with the
+        defaults retention would delete what they keep."""
+        from kwire.replication.config.auto_topics import auto_topic_settings
+
+        for name in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
+            *_, overrides = auto_topic_settings(self._config, name)
+            self._metadata.set_config(TOPIC_RESOURCE, name, overrides)
 
     def _on_directory_failure(self, directory: LogDirectory) -> None:
         if directory.directory_id is not None:

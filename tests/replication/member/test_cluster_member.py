@@ -286,6 +286,21 @@ def test_a_foreign_controller_is_the_broker_that_the_metadata_names() -> None:
     assert rig.member.controller_node() == 2
 
 
+def test_under_a_foreign_controller_the_coordinators_topics_are_compacted() -> None:
+    """It tells brokers no configurations: with the defaults retention would delete offsets and transactions."""
+    rig = Rig((FIRST,), foreign_epoch=7)
+    rig.start()
+    for topic in ("__consumer_offsets", "__transaction_state"):
+        assert rig.metadata.topic_config(topic)["cleanup.policy"] == "compact"
+    assert rig.metadata.topic_config("__transaction_state")["min.insync.replicas"] == "2"
+    assert rig.metadata.topic_config("orders") == {}
+
+
+def test_under_kwires_controller_the_coordinators_topics_are_what_it_says(rig: Rig) -> None:
+    rig.start()
+    assert rig.metadata.configured() == []
+
+
 # ---- connections that end
 
 
