@@ -20,29 +20,38 @@ Spread = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
 
 
 class Copier:
-    """Copies `in` to `out` in transactions; every third is aborted and done again."""
+    """Copies `source` to `target` in transactions; every third is aborted and done again."""
 
-    def __init__(self, bootstrap: str, inputs: int) -> None:
+    source, target = "in", "out"
+
+    def __init__(
+        self, bootstrap: str, inputs: int, transactional_id: str = "copier", group: str = "copier"
+    ) -> None:
         self.inputs = inputs
+        self.transactional_id = transactional_id
         self.transactions = 0
         self.errors: list[str] = []
         quiet = {"bootstrap.servers": bootstrap, "log_level": 0}
         self.consumer = Consumer(
             {
                 **quiet,
-                "group.id": "copier",
+                "group.id": group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
             }
         )
-        self.assignment = [TopicPartition("in", index) for index in range(PARTITIONS)]
+        self.assignment = [TopicPartition(self.source, index) for index in range(PARTITIONS)]
         self.quiet = quiet
         self.producer = self.new_producer()
 
     def new_producer(self) -> Producer:
         producer = Producer(
-            {**self.quiet, "transactional.id": "copier", "transaction.timeout.ms": 10_000}
+            {
+                **self.quiet,
+                "transactional.id": self.transactional_id,
+                "transaction.timeout.ms": 10_000,
+            }
         )
         producer.init_transactions(60)
         return producer
@@ -83,7 +92,7 @@ class Copier:
         for number, message in enumerate(messages):
             value = message.value() or b""
             prefix = b"aborted-" if is_aborted else b""
-            self.producer.produce("out", prefix + value, partition=number % PARTITIONS)
+            self.producer.produce(self.target, prefix + value, partition=number % PARTITIONS)
         if is_aborted:
             self.producer.flush(30)
             self.producer.abort_transaction(30)
@@ -113,7 +122,9 @@ class Copier:
         self.rewind()
 
 
-def outputs_of_librdkafka(bootstrap: str, isolation: str = "read_committed") -> Counter[bytes]:
+def outputs_of_librdkafka(
+    bootstrap: str, isolation: str = "read_committed", topic: str = "out"
+) -> Counter[bytes]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -125,7 +136,7 @@ def outputs_of_librdkafka(bootstrap: str, isolation: str = "read_committed") -> 
             "log_level": 0,
         }
     )
-    consumer.assign([TopicPartition("out", index, 0) for index in range(PARTITIONS)])
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
     found: Counter[bytes] = Counter()
     ended: set[int] = set()
     deadline = time.monotonic() + 30

@@ -39,8 +39,10 @@ Partition = tuple[str, int]
 class MixedCluster:
     """`start` before, `close` after everything else."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config: dict[str, str] | None = None) -> None:
+        """`config`: of all brokers, beside what every test wants."""
         self.folder = folder
+        self.config = config or {}
         self.zookeeper = ZooKeeper(folder / "zookeeper")
         self.registry: Registry
         self.controller: KafkaOnZooKeeper
@@ -50,7 +52,11 @@ class MixedCluster:
     def start(self) -> None:
         self.zookeeper.start()
         self.registry = registry = Registry(self.zookeeper)
-        config = {"replica.lag.time.max.ms": str(LAG_MS), "log.segment.bytes": str(SEGMENT_BYTES)}
+        config = {
+            "replica.lag.time.max.ms": str(LAG_MS),
+            "log.segment.bytes": str(SEGMENT_BYTES),
+            **self.config,
+        }
         self.controller = KafkaOnZooKeeper(self.folder / "kafka-1", CONTROLLER, registry, config)
         self.peer = KafkaOnZooKeeper(self.folder / "kafka-3", PEER, registry, config)
         self.controller.start()

@@ -12,6 +12,12 @@ def log_bytes(data: Path, topic: str, partition: int) -> bytes:
     return b"".join(segment.read_bytes() for segment in segments)
 
 
+def index_bytes(data: Path, topic: str, partition: int, suffix: str) -> bytes:
+    """What stands in the index files of a replica, those that grow with their entries: ".txnindex"."""
+    found = sorted((data / f"{topic}-{partition}").glob(f"*{suffix}"))
+    return b"".join(index.read_bytes() for index in found)
+
+
 def leader_epochs(data: Path, topic: str, partition: int) -> list[str]:
     """Lines "epoch start" of leader-epoch-checkpoint, of the epochs in which something was written.
 

@@ -191,6 +191,7 @@ class KwireNode(Broker):
         self.id = broker_id
         self.epoch = -1
         self.controller = "1@127.0.0.1:1"
+        self.cluster_id = ""
 
     def _prepare(self) -> None:
         self.port = self.port or free_port()
@@ -199,6 +200,8 @@ class KwireNode(Broker):
         node = [sys.executable, "-m", "kwire", "node", "--id", str(self.id), "--roles", "broker"]
         node += ["--broker-epoch", str(self.epoch), "--controller", self.controller]
         node += ["--listener", f"PLAINTEXT://127.0.0.1:{self.port}", "--data-dir", str(self.data)]
+        if self.cluster_id:
+            node += ["--cluster-id", self.cluster_id]
         for key, value in self.config.items():
             node += ["-c", f"{key}={value}"]
         return _mortal(node)
@@ -240,6 +243,7 @@ class Member(KwireNode):
         self.session = self.registry.session()
         self.session.create(f"/brokers/ids/{self.id}", self._registration(), ephemeral=True)
         self.epoch = self.registry.broker_epoch(self.id)
+        self.cluster_id = self.registry.read("/cluster/id")["id"]
         super().start()
 
     def _registration(self) -> bytes:

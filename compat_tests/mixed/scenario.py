@@ -124,7 +124,7 @@ class Scenario:
         cluster.lead(KWIRE, RISKY)
         self._produce("known to both", keep=True)
         peer.pause()
-        _await_end_of_long_polls()
+        await_end_of_long_polls()
         self._produce("known to kwire only", keep=False)
         cluster.await_isr([KWIRE], RISKY)
         kwire.kill9()
@@ -140,7 +140,7 @@ class Scenario:
         cluster.lead(PEER, RISKY)
         self._produce("known to both", keep=True)
         kwire.pause()
-        _await_end_of_long_polls()
+        await_end_of_long_polls()
         self._produce("known to Kafka only", keep=False)
         cluster.await_isr([PEER], RISKY)
         peer.kill9()
@@ -239,6 +239,6 @@ def _all_gone(folders: list[Path]) -> bool:
     return not any(folder.exists() for folder in folders)
 
 
-def _await_end_of_long_polls() -> None:
+def await_end_of_long_polls() -> None:
     """A fetch that is under way is answered with what comes next: who has been paused would get that later."""
     time.sleep(0.5 + 0.25)  # replica.fetch.wait.max.ms
