@@ -275,10 +275,11 @@ def running(
     log_level: str = "info",
     controllers: int = 1,
     dirs: int = 1,
+    as_version: str | None = None,
     **config: str,
 ) -> Iterator[Cluster]:
     """A started cluster; configuration keys are written with _ for dots. `dirs`: log directories of
-    a broker."""
+    a broker. `as_version`: the Kafka that it is like."""
     folder.mkdir(parents=True, exist_ok=True)
     values = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -290,6 +291,7 @@ def running(
         data_dir=",".join(str(folder / f"data{number or ''}") for number in range(dirs)),
         temporary=True,
         log_level=log_level,
+        as_version=as_version,
     )
     supervisor = Supervisor(
         ClusterSpec(brokers=brokers, controllers=controllers, isolation=PROCESS, node=node)

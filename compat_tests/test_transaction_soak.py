@@ -181,9 +181,13 @@ def test_transactions_survive_a_short_attack(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_transactions_survive_five_minutes_of_attack(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [None, "3.9"])
+def test_transactions_survive_five_minutes_of_attack(tmp_path: Path, version: str | None) -> None:
     seed = random.SystemRandom().randrange(1 << 31)
     kinds = available()
-    wrong, summary = run.soak(300, seed, tmp_path, kinds=kinds, has_tools="java" in kinds)
+    has_tools = "java" in kinds
+    wrong, summary = run.soak(
+        300, seed, tmp_path, kinds=kinds, has_tools=has_tools, as_version=version
+    )
     print(summary)
     assert wrong == [], summary

@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--pace", type=float, default=1.0, help="2: faults twice as often")
     parser.add_argument("--clients", default=",".join(COPIERS), help="that copy; commas between")
+    parser.add_argument("--as-version", default=None, help="3.9: transactions of version 1 only")
     parser.add_argument("--folder", type=Path, default=None, help="kept; else a temporary one")
     parser.add_argument("--quiet", action="store_true", help="only the summary")
     options = parser.parse_args()
@@ -44,6 +45,7 @@ def main() -> int:
             pace=options.pace,
             kinds=kinds,
             has_tools="java" in kinds,
+            as_version=options.as_version,
         )
     except AssertionError as error:
         print(f"transactions: FAILED (seed {seed}; everything is in {folder}): {error}")

@@ -261,10 +261,12 @@ def soak(
     pace: float = 1.0,
     kinds: Iterable[str] = ("librdkafka", "java", "franz"),
     has_tools: bool = True,
+    as_version: str | None = None,
 ) -> tuple[list[str], str]:
     """Runs it, faults coming `pace` times as fast. Returns what is wrong, a line each, and a summary.
 
-    `kinds`: of clients that copy; ToolMissing: one cannot be had. `has_tools`: kafka-transactions is asked, too."""
+    `kinds`: of clients that copy; ToolMissing: one cannot be had. `has_tools`: kafka-transactions is asked, too.
+    `as_version`: with 3.9 there are transactions of version 1 only."""
     begin = time.monotonic()
     history: list[str] = []
 
@@ -277,7 +279,9 @@ def soak(
     roles = [role for kind in kinds for role in copiers(kind)] + owners()
     feeder, stop_feeding = Feeder("confluent-1"), threading.Event()
     places = places_of(kinds)
-    with running(folder, BROKERS, controllers=2, **TRANSACTIONS_CONFIG) as cluster:
+    with running(
+        folder, BROKERS, controllers=2, as_version=as_version, **TRANSACTIONS_CONFIG
+    ) as cluster:
         topics(cluster, kinds)
         feeding = threading.Thread(
             target=lambda: feed(

@@ -41,7 +41,7 @@ SOURCE = "soak"
 TARGETS = 4
 """Partitions of each topic of copies."""
 READY_S = 60.0
-FENCED_S = 45.0
+MIDDLE_S = 60.0
 ENDED_S = 60.0
 
 
@@ -121,6 +121,7 @@ class Worker:
         self.ready = threading.Event()
         self.middle = threading.Event()
         self.is_killed = False
+        self.has_successor = False
         self._log = (folder / f"{role.id}.{incarnation}.log").open("w")
         self._errors = (folder / f"{role.id}.{incarnation}.err").open("wb")
         self.process = subprocess.Popen(
@@ -160,6 +161,8 @@ class Worker:
             self.aborted.append(int(text))
         elif word == "error":
             self.errors[_general(text)] += 1
+            if _is_refused(text) and not self.has_successor:
+                self.wrong.append(f"{self} was refused: {text}")
         elif word == "wrong":
             self.wrong.append(f"{self}: {text}")
         elif word in ("fenced", "failed", "stuck", "lost", "ended"):
@@ -198,6 +201,11 @@ class Worker:
         return self.has_ended()
 
 
+def _is_refused(text: str) -> bool:
+    """Whether a broker said that the transaction is not open: to whom nobody has fenced, it is."""
+    return "INVALID_TXN_STATE" in text or "InvalidTxnState" in text
+
+
 def _general(text: str) -> str:
     """An error without what is different each time."""
     return re.sub(r"\d+", "#", text)[:160]
@@ -233,7 +241,10 @@ class Crew:
 
     def replace(self, role: Role) -> Worker:
         before = self.now.get(role.id)
-        number = 1 if before is None else before.incarnation + 1
+        number = 1
+        if before is not None:
+            before.has_successor = True
+            number = before.incarnation + 1
         worker = Worker(role, self.bootstrap, number, self.folder)
         self.all.append(worker)
         self.now[role.id] = worker
@@ -243,7 +254,7 @@ class Crew:
         """The thread that attacks clients: each kind of fault has its turn first, then chance decides."""
         first = [KILL_MIDDLE, PAUSE]
         for worker in self.now.values():
-            worker.ready.wait(READY_S)
+            self._await_ready(worker)
         while not stop.is_set() or first:
             (fault,) = self.random.choices([*_FAULTS], [*_FAULTS.values()])
             role = self.random.choice([worker.role for worker in self.now.values()])
@@ -260,19 +271,37 @@ class Crew:
             abandon(self.bootstrap, self.abandoned)
             return
         self.say(f"{fault}: {worker}")
-        if fault == KILL_MIDDLE:
+        if fault != KILL:
+            # One that is paused before it has its transactional id would fence its successor afterwards.
             worker.middle.clear()
-            worker.middle.wait(5)
+            if not self._await_middle(worker):
+                return
         if fault == PAUSE:
             worker.send_signal(signal.SIGSTOP)
-            successor = self.replace(role)
-            if not successor.ready.wait(READY_S) and not successor.has_ended():
-                self.wrong.append(f"{successor} is not ready after {READY_S:.0f} s")
+            self._await_ready(self.replace(role))
             worker.send_signal(signal.SIGCONT)
             self.say(f"{worker} goes on")
         else:
             worker.kill9()
             self.replace(role)
+
+    def _await_middle(self, worker: Worker) -> bool:
+        """False: it has ended. No transaction for a long time is wrong."""
+        deadline = time.monotonic() + MIDDLE_S
+        while not worker.middle.wait(0.1):
+            if worker.has_ended():
+                return False
+            if time.monotonic() > deadline:
+                self.wrong.append(f"{worker} has begun no transaction for {MIDDLE_S:.0f} s")
+                return False
+        return True
+
+    def _await_ready(self, worker: Worker) -> None:
+        deadline = time.monotonic() + READY_S
+        while not worker.ready.wait(0.1) and not worker.has_ended():
+            if time.monotonic() > deadline:
+                self.wrong.append(f"{worker} is not ready after {READY_S:.0f} s")
+                return
 
     def tend(self) -> None:
         """Give those that have ended a successor."""

@@ -35,7 +35,7 @@ func open(args []string) (*kgo.GroupTransactSession, error) {
 		kgo.SessionTimeout(4 * time.Second), kgo.HeartbeatInterval(500 * time.Millisecond),
 		kgo.ProducerLinger(5 * time.Millisecond), kgo.MetadataMinAge(50 * time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 100 * time.Millisecond }),
-		kgo.RequestRetries(600), kgo.RetryTimeout(time.Minute),
+		kgo.RequestRetries(600), kgo.RetryTimeout(time.Minute), kgo.AlwaysRetryEOF(),
 	}
 	if args[4] != "-" {
 		options = append(options, kgo.InstanceID(args[4]))
