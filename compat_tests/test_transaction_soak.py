@@ -21,6 +21,7 @@ from compat_tests.transaction_soak.workers import COPIERS, copiers
 pytestmark = pytest.mark.kwire_only
 
 INPUTS = [(0, 0), (0, 1), (1, 0)]
+EPOCHS = dict.fromkeys(range(bank.PARTITIONS), 7)
 FIRST, SECOND = ("java-0", 1, 1), ("java-0", 1, 2)
 
 
@@ -83,8 +84,8 @@ def read(accounts: Bank, *halves: Half) -> None:
 def test_whole_transfers_are_accepted() -> None:
     accounts = Bank()
     read(accounts, *transfer(1, 10, 90, 110), *transfer(2, 5, 85, 115))
-    accounts.snapshot()
-    accounts.snapshot()
+    accounts.snapshot(EPOCHS)
+    accounts.snapshot(EPOCHS)
     assert accounts.end({"owner-0": 2, "owner-1": 0}) == []
 
 
@@ -92,15 +93,31 @@ def test_the_newest_transfer_may_be_on_its_way_and_no_other() -> None:
     accounts = Bank()
     first, second = transfer(1, 10, 90, 110), transfer(2, 5, 85, 115)
     read(accounts, first[0])
-    accounts.snapshot()
-    accounts.snapshot()
-    assert accounts.wrong == []
+    accounts.snapshot(EPOCHS)
     read(accounts, second[0])
-    accounts.snapshot()  # the first half may have become visible before the other half of 1
+    accounts.snapshot(
+        EPOCHS
+    )  # the other half of 1 may not have been visible when this one was taken
+    read(accounts, first[1])
+    accounts.snapshot(EPOCHS)
     assert accounts.wrong == []
-    accounts.snapshot()
-    (wrong,) = accounts.wrong
-    assert "has no other half, though 2 was seen before" in wrong
+
+
+@pytest.mark.parametrize(("epoch", "told"), [(7, True), (8, False)])
+def test_a_transfer_before_the_newest_is_whole_unless_a_deposed_leader_hides_it(
+    epoch: int, told: bool
+) -> None:
+    accounts = Bank()
+    first, second = transfer(1, 10, 90, 110), transfer(2, 5, 85, 115)
+    read(accounts, first[0], second[0])
+    accounts.snapshot(EPOCHS)
+    accounts.snapshot(EPOCHS)
+    read(accounts, first[1], second[1])
+    accounts.snapshot(EPOCHS | {1: epoch})
+    assert accounts.restored("owner-0") == []
+    assert [line.split(" although")[0] for line in accounts.wrong] == (
+        [f"snapshot 3: {first[1]} was missing"] if told else []
+    )
 
 
 def test_half_a_transfer_in_the_end_is_told() -> None:
@@ -120,7 +137,7 @@ def test_money_from_nowhere_is_told() -> None:
     accounts = Bank()
     giving, taking = transfer(1, 10, 90, 110)
     read(accounts, giving, Half("owner-0", 1, 1, 1, 11, 111))
-    accounts.snapshot()
+    accounts.snapshot(EPOCHS)
     assert [line.split(":")[0] for line in accounts.wrong] == [
         f"{giving} and {Half('owner-0', 1, 1, 1, 11, 111)} are no transfer".split(":")[0],
         "snapshot 1",

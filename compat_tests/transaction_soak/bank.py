@@ -56,6 +56,8 @@ class Bank:
         self.newest: Counter[str] = Counter()  # by owner
         self.whole: Counter[str] = Counter()  # transfers of which both halves have been seen
         self.settled: Counter[str] = Counter()  # the newest at the last snapshot
+        self.late: dict[tuple[str, int], dict[int, int]] = {}  # open, and should be whole: epochs
+        self.arrived: list[tuple[Half, int, dict[int, int]]] = []  # were late: partition, epochs
         self.snapshots = 0
         self.wrong: list[str] = []
 
@@ -79,15 +81,19 @@ class Bank:
         if other is None:
             self.open[transfer] = half
             return
+        if transfer in self.late:
+            self.arrived.append((half, partition, self.late.pop(transfer)))
         self.whole[half.owner] += 1
         if other.amount + half.amount or other.incarnation != half.incarnation:
             self.wrong.append(f"{other} and {half} are no transfer")
 
-    def snapshot(self) -> None:
+    def snapshot(self, epochs: dict[int, int]) -> None:
         """All partitions have been read up to last stable offsets that were asked for after the last snapshot.
 
-        An owner begins a transfer when the one before is committed in all partitions. So of those before the newest
-        that the last snapshot showed, this one shows all, with both halves; and all money is there."""
+        `epochs`: of the leaders that answered, by partition. An owner begins a transfer when the one before is
+        committed in all partitions. So of those before the newest that the last snapshot showed, this one shows all,
+        with both halves; and all money is there. But a leader that has been deposed and does not know it yet answers
+        as of before, here as in Kafka: who was behind is known when the half is there, from a later epoch or not."""
         self.snapshots += 1
         opening = OPENING * len(self.balances)
         moving = sum(half.amount for half in self.open.values())
@@ -96,12 +102,16 @@ class Bank:
                 f"snapshot {self.snapshots}: the accounts have {sum(self.balances.values())}, "
                 f"{moving} more is on its way, together it should be {opening}"
             )
-        for (owner, number), half in self.open.items():
+        for owner, number in self.open:
             if number < self.settled[owner]:
+                self.late[owner, number] = dict(epochs)
+        for half, partition, at in self.arrived:
+            if epochs[partition] <= at[partition]:
                 self.wrong.append(
-                    f"snapshot {self.snapshots}: {half} has no other half, "
-                    f"though {self.settled[owner]} was seen before"
+                    f"snapshot {self.snapshots}: {half} was missing although a later one was seen, "
+                    f"and its leader is still that of epoch {at[partition]}"
                 )
+        self.arrived.clear()
         self.settled = self.newest.copy()
 
     def restored(self, owner: str) -> list[str]:

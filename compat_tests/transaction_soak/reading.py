@@ -43,12 +43,15 @@ class SnapshotReader:
         self._consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
         self._ahead: dict[int, deque[Any]] = {index: deque() for index in range(partitions)}
         self._reached = dict.fromkeys(range(partitions), 0)
+        self.epochs: dict[int, int] = {}
 
     def close(self) -> None:
         self._consumer.close()
 
     def stable_offsets(self, seconds: float = 60.0) -> dict[int, int]:
-        """Where each partition ends now for this reader: its last stable offset, if read_committed."""
+        """Where each partition ends now for this reader: its last stable offset, if read_committed.
+
+        `epochs` has those of the leaders that said so."""
         deadline = time.monotonic() + seconds
         wanted = {place: OffsetSpec.latest() for place in self.places}
         while True:
@@ -56,7 +59,9 @@ class SnapshotReader:
                 asked = self._admin.list_offsets(
                     wanted, isolation_level=self.isolation, request_timeout=5
                 )
-                ends = {place.partition: each.result().offset for place, each in asked.items()}
+                found = {place.partition: each.result() for place, each in asked.items()}
+                ends = {index: each.offset for index, each in found.items()}
+                self.epochs = {index: each.leader_epoch for index, each in found.items()}
                 if min(ends.values()) >= 0:  # else librdkafka has not asked a partition's leader
                     return ends
                 problem: object = ends

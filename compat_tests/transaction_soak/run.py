@@ -81,7 +81,7 @@ class Auditor:
         self.bank = bank.Bank()
         self.wrong: list[str] = []
         self.stop = threading.Event()
-        self._ends: dict[int, int] = {}
+        self._ends: dict[int, tuple[int, int]] = {}  # with the epoch of the leader that said so
         self._bootstrap = bootstrap
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -99,15 +99,16 @@ class Auditor:
     def _look(self, reader: SnapshotReader) -> None:
         ends = reader.stable_offsets()
         for index, end in ends.items():
-            if end < self._ends.get(index, 0):
+            before, epoch = self._ends.get(index, (0, -1))
+            if end < before and reader.epochs[index] >= epoch:
                 self.wrong.append(
-                    f"{bank.TOPIC}-{index}: its last stable offset went back from "
-                    f"{self._ends[index]} to {end}"
+                    f"{bank.TOPIC}-{index}: its last stable offset went back from {before} to {end}"
                 )
-        self._ends = ends
+            elif end >= before:
+                self._ends[index] = (end, reader.epochs[index])
         for index, _, value in reader.read_to(ends):
             self.bank.read(index, value)
-        self.bank.snapshot()
+        self.bank.snapshot(reader.epochs)
 
     def end(self, committed: dict[str, int]) -> list[str]:
         """The last snapshot, and all that is wrong."""
