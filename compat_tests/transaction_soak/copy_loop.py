@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from compat_tests.transaction_soak.librdkafka import Transactions, say, serve, settings
 
@@ -36,6 +36,10 @@ def watched() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+class Dead(KafkaException):
+    """The consumer will get nothing more."""
 
 
 class CopyLoop:
@@ -70,6 +74,8 @@ class CopyLoop:
         while not stop.is_set():
             try:
                 self.copy()
+            except Dead:
+                raise
             except KafkaException as error:
                 if error.args[0].fatal():
                     raise
@@ -90,8 +96,8 @@ class CopyLoop:
                 continue
             if (error := message.error()) is None:
                 self.batch.append(message)
-            elif error.fatal():
-                raise KafkaException(error)
+            elif error.fatal() or error.code() == KafkaError._FATAL:
+                raise Dead(error)
             else:
                 say("error", error)
 

@@ -90,6 +90,7 @@ def serve(run: Callable[[threading.Event], None]) -> None:
         say("ended")
     except KafkaException as error:
         reason = error.args[0]
-        say("fenced" if reason.code() in _FENCED else "failed", reason)
+        is_fenced = reason.code() in _FENCED or "fenced" in reason.str()  # which may be in _FATAL
+        say("fenced" if is_fenced else "failed", reason)
     except Exception as error:
         say("failed", repr(error))

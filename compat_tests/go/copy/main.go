@@ -129,8 +129,8 @@ func main() {
 	case errors.Is(err, kerr.ProducerFenced), errors.Is(err, kerr.InvalidProducerEpoch),
 		errors.Is(err, kerr.FencedInstanceID):
 		say("fenced", err)
-	case strings.Contains(err.Error(), "unable to dial"):
-		// The broker that is to end the transaction has just died: the session says so and does not try again.
+	case strings.Contains(err.Error(), "unable to dial"), strings.Contains(err.Error(), "unknown broker"):
+		// The broker that is to be asked has just died: the session says so and does not try again.
 		say("lost", err)
 	default:
 		say("failed", err)
