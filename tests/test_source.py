@@ -126,7 +126,7 @@ IMPURE = {
     "protocol/fuzz.py": ("sys open print", "a tool: replays a fuzzer's files"),
     "protocol/show.py": ("sys print", "a tool: prints generated code"),
     "protocol/language/reference.py": ("io", "construct reads a BytesIO, in memory"),
-    "kwire/apis/transactions.py": ("re", "patterns of transactional ids"),
+    "kwire/apis/parts/patterns.py": ("re", "patterns of transactional ids"),
     "kwire/apis/compatibility.py": ("sys", "a tool: prints docs/compatibility.md"),
     "kwire/sim/faults/nemesis.py": ("random", "faults are drawn from the seed"),
     "kwire/sim/plan.py": ("random", "a plan is drawn from the seed"),

@@ -12,7 +12,6 @@ Fencing is PRODUCER_FENCED, which clients before KIP-588 know as INVALID_PRODUCE
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from kwire.apis.context import BUMPS_EPOCH, transaction_version
@@ -328,10 +327,9 @@ def _filter(
     duration_ms, now_ms = request.duration_filter, ctx.services.clock.wall_ms
     pattern = None
     if request.transactional_id_pattern:
-        try:
-            pattern = re.compile(request.transactional_id_pattern)
-        except re.error as error:
-            raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
+        from kwire.apis.parts.patterns import compile_pattern
+
+        pattern = compile_pattern(request.transactional_id_pattern)
 
     def is_wanted(transaction: TransactionMetadata) -> bool:
         values = transaction.values

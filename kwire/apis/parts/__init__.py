@@ -1,1 +1,1 @@
-"""Requests with many elements, handled some of them at a time (replication/core/work.py)."""
+"""Parts of requests: many elements, some of them at a time (replication/core/work.py); patterns of names."""

@@ -1,0 +1,32 @@
+"""Patterns of transactional ids are taken, refused and matched as by RE2, with which Kafka matches them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kwire.apis.parts.patterns import compile_pattern
+from kwire.protocol.errors import ErrorCode, KafkaError
+
+RECORDED = json.loads((Path(__file__).parent.parent / "data" / "re2-patterns.json").read_text())
+UNKNOWN = frozenset({r"\pL", r"\PL", r"\p{Greek}"})
+"""Classes of Unicode."""
+
+
+@pytest.mark.parametrize(("pattern", "expected"), list(RECORDED["patterns"].items()))
+def test_a_pattern_matches_what_re2_matches(pattern: str, expected: str) -> None:
+    try:
+        compiled = compile_pattern(pattern)
+    except KafkaError as error:
+        assert error.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+        assert expected == "refused" or pattern in UNKNOWN, error
+        return
+    found = [compiled.fullmatch(subject) is not None for subject in RECORDED["subjects"]]
+    assert "".join("01"[each] for each in found) == expected
+
+
+def test_a_refusal_says_why() -> None:
+    with pytest.raises(KafkaError, match=r"invalid escape sequence: `\(a\)\\1`"):
+        compile_pattern(r"(a)\1")
