@@ -50,17 +50,18 @@ def three_brokers(isolation: str = "thread") -> "Iterator[Cluster]":
 class StockClient:
     """confluent-kafka against one cluster, with calls that wait for their results."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, replicas: int = 3) -> None:
+        """`replicas`: of the topics that it creates."""
         from confluent_kafka.admin import AdminClient
 
-        self.bootstrap = bootstrap
+        self.bootstrap, self.replicas = bootstrap, replicas
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> str:
         from confluent_kafka.admin import NewTopic
 
         values = {key.replace("_", "."): value for key, value in config.items()}
-        new = NewTopic(topic, partitions, 3, config=values)
+        new = NewTopic(topic, partitions, self.replicas, config=values)
         self.admin.create_topics([new])[topic].result(20)
         until(lambda: self.partitions(topic) == partitions, what=f"{topic} is there")
         return topic
@@ -86,6 +87,14 @@ class StockClient:
         asked = TopicPartition(topic, partition, before)
         for future in self.admin.delete_records([asked]).values():
             future.result(20)
+
+    def end(self, topic: str, partition: int) -> int:
+        """The high watermark."""
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        place = TopicPartition(topic, partition)
+        return int(self.admin.list_offsets({place: OffsetSpec.latest()})[place].result(20).offset)
 
     def groups(self) -> set[str]:
         return {group.group_id for group in self.admin.list_consumer_groups().result(20).valid}
