@@ -5,6 +5,9 @@ it. It sends orders to brokers over "control" channels (`replication/controller/
 serves the APIs in `apis/controller_plane.py`. Its journal is in its own log directory.
 
 Several such nodes may share that directory (`shared`): one is active, the others are standbys.
+With a `HoldingOutbox` the journal is flushed in the background, and what a step has to say leaves
+when its records are on the disk: other nodes on the loop do not wait for a slow one.
+
 Standbys answer NOT_CONTROLLER and watch the active controller's lease. When the lease was not
 renewed for controller.quorum.fetch.timeout.ms, the first standby to notice takes over and replays
 the journal (`replication/controller/claim.py` has the rules). A controller that was deposed in the
@@ -19,9 +22,11 @@ from __future__ import annotations
 
 from kwire.apis.controller_plane import BY_KEY, ControllerServices
 from kwire.core import Core
-from kwire.protocol.errors import KafkaError
+from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.controller.controller import DEPOSED, ISOLATED, STOPPED, STORAGE_ERROR
 from kwire.replication.core.events import Event
+from kwire.replication.core.log_store import error_text
+from kwire.replication.core.outbox import HoldingOutbox
 from kwire.replication.core.peers import Peers
 from kwire.session import Sessions
 
@@ -88,11 +93,15 @@ class ControllerNode(Core):
 
     def _make_controller(self) -> None:
         """Make a Controller that has not started yet, in place of one that has resigned."""
+        self._held = self.outbox if isinstance(self.outbox, HoldingOutbox) else None
         from kwire.replication.controller.channels import ControllerChannels
         from kwire.replication.controller.claim import ClaimedJournal
         from kwire.replication.controller.controller import Controller
 
-        self._journal = ClaimedJournal(self._store)
+        self._journal = ClaimedJournal(self._store, self._held)
+        if self._held is not None:
+            self._store.on_failure = self._flush_failed
+            self._journal.on_refused = self._refuse_held
         channels = ControllerChannels(
             self.config.node_id, lambda: controller.epoch, self.peers, self.clock, self.timers
         )
@@ -224,6 +233,19 @@ class ControllerNode(Core):
 
     def _log_standby(self) -> None:
         self.outbox.log(Event.CONTROLLER_STANDBY, controller_id=self.config.node_id)
+
+    # --- a flush in the background
+
+    def _flush_failed(self, error: OSError) -> None:
+        message = f"the controller's journal cannot be flushed: {error_text(error)}"
+        self._refuse_held(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message))
+
+    def _refuse_held(self, error: KafkaError) -> None:
+        """Resign, and leave those without an answer whose answers say what is not on the disk."""
+        self.controller.resign_after(error)
+        assert self._held is not None
+        for connection in self._held.drop_replies():
+            self.close_connection(connection, str(error.message))
 
     # --- the directory
 

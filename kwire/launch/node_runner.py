@@ -86,7 +86,7 @@ class NodeRunner:
         """Called with the reason after the broker has halted itself and released everything."""
         self._loop: asyncio.AbstractEventLoop
         self._aside: Aside | None = None
-        if spec.role == BROKER and not spec.temporary:
+        if spec.role == BROKER:
             from kwire.launch.aside import Aside
 
             self._aside = Aside()
@@ -217,7 +217,7 @@ class NodeRunner:
             await asyncio.sleep(_BIND_PAUSE_SECONDS)
 
     async def _load_aside(self, cluster_id: str | None) -> Broker | ControllerNode:
-        if self._aside is None:
+        if self._aside is None or self.spec.temporary:  # of which there is little to load
             return self._load(cluster_id)
         return await self._aside.run(lambda: self._load(cluster_id))
 
@@ -233,11 +233,11 @@ class NodeRunner:
 
     def _load_controller(self, cluster_id: str | None, random: Random) -> ControllerNode:
         from kwire.controller_node import ControllerNode
-        from kwire.server.file_log_store import FileLogStore
+        from kwire.server.log_dirs import open_controllers
 
         spec, node = self.spec, self.node
-        self._dirs = store = FileLogStore(
-            split_dirs(spec.data_dir)[0], fsync=not spec.temporary, shared=spec.standby
+        self._dirs = store = open_controllers(
+            node, split_dirs(spec.data_dir)[0], fsync=not spec.temporary, shared=spec.standby
         )
         core = ControllerNode(
             self.config,

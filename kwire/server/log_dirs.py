@@ -93,17 +93,10 @@ class LogDirs:
 
     def deliver_to(self, node: Node) -> LogDirs:
         """Let what threads have ended take effect in steps of a node."""
-        from kwire.server.node import STARTING
-
-        def wake() -> None:
-            if node.state is not STARTING:  # else it looks itself, when it begins to serve
-                with suppress(RuntimeError):  # the loop is closed
-                    node.loop.call_soon_threadsafe(node.background_done)
-
         node.deliver = self._deliver
-        self._wake = wake
+        self._wake = _waker(node)
         for store in self._stores:
-            store.wake = wake
+            store.wake = self._wake
         return self
 
     def run_elsewhere(self, task: Callable[[], None], ended: Callable[[], None]) -> None:
@@ -133,6 +126,33 @@ class LogDirs:
                 store.close()
             except OSError:
                 continue  # a failed disk: its write errors were reported already
+
+
+def open_controllers(node: Node, path: str, *, fsync: bool, shared: bool) -> FileLogStore:
+    """The log directory of a dedicated controller. If it alone uses it, flushes of its journal run
+    on a thread, and its outbox holds what must wait for them. OSError."""
+    from kwire.server.file_log_store import FileLogStore
+
+    store = FileLogStore(path, fsync=fsync, shared=shared)
+    if fsync and not shared:
+        from kwire.replication.core.outbox import HoldingOutbox
+
+        node.outbox = HoldingOutbox(node.clock)
+        node.deliver = store.deliver
+        store.wake = _waker(node)
+    return store
+
+
+def _waker(node: Node) -> Callable[[], None]:
+    """For threads: let a node deliver what has ended, in a step of its own."""
+    from kwire.server.node import STARTING
+
+    def wake() -> None:
+        if node.state is not STARTING:  # else it looks itself, when it begins to serve
+            with suppress(RuntimeError):  # the loop is closed
+                node.loop.call_soon_threadsafe(node.background_done)
+
+    return wake
 
 
 def disk_space(path: str) -> tuple[int, int]:

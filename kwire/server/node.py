@@ -417,11 +417,11 @@ class Node:
 
     def write_events(self) -> None:
         """Log the core's events from outside of steps (start and stop). Other effects stay queued."""
-        for effect in self.outbox.drain():
+        effects = self.outbox.drain()
+        for effect in effects:
             if isinstance(effect, Log):
                 self.events.write(effect)
-            else:
-                self.outbox.effects.append(effect)
+        self.outbox.effects[:0] = [each for each in effects if not isinstance(each, Log)]
 
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Log):

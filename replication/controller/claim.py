@@ -28,8 +28,11 @@ from kwire.replication.controller.state import DeposedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kwire.replication.controller.state import Record
     from kwire.replication.core.log_store import LogStore
+    from kwire.replication.core.outbox import Hold, HoldingOutbox
 
 LEASE_FILE = "kwire-controller.lease"
 _PREFIX, _SUFFIX = "kwire-controller-", ".journal"
@@ -55,11 +58,16 @@ def generations(store: LogStore) -> list[int]:
 class ClaimedJournal(StoreJournal):
     """The journal of one generation. Call `claim` first; `generation` is 0 until then."""
 
-    __slots__ = ("generation",)
+    __slots__ = ("_hold", "_outbox", "generation", "on_refused")
 
-    def __init__(self, store: LogStore) -> None:
-        super().__init__(store)
+    def __init__(self, store: LogStore, outbox: HoldingOutbox | None = None) -> None:
+        """`outbox`: flush in the background; what follows from the records is held there meanwhile."""
+        super().__init__(store, deferred=outbox is not None)
         self.generation = 0
+        self._outbox = outbox
+        self._hold: Hold | None = None  # of the records that no flush was begun for
+        self.on_refused: Callable[[KafkaError], None] = _raise
+        """Called in a later step: the records whose effects are held are no commit."""
 
     def claim(self) -> None:
         """Begin the next generation with a copy of the last one's journal.
@@ -103,12 +111,46 @@ class ClaimedJournal(StoreJournal):
     def append(self, records: list[Record]) -> None:
         self.check()
         super().append(records)
+        if self._outbox is not None and self._hold is None:
+            self._hold = self._outbox.hold()
 
     def flush(self) -> None:
-        """Flush; appended records are committed unless this raises."""
-        if self._unflushed:
+        """Flush; appended records are committed unless this raises, or calls `on_refused` later."""
+        if self._outbox is not None:
+            self._start_flush(self._outbox)
+        elif self._unflushed:
             super().flush()
             self.check()
+
+    def _start_flush(self, outbox: HoldingOutbox) -> None:
+        hold, self._hold = self._hold, None
+        if hold is None:
+            return
+
+        def flushed() -> None:
+            try:
+                self.check()
+            except KafkaError as error:
+                self.on_refused(error)
+            else:
+                outbox.release(hold)
+
+        try:
+            self._open().start_flush(flushed)
+        except OSError as error:
+            outbox.release(hold)  # of refusals: nothing was sent to brokers that will leave
+            message = f"the controller's journal cannot be flushed: {error}"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
+        self._unflushed = False
+
+    def close(self) -> None:
+        super().close()
+        if self._outbox is not None:
+            self._outbox.release_all()
+
+    def when_flushed(self, callback: Callable[[], None]) -> None:
+        """At once: an answer is an effect, too, and held with the others."""
+        callback()
 
     def delete_older(self) -> None:
         """Delete earlier generations' files, oldest first, so that the remaining ones have no
@@ -152,3 +194,7 @@ def read_lease(store: LogStore) -> Lease | None:
     except (FileNotFoundError, ValueError):
         return None
     return Lease(generation, node_id, beat, words[3:] == ["released"])
+
+
+def _raise(error: KafkaError) -> None:
+    raise error

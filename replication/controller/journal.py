@@ -1,7 +1,8 @@
 """The controller's journal on disk: one append-only file of record batches beside the logs.
 
 A batch (Kafka's format v2) is one commit of the controller, its records' keys UTF-8 and values
-JSON. The controller flushes a step's records before its effects leave; a power cut before the flush
+JSON. The controller flushes a step's records before its effects leave (a dedicated one begins the flush,
+and its outbox holds the effects: claim.py); a power cut before the flush
 loses only records without effects. A broker with its own controller (`deferred`) only begins to
 flush them, as everything else of the broker would wait: responses wait for the end of the flush
 (`when_flushed`), the broker acts before that. At start a torn or corrupt tail is truncated and reported; the

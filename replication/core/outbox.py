@@ -135,3 +135,70 @@ class Outbox:
     def drain(self) -> list[Effect]:
         effects, self.effects = self.effects, []
         return effects
+
+
+class Hold:
+    """A place in a `HoldingOutbox`: what stands behind it waits for `HoldingOutbox.release`."""
+
+    __slots__ = ("is_over",)
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+
+class HoldingOutbox(Outbox):
+    """An outbox of a controller: effects wait until what they follow from is on the disk.
+
+    Effects keep their order, so those of later steps wait behind a hold, too: they may follow from
+    the same records."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__(clock)
+        self._left = 0  # how many effects the last `drain` has left: this step's follow
+
+    def _entries(self) -> list[Effect | Hold]:
+        return self.effects  # type: ignore[return-value]  # holds never leave `drain`
+
+    def hold(self) -> Hold:
+        """Hold all effects of this step, and later ones."""
+        hold = Hold()
+        self._entries().insert(self._left, hold)
+        return hold
+
+    def release(self, hold: Hold) -> None:
+        """Let the effects behind a hold leave, up to the next one that is not over."""
+        hold.is_over = True
+
+    def release_all(self) -> None:
+        for each in self._entries():
+            if type(each) is Hold:
+                self.release(each)
+
+    def drop_replies(self) -> list[int]:
+        """Drop the replies that are held, and return their connections: they cannot be kept."""
+        dropped = [effect for effect in self.effects if type(effect) is Reply]
+        self.effects = [e for e in self._entries() if not isinstance(e, Reply | Hold)]
+        self._left = 0
+        return [reply.connection for reply in dropped]
+
+    def unsend(self, node: int, channel: str) -> None:
+        before = self.effects[: self._left]
+        super().unsend(node, channel)
+        kept = set(map(id, self.effects))
+        self._left = sum(id(effect) in kept for effect in before)
+
+    def drain(self) -> list[Effect]:
+        free: list[Effect] = []
+        taken = 0
+        for each in self._entries():
+            if isinstance(each, Hold):
+                if not each.is_over:
+                    break
+            else:
+                free.append(each)
+            taken += 1
+        self.effects = self.effects[taken:]
+        self._left = len(self.effects)
+        return free

@@ -90,6 +90,7 @@ def running_cluster(
     isolation: str = "thread",
     brokers: int = 3,
     as_version: str | None = None,
+    temporary: bool = True,
     **config: str,
 ) -> Iterator[RunningCluster]:
     """Starts a cluster and stops it; what a core kept in `failed` fails the test. Keys with _ for dots."""
@@ -99,7 +100,7 @@ def running_cluster(
         node_id=1,
         values=values,
         data_dir=str(data_dir),
-        temporary=True,
+        temporary=temporary,
         as_version=as_version,
         log_level="warning",
     )
