@@ -304,12 +304,12 @@ class FileLogStore:
         if not self.fsync:
             return
         self.make_files(path.rpartition("/")[0])
-        full = self._checked(path)
+        check_path(path)
         if not self._unflushed.holds(path):
             return
         if self.delayed is None:
             self._flush_path(path)
-        elif os.path.exists(full):
+        else:
             self.delayed.add(path)
         self._unflushed.discard(path)
 

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     from kwire.server.file_log_store import FileLogStore
 
-_THREADS = 8
-_FOR_A_THREAD = 8  # flushes; fewer are not worth another
+_THREADS = 32
+"""As many flushes wait for the same commit of the journal: with 8 thousands of files took twice as long."""
+_FOR_A_THREAD = 16  # flushes; fewer are not worth another
 _POOL_THREADS = 2
 _SHORTAGE_PAUSE_SECONDS = 0.05
 
@@ -200,7 +201,8 @@ class DelayedFlushes:
             self._store.wait()
 
     def _flush(self, path: str) -> None:
-        flush(self._store.full_path(path))
+        with suppress(FileNotFoundError):  # gone since, or never there
+            flush(self._store.full_path(path))
 
 
 class UnflushedFiles:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kwire.broker import Broker
 from kwire.launch.initial_topics import check_created, create_request
 from kwire.launch.node_runner import NodeRunner
-from kwire.launch.spec import NodeSpec
+from kwire.launch.spec import ClusterSpec, NodeSpec
+from kwire.launch.supervisor import Supervisor
 from kwire.protocol.record_builder import build_batch
 from kwire.protocol.records import Record
 from kwire.server.file_log_store import FileLogStore
@@ -203,3 +206,42 @@ def test_each_path_is_taken_once_and_the_first_error_is_raised(count: int) -> No
     if count:
         with pytest.raises(OSError, match="no"):
             in_threads(fail, paths)
+
+
+def test_many_files_wait_for_the_same_commits() -> None:
+    """As many flushes run at once as have to for each of them to take a fraction of a commit."""
+    together = threading.Barrier(32)
+
+    def meet(path: str) -> None:
+        together.wait(20)
+
+    in_threads(meet, map(str, range(32 * 16)))
+
+
+@pytest.mark.asyncio
+async def test_a_temporary_broker_beside_others_closes_its_logs_on_a_thread(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed_on: list[threading.Thread] = []
+    real = Broker.close
+
+    def close(broker: Broker) -> None:
+        closed_on.append(threading.current_thread())
+        real(broker)
+
+    monkeypatch.setattr(Broker, "close", close)
+    spec = ClusterSpec(
+        brokers=1,
+        isolation="thread",
+        node=NodeSpec(
+            node_id=1,
+            values={"listeners": "PLAINTEXT://127.0.0.1:0"},
+            data_dir=str(data),
+            temporary=True,
+        ),
+    )
+    supervisor = Supervisor(spec)
+    await supervisor.start()
+    await supervisor.brokers[1].stop()
+    assert closed_on and closed_on != [threading.current_thread()]
+    await supervisor.kill()
