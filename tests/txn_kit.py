@@ -43,6 +43,7 @@ class TxnKit:
         self.recorder = Recorder()
         self.shard = TransactionShard(3, self, self.clock, self, self.recorder)
         self.log: list[TransactionRecord] = []
+        self.timeouts: list[int | None] = []  # of the appends, one for each record
         self.hold = False
         self.fail_with: ErrorCode | None = None
         self._held: list[Callable[[ErrorCode], None]] = []
@@ -122,6 +123,7 @@ class TxnKit:
             finish(self.fail_with)
             return
         self.log += result.records  # type: ignore[arg-type]
+        self.timeouts += [result.timeout_ms] * len(result.records)
         if result.records and self.hold:
             self._held.append(finish)
         else:

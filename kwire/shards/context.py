@@ -212,7 +212,7 @@ class ShardContext(Generic[ShardT]):
                 for index, record in enumerate(records):
                     self.shard.replay(base_offset + index, producer_id, record)
 
-        self._append_bytes(entry, replay, finished)
+        self._append_bytes(entry, replay, finished, result.timeout_ms)
 
     def complete_transaction(
         self, producer_id: int, is_commit: bool, marker: Buffer, done: Callable[[ErrorCode], None]
@@ -229,6 +229,7 @@ class ShardContext(Generic[ShardT]):
         batch: Buffer | CheckedBatch,
         replay: Callable[[int], None],
         finished: Callable[[ErrorCode], None],
+        timeout_ms: int | None = None,
     ) -> None:
         """Append a batch; `replay` gets its base offset, `finished` the outcome once it is final."""
         from kwire.replication.log.log import AppendOrigin
@@ -246,7 +247,7 @@ class ShardContext(Generic[ShardT]):
 
         base_offset = partition.log.log_end_offset
         runtime.replica_manager.append_records(
-            timeout_ms=runtime.kind.append_timeout_ms,
+            timeout_ms=runtime.kind.append_timeout_ms if timeout_ms is None else timeout_ms,
             required_acks=-1,
             entries={partition.key: batch},
             origin=AppendOrigin.COORDINATOR,

@@ -26,10 +26,20 @@ class Result(Generic[T]):
     `replay` False: the handler has changed the state already, as classic groups do, whose members
     are soft state, or `on_append` will, as with transactions. `atomic` False: the records may be
     appended as several batches. `producer`: id and epoch of a transaction that the records belong to;
-    `guard`: its verification in this partition.
+    `guard`: its verification in this partition. `timeout_ms`: how long the append may wait for the in-sync
+    replicas; None: as long as this kind of coordinator waits.
     """
 
-    __slots__ = ("atomic", "guard", "on_append", "producer", "records", "replay", "response")
+    __slots__ = (
+        "atomic",
+        "guard",
+        "on_append",
+        "producer",
+        "records",
+        "replay",
+        "response",
+        "timeout_ms",
+    )
 
     def __init__(
         self,
@@ -41,6 +51,7 @@ class Result(Generic[T]):
         atomic: bool = True,
         producer: tuple[int, int] | None = None,
         guard: VerificationGuard | None = None,
+        timeout_ms: int | None = None,
     ) -> None:
         self.records = records
         self.response = response
@@ -49,6 +60,7 @@ class Result(Generic[T]):
         self.atomic = atomic
         self.producer = producer
         self.guard = guard
+        self.timeout_ms = timeout_ms
 
 
 def nothing() -> Result[None]:

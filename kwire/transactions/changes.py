@@ -150,7 +150,19 @@ class TransactionChanges:
             if not metadata.is_pending and metadata.state not in PREPARED:
                 self.waiting.changed(metadata.transactional_id)
 
-        return Result([self._record(metadata, values)], answer, on_append=appended, replay=False)
+        return self._result(self._record(metadata, values), values, answer, appended)
+
+    @staticmethod
+    def _result(
+        record: TransactionRecord,
+        values: TransactionValues,
+        answer: T,
+        appended: Callable[[ErrorCode], None],
+    ) -> Result[T]:
+        """As in Kafka the append may take as long as the transaction."""
+        return Result(
+            [record], answer, on_append=appended, replay=False, timeout_ms=values.timeout_ms
+        )
 
     def _apply(self, metadata: TransactionMetadata, values: TransactionValues) -> None:
         metadata.complete(values)
@@ -182,7 +194,13 @@ class TransactionChanges:
         if version < TV_2:
             metadata.fence_epoch(fence.producer_epoch)  # with TV_2 the abort bumps the epoch
         result = self._end(metadata, False, version, is_fence=True)
-        return Result(result.records, answer, on_append=result.on_append, replay=False)
+        return Result(
+            result.records,
+            answer,
+            on_append=result.on_append,
+            replay=False,
+            timeout_ms=result.timeout_ms,
+        )
 
     def _end(
         self,
@@ -247,7 +265,7 @@ class TransactionChanges:
                     lambda: self._complete(metadata, values),
                 )
 
-        return Result([record], None, on_append=appended, replay=False)
+        return self._result(record, values, None, appended)
 
     def _schedule_abort(self, delay_ms: int | None = None) -> None:
         if self.open and not self._is_abort_scheduled:

@@ -171,7 +171,14 @@ class TransactionShard(TransactionChanges):
             except KafkaError:
                 continue  # no producer id for the next one: the next look tries again
             self._around.append(
-                self._index, Result(result.records, None, on_append=result.on_append, replay=False)
+                self._index,
+                Result(
+                    result.records,
+                    None,
+                    on_append=result.on_append,
+                    replay=False,
+                    timeout_ms=result.timeout_ms,
+                ),
             )
         self._is_abort_scheduled = False
         self._schedule_abort(1 if len(timed_out) > _ABORTS_AT_ONCE else None)

@@ -116,10 +116,10 @@ class LogDirectory:
                 self.store,
                 self._clock,
                 self._timers,
-                producer_id_expiration_ms=self._config.producer_id_expiration_ms,
                 log_event=self._log_event,
                 on_failure=self.report_failure,
             )
+        self._context.producer_id_expiration_ms = self._config.producer_id_expiration_ms
         return self._context
 
     @property

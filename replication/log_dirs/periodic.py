@@ -86,8 +86,10 @@ def _flush_those_of(directory: LogDirectory) -> Steps:
 def _remove_expired_producers(manager: LogManager) -> Steps:
     for log in list(manager.logs()):
         yield 1 + len(log.producer_state.producers)
-        if log.producer_state.producers:
-            log.producer_state.remove_expired_producers()
+        producers = log.producer_state
+        producers.producer_id_expiration_ms = manager.config.producer_id_expiration_ms  # dynamic
+        if producers.producers:
+            producers.remove_expired_producers()
 
 
 def _clean(manager: LogManager) -> Steps:

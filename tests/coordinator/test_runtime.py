@@ -63,11 +63,13 @@ class FakeReplicaManager:
         self.wait = False
         self.waiting: list[Callable[[Any], None]] = []
         self.appends = 0
+        self.timeouts: list[int] = []
 
     def append_records(
         self, *, timeout_ms: int, required_acks: int, entries: Any, origin: Any, on_complete: Any
     ) -> None:
-        assert required_acks == -1 and origin.name == "COORDINATOR" and timeout_ms == 5_000
+        assert required_acks == -1 and origin.name == "COORDINATOR"
+        self.timeouts.append(timeout_ms)
         if self.error is not None:
             on_complete({KEY: SimpleNamespace(error=self.error)})
             return
@@ -146,6 +148,19 @@ def test_a_response_waits_for_the_high_watermark_and_reads_see_nothing_before(ki
     assert kit.answers == [] and kit.fetch() == -1
     kit.replicas.finish()
     assert kit.answers == [5] and kit.fetch() == 5
+
+
+def test_an_append_waits_as_long_as_its_result_says_or_its_coordinator(kit: Kit) -> None:
+    kit.lead()
+    for timeout_ms in (None, 70_000):
+        record = offset_commit_tombstone("g", "t", 0)
+        result = Result([record], None, timeout_ms=timeout_ms)
+        kit.runtime.write(KEY[1], lambda _, result=result: result, kit.answers.append, _fail)
+    assert kit.replicas.timeouts == [5_000, 70_000]
+
+
+def _fail(error: ErrorCode) -> None:
+    raise AssertionError(error)
 
 
 def test_a_stable_read_waits_for_what_it_has_read(kit: Kit) -> None:

@@ -38,6 +38,18 @@ def test_a_change_that_cannot_be_written_is_given_up() -> None:
     assert kit.written == ["PrepareCommit", "CompleteCommit"]
 
 
+def test_a_record_may_take_as_long_to_be_written_as_its_transaction() -> None:
+    kit = TxnKit()
+    kit.shard.on_loaded()
+    _, producer_id, epoch = kit.init(timeout_ms=7_000)
+    kit.add(producer_id=producer_id, epoch=epoch)
+    kit.advance(kit.abort_interval_ms)  # it has timed out
+    assert kit.written == ["Empty", "Ongoing", *ABORTED]
+    kit.init(timeout_ms=8_000)
+    kit.advance(kit.expiration_ms + kit.expire_interval_ms)
+    assert kit.timeouts == [7_000] * 4 + [8_000, None]  # a tombstone has no transaction
+
+
 def test_no_marker_is_sent_before_the_decision_is_committed() -> None:
     kit = TxnKit()
     kit.put("Ongoing")

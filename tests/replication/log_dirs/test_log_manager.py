@@ -538,6 +538,19 @@ def test_idle_producers_expire() -> None:
     assert list(log.producer_state.producers) == []
 
 
+def test_the_expiry_of_producers_changes_while_the_broker_runs() -> None:
+    managed = Managed()
+    managed.manager.start()
+    old = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    old.append_as_leader(batch(b"x", producer=(1, 0, 0)), 0)
+    managed.manager.config.set_dynamic({"producer.id.expiration.ms": "1000"}, {})
+    new = managed.manager.get_or_create("t", 1, TOPIC_ID, LogConfig())
+    new.append_as_leader(batch(b"x", producer=(2, 0, 0)), 0)
+    assert new.producer_state.producer_id_expiration_ms == 1_000
+    managed.wait(600_000)
+    assert not old.producer_state.producers and not new.producer_state.producers
+
+
 def test_many_empty_logs_restart_without_new_files() -> None:
     one = OneLog()
     for partition in range(1, 20):
