@@ -56,7 +56,7 @@ class Owner:
             try:
                 self.transfer(is_committed=turn % 5 != 0)
             except KafkaException as error:
-                if error.args[0].fatal() or not error.args[0].txn_requires_abort():
+                if error.args[0].fatal() or not self.transactions.is_open:
                     raise
                 say("error", error.args[0])
                 self.abort()
@@ -65,7 +65,7 @@ class Owner:
         giver, taker = self.random.sample(range(ACCOUNTS), 2)
         amount = self.random.randint(1, 10)
         after = {giver: self.balances[giver] - amount, taker: self.balances[taker] + amount}
-        self.producer.begin_transaction()
+        self.transactions.begin()
         for account, balance in after.items():
             moved = balance - self.balances[account]
             half = Half(self.name, self.incarnation, self.number + 1, account, moved, balance)

@@ -80,7 +80,7 @@ class CopyLoop:
                 if error.args[0].fatal():
                     raise
                 say("error", error.args[0])
-                if error.args[0].txn_requires_abort():
+                if self.transactions.is_open:
                     self.abort()
                 self.rewind()
         self.consumer.close()
@@ -107,7 +107,7 @@ class CopyLoop:
         if not messages:
             return
         self.number += 1
-        self.producer.begin_transaction()
+        self.transactions.begin()
         following: dict[int, TopicPartition] = {}
         for message in messages:
             partition, offset = message.partition(), message.offset()

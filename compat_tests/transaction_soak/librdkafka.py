@@ -54,6 +54,8 @@ class Transactions:
                 "linger.ms": 5,
             }
         )
+        self.is_open = False
+        """Also after an error, until it is committed or aborted."""
         self._persist(self.producer.init_transactions)
 
     def _persist(self, work: Callable[[float], None]) -> None:
@@ -67,11 +69,17 @@ class Transactions:
                     raise
                 say("error", error.args[0])
 
+    def begin(self) -> None:
+        self.producer.begin_transaction()
+        self.is_open = True
+
     def commit(self) -> None:
         self._persist(self.producer.commit_transaction)
+        self.is_open = False
 
     def abort(self) -> None:
         self._persist(self.producer.abort_transaction)
+        self.is_open = False
 
 
 def serve(run: Callable[[threading.Event], None]) -> None:

@@ -55,7 +55,8 @@ BROKERS = 4
 INTERNAL = ("__transaction_state", "__consumer_offsets")
 INTERNAL_PARTITIONS = 4
 INPUTS_PER_SECOND = 100.0
-DRAINED_S = 90.0
+HANGS_S = 60.0
+"""Without any progress."""
 ATTACKING_S = 150.0
 """For the last fault of a client: its successor may be waited for."""
 TRANSACTIONS_CONFIG = {
@@ -127,20 +128,23 @@ def places_of(kinds: Iterable[str]) -> list[Place]:
 
 
 def drained(bootstrap: str, kinds: Iterable[str], ends: dict[int, int]) -> list[str]:
-    """Waits until each group has committed all inputs; those that do not."""
+    """Waits until each group has committed all inputs; those that do not go on."""
+    asked = [TopicPartition(SOURCE, index) for index in ends]
     wrong = []
-    deadline = time.monotonic() + DRAINED_S
     for kind in kinds:
         group = {**settings(bootstrap), "group.id": f"copy-{kind}"}
         consumer = Consumer({**group, "isolation.level": "read_committed"})
-        missing: dict[int, int] = ends
+        found: dict[int, int] = {}
+        missing, deadline = ends, time.monotonic() + HANGS_S
         while missing and time.monotonic() < deadline:
+            before = found
             try:
-                asked = [TopicPartition(SOURCE, index) for index in ends]
                 found = {each.partition: each.offset for each in consumer.committed(asked, 5)}
                 missing = {i: found[i] for i, end in ends.items() if found[i] < end}
             except KafkaException:
                 pass
+            if found != before:
+                deadline = time.monotonic() + HANGS_S
             time.sleep(0.1)
         consumer.close()
         if missing:

@@ -121,7 +121,6 @@ class Worker:
         self.ready = threading.Event()
         self.middle = threading.Event()
         self.is_killed = False
-        self.has_successor = False
         self._log = (folder / f"{role.id}.{incarnation}.log").open("w")
         self._errors = (folder / f"{role.id}.{incarnation}.err").open("wb")
         self.process = subprocess.Popen(
@@ -161,8 +160,6 @@ class Worker:
             self.aborted.append(int(text))
         elif word == "error":
             self.errors[_general(text)] += 1
-            if _is_refused(text) and not self.has_successor:
-                self.wrong.append(f"{self} was refused: {text}")
         elif word == "wrong":
             self.wrong.append(f"{self}: {text}")
         elif word in ("fenced", "failed", "stuck", "lost", "ended"):
@@ -204,11 +201,6 @@ class Worker:
 _INSTANCE_FENCED = re.compile("FENCED_INSTANCE_ID|FencedInstanceId|group.instance.id")
 
 
-def _is_refused(text: str) -> bool:
-    """Whether a broker said that the transaction is not open: to whom nobody has fenced, it is."""
-    return "INVALID_TXN_STATE" in text or "InvalidTxnState" in text
-
-
 def _general(text: str) -> str:
     """An error without what is different each time."""
     return re.sub(r"\d+", "#", text)[:160]
@@ -244,10 +236,7 @@ class Crew:
 
     def replace(self, role: Role) -> Worker:
         before = self.now.get(role.id)
-        number = 1
-        if before is not None:
-            before.has_successor = True
-            number = before.incarnation + 1
+        number = 1 if before is None else before.incarnation + 1
         worker = Worker(role, self.bootstrap, number, self.folder)
         self.all.append(worker)
         self.now[role.id] = worker
