@@ -191,10 +191,27 @@ def streams_jars(version: str) -> str:
     return f"{folder}/*:{kafka_jars(version)}"
 
 
-def java_argv(version: str, main: str, *arguments: str, heap_mb: int = 256) -> list[str]:
-    """The command line of one Kafka class; starts fast rather than running fast."""
+@functools.cache
+def connect_jars(version: str) -> str:
+    """The class path of Kafka Connect's workers (they are with the tools) and its connector of files."""
+    folder = BUILD / f"connect-{version}"
+
+    def work() -> None:
+        artifact = f"org.apache.kafka:connect-file:{version}"
+        copy = ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
+        argv = ["mvn", "-B", "-q", "-f", str(HERE / "java" / "pom.xml"), *copy]
+        _run(f"connect-file {version}", argv)
+
+    _once(f"connect-{version}", version, functools.partial(work))
+    return f"{folder}/*:{kafka_jars(version)}"
+
+
+def java_argv(
+    version: str, main: str, *arguments: str, heap_mb: int = 256, jars: str = ""
+) -> list[str]:
+    """The command line of one Kafka class; starts fast rather than running fast. `jars`: another class path."""
     fast = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", f"-Xmx{heap_mb}m"]
-    return [java(), *fast, *QUIET, "-cp", kafka_jars(version), main, *arguments]
+    return [java(), *fast, *QUIET, "-cp", jars or kafka_jars(version), main, *arguments]
 
 
 def java_program(source: Path, version: str = KAFKA_BROKER, jars: str = "") -> str:
