@@ -18,11 +18,13 @@ from errno import EADDRINUSE
 
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.replication.core.types import SECURITY_PROTOCOLS
-from kwire.server.descriptors import limit_of_connections
+from kwire.server.descriptors import is_shortage, limit_of_connections
 from kwire.server.errors import NodeError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from kwire.replication.core.metadata import Endpoint
     from kwire.server.connection import Connection
 
@@ -174,6 +176,22 @@ def inter_broker_listener(config: BrokerConfig, listeners: list[Listener]) -> Li
     return listeners[0]
 
 
+class _ListeningSocket(socket.socket):
+    """Accepts no connection while no descriptor is left, as if none had come: they wait.
+
+    asyncio's own loop would write a traceback, as often as connections may wait, and try again after
+    one second, more often each time; whoever does not read stderr stopped the broker. uvloop, which
+    accepts by itself, closes such connections."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().accept()
+        except OSError as error:
+            if is_shortage(error):
+                raise BlockingIOError from None
+            raise
+
+
 def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
     """Bind a listening socket. Clients that connect before the node is ready wait in the backlog.
 
@@ -208,7 +226,7 @@ def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
             if config.is_set(key) and size > 0:
                 bound.setsockopt(socket.SOL_SOCKET, option, size)  # accepted sockets inherit it
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return bound
+        return _ListeningSocket(fileno=bound.detach())
     except OSError as error:
         if error.errno == EADDRINUSE:
             reason = "the port is taken by another process"

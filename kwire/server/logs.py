@@ -93,7 +93,8 @@ def _value_text(value: object) -> str:
     text = str(value)
     if text and text.isprintable() and not any(letter in ' "=' for letter in text):
         return text
-    return '"' + text.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
+    # As the codec unicode_escape does, which would be imported now: there may be no descriptor left.
+    return '"' + ascii(f'"{text}')[2:-1].replace("\\'", "'").replace('"', '\\"') + '"'
 
 
 def _fields_text(fields: dict[str, object], names: tuple[str, ...]) -> str:

@@ -51,14 +51,25 @@ def test_a_system_that_does_not_grant_the_hard_limit(monkeypatch: pytest.MonkeyP
     assert granted == [(10_240, unlimited)]
 
 
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_out_of_descriptors_a_broker_refuses_connections_and_serves_the_others(
-    tmp_path: Path,
+    tmp_path: Path, loop: str
 ) -> None:
     """Creating a topic imports modules, writing to it opens files."""
+    (tmp_path / "modules").mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "modules")}
+    if loop == "asyncio":
+        (tmp_path / "modules" / "uvloop.py").write_text("raise ImportError")
+    tmp_path /= "data"
     command = [sys.executable, "-m", "kwire", "up", "--port", "0", "--data-dir", str(tmp_path)]
     limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))  # noqa: E731
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=limit
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=limit,
+        env=environment,
     )
     try:
         assert process.stdout is not None
