@@ -197,7 +197,7 @@ def test_transactions_survive_a_short_attack(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("version", [None, "3.9"])
 def test_transactions_survive_five_minutes_of_attack(tmp_path: Path, version: str | None) -> None:
     seed = random.SystemRandom().randrange(1 << 31)

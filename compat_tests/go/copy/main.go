@@ -116,6 +116,12 @@ func transact(session *kgo.GroupTransactSession, records []*kgo.Record, args []s
 	return nil
 }
 
+// answered says whether a broker's answer is the cause, and not that there was none.
+func answered(err error) bool {
+	var code *kerr.Error
+	return errors.As(err, &code)
+}
+
 func main() {
 	stopping := &atomic.Bool{}
 	go func() {
@@ -129,10 +135,10 @@ func main() {
 	case errors.Is(err, kerr.ProducerFenced), errors.Is(err, kerr.InvalidProducerEpoch),
 		errors.Is(err, kerr.FencedInstanceID):
 		say("fenced", err)
-	case strings.Contains(err.Error(), "unable to dial"), strings.Contains(err.Error(), "unknown broker"):
+	case answered(err):
+		say("failed", err)
+	default:
 		// The broker that is to be asked has just died: the session says so and does not try again.
 		say("lost", err)
-	default:
-		say("failed", err)
 	}
 }
