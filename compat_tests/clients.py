@@ -13,7 +13,7 @@ key and value in base64 or null, headers as [name, base64] pairs):
     wait {partitions, records}                               -> {partitions, records} as soon as that many
     commit {}    leave {}                                    positions, synchronously; a clean goodbye
 
-Words of transactions, which every driver answers but Java's knows alone; values are text in base64:
+Words of transactions, which every driver answers; those in TRANSACTIONAL know no others. Values are text in base64:
 
     txn_init {id, timeout_ms}                                a producer with that transactional id, ready to begin
     txn_send {topic, partition, values}                      begins a transaction unless one is open; sends, and waits
@@ -217,8 +217,20 @@ def _java() -> tuple[list[str], dict[str, str]]:
     return tooling.java_program_argv(tooling.HERE / "java" / "TransactionDriver.java"), {}
 
 
+def _rust() -> tuple[list[str], dict[str, str]]:
+    return [tooling.rust_program(tooling.HERE / "rust", "rust-rdkafka")], {}
+
+
+def _node_rdkafka() -> tuple[list[str], dict[str, str]]:
+    driver = tooling.HERE / "node" / "rdkafka" / "driver.js"
+    return [tooling.node(), str(driver)], {"NODE_PATH": str(tooling.node_rdkafka())}
+
+
 JAVA = ClientKind("java", _java)
-"""Kafka's own clients, for the words of transactions only."""
+RUST = ClientKind("rust-rdkafka", _rust)
+NODE_RDKAFKA = ClientKind("node-rdkafka", _node_rdkafka)
+TRANSACTIONAL = {kind.name: kind for kind in (JAVA, RUST, NODE_RDKAFKA)}
+"""Clients for the words of transactions only: Kafka's own, and two whose build takes minutes."""
 KINDS = {
     kind.name: kind
     for kind in (

