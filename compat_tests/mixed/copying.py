@@ -19,12 +19,16 @@ from compat_tests.clients import ClientError
 from compat_tests.mixed.cluster import KWIRE, PEER, Partition
 from compat_tests.mixed.processes import KafkaOnZooKeeper, Member
 from compat_tests.mixed.transactions import BOTH, OFFSETS, STATE, Transactions, Writer, name_in
+from compat_tests.record_dialogue import SocketClient
 from compat_tests.test_transactions_cluster import (
     A_TRANSACTION,
     PARTITIONS,
     Copier,
     outputs_of_librdkafka,
 )
+from kwire.coordinator.group_coordinator import partition_for
+from kwire.protocol.api import ApiKey
+from kwire.protocol.schemas.groups import FindCoordinatorRequest
 
 _PAUSE_S = 0.005
 _AT_ONCE = A_TRANSACTION
@@ -98,8 +102,9 @@ class Loop:
         self.told = told
         self.name = transactional_id
         self.bootstrap = told.cluster.bootstrap_servers
+        self.group = group
         self.failure = ""
-        self._prepare(group)
+        self._prepare()
         topic = f"in-{self.name}"
         self.feeder = Feeder(self.bootstrap, topic, self.partitions, self._wanted_inputs)
         self._thread = Thread(target=self._run, daemon=True)
@@ -111,8 +116,8 @@ class Loop:
         """Enough for the next transactions; of three one is aborted."""
         return _AT_ONCE * (self.transactions * 2 // 3 + 5)
 
-    def _prepare(self, group: str) -> None:
-        self.copier = _Copier(self.bootstrap, self.name, group)
+    def _prepare(self) -> None:
+        self.copier = _Copier(self.bootstrap, self.name, self.group)
 
     def _run(self) -> None:
         try:
@@ -166,8 +171,7 @@ class JavaLoop(Loop):
 
     partitions = 1
 
-    def _prepare(self, group: str) -> None:
-        self.group = group
+    def _prepare(self) -> None:
         self.done = 0
         self.wanted = 10**9
         self.failed: list[str] = []
@@ -262,13 +266,33 @@ class Commotion:
     def await_progress(self) -> None:
         before = [loop.transactions for loop in self.loops]
         for loop, count in zip(self.loops, before, strict=True):
-            self.cluster.eventually(
-                f"further transactions of {loop.name} after {count}: {Counter(loop.errors)}",
-                lambda loop=loop, count=count: loop.transactions > count + 2 or bool(loop.failure),
-                120,
-            )
+            try:
+                self.cluster.eventually(
+                    f"further transactions of {loop.name} after {count}",
+                    lambda loop=loop, count=count: (
+                        loop.transactions > count + 2 or bool(loop.failure)
+                    ),
+                    120,
+                )
+            except AssertionError as error:
+                raise AssertionError(f"{self.coordinators(loop)}\n{error}") from None
         failures = [loop.failure for loop in self.loops if loop.failure]
         assert failures == [], failures
+
+    def coordinators(self, loop: Loop) -> str:
+        """Who coordinates the loop's id and group, by ZooKeeper and by the word of each broker."""
+        lines = [f"{loop.name}: {Counter(loop.errors)}"]
+        for key_type, name, topic in (
+            (0, loop.group, OFFSETS[0][0]),
+            (1, loop.name, STATE[0][0]),
+        ):
+            index = partition_for(name, 2)
+            lines.append(f"{name} in {topic}-{index}: {self.cluster.registry.state(topic, index)}")
+            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[name])
+            for broker in (self.cluster.controller, self.cluster.kwire, self.cluster.peer):
+                answer = SocketClient(broker.port).ask(ApiKey.FIND_COORDINATOR, 4, request)
+                lines.append(f"  {broker.id}: {answer}")
+        return "\n".join(lines)
 
     def leaders_move(self) -> None:
         some = [each for each in self.moved if self.random.random() < 0.4]
