@@ -35,6 +35,7 @@ FIRST_REPLICAS = [KWIRE, PEER], [PEER, KWIRE]  # partition 0 is led by kwire, 1 
 CONFIG = {
     "transaction.state.log.num.partitions": "2",
     "offsets.topic.num.partitions": "2",
+    "log.cleaner.enable": "false",  # logs are compared
     # made by hand on Kafka's side, with the default: segments have to be equal (cluster.py)
     "transaction.state.log.segment.bytes": str(SEGMENT_BYTES),
     "offsets.topic.segment.bytes": str(SEGMENT_BYTES),
