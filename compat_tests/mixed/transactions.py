@@ -9,10 +9,17 @@ for commits is read after each step, from the leader and from the other broker o
 from __future__ import annotations
 
 import itertools
+import time
 from base64 import b64decode, b64encode
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from compat_tests import tooling
 from compat_tests.clients import Client
@@ -215,8 +222,16 @@ class Transactions:
             }
         )
         try:
-            (found,) = consumer.committed([TopicPartition(*partition)], 30)
-            return int(found.offset)
+            for _ in range(100):
+                try:
+                    (found,) = consumer.committed([TopicPartition(*partition)], 30)
+                    return int(found.offset)
+                except KafkaException as error:
+                    # librdkafka leaves the next attempt to the caller where the coordinator has just moved.
+                    if error.args[0].code() != KafkaError.NOT_COORDINATOR:
+                        raise
+                    time.sleep(0.1)
+            raise AssertionError(f"no coordinator of {group} in 10 s")
         finally:
             consumer.close()
 
