@@ -10,12 +10,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from kwire.replication.log_dirs.manager import LogManager
+
 
 class Disks:
     """All disks of a machine. `stores`: one per log directory."""
 
     def __init__(self, count: int, wall_ms: Callable[[], int]) -> None:
         self.stores = [MemoryLogStore(wall_ms) for _ in range(count)]
+        self._left_over: dict[str, MemoryLogStore] = {}
 
     @property
     def first(self) -> MemoryLogStore:
@@ -33,9 +36,23 @@ class Disks:
             store.crash(keep)
 
     def mend(self) -> None:
-        """Repair failed disks; their content stays."""
+        """Repair failed disks; their content stays, but for a log that was moved away while its
+        disk failed: a broker with both refuses to start, and its operator deletes the old one."""
         for store in self.stores:
             store.mend()
+        for name, store in self._left_over.items():
+            if all(each.exists(name) for each in self.stores):
+                store.delete_dir(name)
+        self._left_over.clear()
+
+    def watch_moves(self, log_manager: LogManager) -> None:
+        """Note which log is out of use, if a move that met a failed disk has left two of a name."""
+        if len(self.stores) < 2 or not self.has_failed:
+            return
+        for log in log_manager.logs():
+            for store in self.stores:
+                if store is not log.store and store.exists(log.directory):
+                    self._left_over.setdefault(log.directory, store)
 
     def cancel_faults(self) -> None:
         """Cancel faults that have not happened yet."""

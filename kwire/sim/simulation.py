@@ -231,6 +231,7 @@ class Simulation:
             assert isinstance(broker, Broker)
             self.invariants.check_broker(node_id, broker)
             check_waiting(self.invariants, node_id, broker)
+            self.stores[node_id].watch_moves(broker.services.log_manager)
             if broker.halted is not None:
                 self.nemesis.halt(node)
         elif node_id < _FIRST_CLIENT:

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from errno import EIO
 
+from kwire.protocol.api import ApiKey
+from kwire.protocol.schemas.cluster import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from kwire.protocol.schemas.topics import ElectLeadersRequest
 from kwire.replication.controller.state import PartitionState
+from kwire.replication.core.log_store import PartitionFault
 from kwire.replication.core.types import CONTROLLER_ID
 from kwire.replication.replica.isr import PendingExpandIsr
 from kwire.replication.replica.partition import Partition
@@ -19,11 +27,17 @@ class Scripted:
     """A quiet cluster with one partition; `story` is told, then the cluster must converge."""
 
     def __init__(
-        self, story: Callable[[Scripted], None], *, brokers: int = 2, controllers: int = 1
+        self,
+        story: Callable[[Scripted], None],
+        *,
+        brokers: int = 2,
+        controllers: int = 1,
+        log_dirs: int = 1,
     ) -> None:
         plan = Plan(1, without=frozenset(Plan(1).weights))
         plan.brokers = brokers
         plan.controllers = controllers
+        plan.log_dirs = log_dirs
         plan.unclean = False
         plan.topics = [TopicPlan("orders", 1, brokers, {"min.insync.replicas": "1"})]
         plan.weather = Weather()
@@ -190,3 +204,40 @@ def an_order_of_a_deposed_controller() -> Scripted:
         assert simulation.invariants.counts["stale orders refused"] > 0
 
     return Scripted(story, controllers=2)
+
+
+def a_move_away_from_a_disk_that_fails() -> Scripted:
+    """A log's directory fails at the end of its move to another disk, so that the old log stays. The broker
+    refuses to start with both, as Kafka's does: the operator who repairs the disk deletes the old one."""
+
+    def story(cluster: Scripted) -> None:
+        simulation = cluster.simulation
+        broker_id = cluster.leader_id
+        disks = simulation.stores[broker_id]
+        log = cluster.partition(broker_id).log
+        cluster.until(lambda: log.high_watermark > 5, "records")
+        source = next(n for n, store in enumerate(disks.stores) if store is log.store)
+        topic = AlterReplicaLogDirTopic(name="orders", partitions=[0])
+        move = AlterReplicaLogDir(path=f"/disk-{1 - source}", topics=[topic])
+        request = AlterReplicaLogDirsRequest(dirs=[move])
+        simulation.administrate(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, request, broker_id)
+        moves = simulation.broker(broker_id).services.log_manager
+        cluster.until(lambda: moves.future("orders", 0) is not None, "the move begins")
+
+        def fail(*_: str) -> None:
+            del disks.stores[source].rename
+            disks.stores[source].faults_taken += 1
+            raise PartitionFault(EIO, "Input/output error")
+
+        disks.stores[source].rename = fail  # type: ignore[method-assign]
+        cluster.until(lambda: cluster.partition(broker_id).log is not log, "the move ends")
+        assert all(store.exists("orders-0") for store in disks.stores)
+        cluster.wait(50)
+        node = simulation.nodes[broker_id]
+        node.stop()
+        disks.mend()
+        node.start()
+        assert [store.exists("orders-0") for store in disks.stores] == [source == 1, source == 0]
+        cluster.wait(1000)
+
+    return Scripted(story, log_dirs=2)

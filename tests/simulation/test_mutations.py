@@ -15,6 +15,7 @@ from mutations import (
 )
 from scripted import (
     Scripted,
+    a_move_away_from_a_disk_that_fails,
     an_order_for_the_incarnation_before,
     an_order_of_a_deposed_controller,
     restarted_while_its_proposal_travels,
@@ -53,7 +54,7 @@ SCENARIOS: list[tuple[Callable[[], Scripted], Patch, str]] = [
 ]
 
 
-WITHOUT_MUTATION = [an_order_of_a_deposed_controller]
+WITHOUT_MUTATION = [an_order_of_a_deposed_controller, a_move_away_from_a_disk_that_fails]
 
 
 @pytest.mark.parametrize(

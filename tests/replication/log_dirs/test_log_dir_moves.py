@@ -23,6 +23,7 @@ from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
 from kwire.replication.log.log import AppendOrigin, Log
+from kwire.replication.log_dirs.manager import InconsistentLogDirs
 
 
 @pytest.fixture
@@ -405,6 +406,13 @@ def test_a_source_directory_that_fails_at_the_end_of_a_move_loses_nothing(two: T
     step(two)
     moved(two, before)
     assert two.failed == [A] and two.produce() == 0
+    # Both logs are there when A works again. Kafka refuses them, too, and with the same advice.
+    del two.stores[A].rename
+    with pytest.raises(InconsistentLogDirs, match="delete one of the two, most likely that in the"):
+        two.start()
+    two.stores[A].delete_dir("t-0")
+    two.start()
+    assert two.where(0) == B and two.where(1) == B
 
 
 def test_the_directories_are_described_with_their_space(two: TwoDisks) -> None:
