@@ -38,6 +38,7 @@ FOLDERS = (
     "kwire/sim/clients",
     "kwire/sim/answers",
     "kwire/sim/transactions",
+    "kwire/sim/state",
     "kwire/client",
     "kwire/apis",
     "kwire/apis/parts",

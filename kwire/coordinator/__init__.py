@@ -4,9 +4,11 @@
 """
 
 __all__ = [
+    "classic_group",
     "config",
     "events",
     "group_coordinator",
+    "group_shard",
     "member_context",
     "offset_store",
     "offsets",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from kwire.replication.config.broker_config import topic_log_config
 from kwire.sim.clients.base import Client
 from kwire.sim.compaction import is_compacted, verify_compacted
 from kwire.sim.ghost import read_entries
@@ -11,7 +14,7 @@ from kwire.sim.transactions.fates import verify_transactions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kwire.replication.controller.state import PartitionState
+    from kwire.replication.controller.state import ControllerState, PartitionState
     from kwire.replication.replica.manager import ReplicaManager
     from kwire.sim.ghost import GhostPartition
     from kwire.sim.simulation import Simulation
@@ -55,6 +58,16 @@ def unconverged(simulation: Simulation) -> str | None:
             reason = _unconverged_partition(simulation, topic.name, index, partition)
             if reason is not None:
                 return f"{topic.name}-{index}: {reason}"
+    return _other_configuration(simulation, state)
+
+
+def _other_configuration(simulation: Simulation, state: ControllerState) -> str | None:
+    """A log that does not obey the configuration that the controller has of its topic."""
+    for broker_id in simulation.broker_ids:
+        broker = simulation.broker(broker_id)
+        for (name, index), partition in broker.services.replica_manager.by_key.items():
+            if partition.log.config != topic_log_config(state.topic_config(name), broker.config):
+                return f"{name}-{index} at {broker_id} obeys {broker.services.metadata.topic_config(name)}"
     return None
 
 
@@ -62,8 +75,13 @@ def _unfinished(simulation: Simulation, manager: ReplicaManager) -> str | None:
     """What a broker has not finished or not got over, or None."""
     if len(manager.produce_purgatory) or len(manager.delete_records_purgatory):
         return "has requests that wait"
-    if manager.fetchers is not None and manager.fetchers.failed:
-        return f"has failed partitions {manager.fetchers.failed}"
+    if manager.fetchers is not None:
+        if manager.fetchers.failed:
+            return f"has failed partitions {manager.fetchers.failed}"
+        for key in manager.by_key:
+            state: Any = manager.fetchers.state(key)
+            if state is not None and (state.retries or state.delay_until_ms is not None):
+                return f"has followed {key} with {state.retries} retries"
     # A move ends for good where it meets a damaged batch.
     if manager.log_manager.has_future_logs and not simulation.invariants.counts["bits rotten"]:
         return "still moves logs between its directories"
@@ -151,6 +169,19 @@ def verify_end(simulation: Simulation) -> None:
             _verify_logs(simulation, topic.name, index, ghost, truth)
             _verify_acked(simulation, ghost, truth)
     verify_transactions(simulation)
+    _verify_restarts(simulation)
+
+
+def _verify_restarts(simulation: Simulation) -> None:
+    """I25, I49: every broker starts again, after a kill or a clean stop, and has what it had."""
+    for broker_id in simulation.broker_ids:
+        node = simulation.nodes[broker_id]
+        rules, broker = simulation.invariants.state, simulation.broker(broker_id)
+        rules.check_files(broker_id, broker.services.log_manager.logs())
+        if (broker_id + simulation.seed) % 2:
+            broker.close()
+        node.stop()
+        node.start()
 
 
 def _verify_logs(

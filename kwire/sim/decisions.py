@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kwire.replication.controller.state import PartitionState
 from kwire.sim.ghost import GhostPartition, Loss
+from kwire.sim.state.deciding import check_election, check_finished
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class Decisions:
 
     def check_commit(self, controller: Controller, records: list[Record]) -> None:
         """Check every committed partition state, not only the last of several in one step."""
+        before: dict[TopicPartition, PartitionState] = {}
         for key, value in records:
             kind, _, rest = key.partition("/")
             if kind != "partition" or value is None:
@@ -107,8 +109,12 @@ class Decisions:
             old = self._truths.get((name, int(index)))
             if old is not None and self._ids.get(name, b"").hex() == value["id"]:
                 state = PartitionState(*value["state"])
+                before.setdefault((name, int(index)), old)
                 self._truths[name, int(index)] = state
                 self._check_decision(name, self._ids[name], int(index), old, state)
+                check_election(self._checker, controller, (name, int(index)), old, state)
+        for place, first in before.items():
+            check_finished(self._checker, place, first, self._truths[place])
         self.check_controller(controller)
 
     def _forget_topic(self, name: str) -> None:
@@ -201,6 +207,7 @@ class Decisions:
         )
         counts["reassignments"] += old.reassigning and not new.reassigning
         lost = [node for node in old.replicas if node not in new.replicas]
+        ghost.left.update(lost)
         if lost and set(lost) <= set(old.original) and not old.adding and not old.removing:
             self._checker.violated("I28", f"replicas {lost} gone without a reassignment, {what}")
         if lost and any(node in old.removing for node in lost):

@@ -243,6 +243,7 @@ class GhostPartition:
         self.given_up: set[tuple[int, int]] = (
             set()
         )  # (epoch, offset) of batches lost in such an election
+        self.left: set[int] = set()  # have been taken out of the assignment at some time
         self.lossy: set[int] = set()  # lost data, and have not rejoined the ISR since
         self.reset_epoch = -1  # the last election that could lose data
         self.deleted_until = 0  # the highest log start; a power cut may bring back, at single replicas, what was below

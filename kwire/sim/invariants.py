@@ -25,6 +25,8 @@ from kwire.sim.ghost import Entry, GhostKey, GhostLog, GhostPartition, Loss, rea
 from kwire.sim.reached import role_of
 from kwire.sim.retention import check_deletion, check_move
 from kwire.sim.seen import Seen, epochs_of, trace_line
+from kwire.sim.state.removed import check_removed
+from kwire.sim.state.rules import StateRules
 from kwire.sim.transactions.fates import Transactions, check_sequence, check_stable
 
 TYPE_CHECKING = False
@@ -55,6 +57,7 @@ class Invariants:
         self.seen: dict[int, dict[TopicPartition, Seen]] = {}
         self.brokers: dict[int, Broker] = {}
         self.transactions = Transactions(self)
+        self.state = StateRules(self)
         self.transitions: set[str] = set()
         self.counts: Counter[str] = Counter()  # of what happened, so that tests can see that it did
         self.trace_lines: list[str] | None = None  # what the last step changed, for a trace
@@ -106,20 +109,9 @@ class Invariants:
             self._check_changes(node_id, broker, partition, old, new)
         if len(seen) != len(hosted):
             for key in [key for key in seen if key not in hosted]:
-                gone = seen.pop(key).partition
-                ghost = self.ghost(key[0], gone.topic_id, key[1])
-                offline = key in broker.services.replica_manager.offline
-                if ghost.compacted is not None:
-                    if offline:
-                        ghost.compacted.went_offline(node_id, gone.log.log_end_offset)
-                    elif broker.services.log_manager.get(*key) is None:
-                        ghost.compacted.ends.pop(node_id, None)
-                elif offline:
-                    self._check_offline(node_id, ghost, gone)
-                elif broker.services.log_manager.get(*key) is None:
-                    ghost.logs.pop(node_id, None)
+                check_removed(self, node_id, broker, key, seen.pop(key).partition)
 
-    def _check_offline(self, node_id: int, ghost: GhostPartition, gone: Partition) -> None:
+    def check_offline(self, node_id: int, ghost: GhostPartition, gone: Partition) -> None:
         """A partition's disk has failed: earlier writes of the same step survive a restart."""
         self.counts["offline"] += 1
         log = ghost.logs.get(node_id)
@@ -137,6 +129,8 @@ class Invariants:
         self, node_id: int, broker: Broker, partition: Partition, old: Seen | None, new: Seen
     ) -> None:
         ghost = self.ghost_of(partition)
+        if old is not None:
+            self.state.check_change(node_id, partition, old, new)
         self.transitions.add(f"partition {role_of(old)} -> {role_of(new)}")
         if self.trace_lines is not None:
             self.trace_lines.append(trace_line(node_id, ghost, partition, new))
@@ -448,8 +442,8 @@ class Invariants:
 
     def check_restart(self, node_id: int, broker: Broker, *, power_cut: bool) -> None:
         """I25: compare a restarted broker's logs with their mirrors; a kill loses nothing."""
-        self.brokers[node_id] = broker
-        self.seen[node_id] = {}
+        self.state.check_restart(node_id, broker, power_cut=power_cut)
+        self.brokers[node_id], self.seen[node_id] = broker, {}
         self._watch_strays(node_id, broker)
         logs: dict[tuple[str, bytes], Log] = {}
         for found in broker.services.log_manager.logs():

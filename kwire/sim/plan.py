@@ -121,7 +121,7 @@ class Plan:
         ]
         self.work_pause_ms = random.choice((5, 20, 60))
         self.skew_ms = random.choice((0, 0, 5, 400))
-        self.config = {**_config(random), **(config or {})}
+        self.config = {**_config(random), **_switches(seed), **(config or {})}
         self.racks = 0
         self._add_clients(Random(f"{seed}/kinds of clients"))
         self._add_retention(Random(f"{seed}/retention"))
@@ -164,9 +164,13 @@ class Plan:
     def _add_group(self, random: Random) -> None:
         """A group of two or three, whose offsets are kept on small segments of several replicas."""
         session_ms = random.choice((300, 1000))
+        own = Random(f"{self.seed}/members")
         for _ in range(random.choice((2, 2, 3))):
             stable = random.randrange(2)
-            self.clients.append(ClientPlan("member", session_ms=session_ms, stable=stable))
+            member = ClientPlan("member", session_ms=session_ms, stable=stable)
+            member.options["static"] = int(own.random() < 0.4)
+            member.options["patience"] = own.choice((1, 1, 3))
+            self.clients.append(member)
         self._keep_groups(random)
 
     def _keep_groups(self, random: Random) -> None:
@@ -288,6 +292,13 @@ def _weather(random: Random) -> Weather:
     weather.reset_chance = random.choice((0.0, 0.0, 0.0005, 0.005))
     weather.refused_us = random.choice((1, 20)) * MS
     return weather
+
+
+def _switches(seed: int) -> dict[str, str]:
+    """Eligible leader replicas (KIP-966) in some seeds."""
+    if Random(f"{seed}/eligible").random() < 0.15:
+        return {"eligible.leader.replicas.enable": "true"}
+    return {}
 
 
 def _config(random: Random) -> dict[str, str]:

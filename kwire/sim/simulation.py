@@ -37,6 +37,7 @@ from kwire.sim.network import Network
 from kwire.sim.node import EPOCH_WALL_MS, LISTENER, Node
 from kwire.sim.plan import Plan
 from kwire.sim.schedule import MS, Schedule
+from kwire.sim.state.deciding import check_kept
 from kwire.sim.waiting import check_waiting
 
 TYPE_CHECKING = False
@@ -231,11 +232,15 @@ class Simulation:
             assert isinstance(broker, Broker)
             self.invariants.check_broker(node_id, broker)
             check_waiting(self.invariants, node_id, broker)
+            self.invariants.state.check_broker(node_id, broker)
             self.stores[node_id].watch_moves(broker.services.log_manager)
             if broker.halted is not None:
                 self.nemesis.halt(node)
         elif node_id < _FIRST_CLIENT:
-            self.decisions.check_controller(node.core.controller)  # type: ignore[union-attr]
+            core: ControllerNode = node.core  # type: ignore[assignment]
+            self.decisions.check_controller(core.controller)
+            if self.decisions.is_active_controller(core.controller):
+                check_kept(self.invariants, core.controller)
         if self.tracing and self.invariants.trace_lines:
             lines, self.invariants.trace_lines = self.invariants.trace_lines, []
             for line in lines:
@@ -245,7 +250,7 @@ class Simulation:
         self.where = f"{node} at {connection}"
         self.digest = (self.digest * 31 + hash_of(frame)) & 0xFFFFFFFFFFFFFFFF
         if connection.asker.node_id >= _FIRST_CLIENT:
-            self.answers.on_request(connection.id, frame)
+            self.answers.on_request(connection.id, frame, self.broker(node.node_id))
         elif node.node_id < CONTROLLER_ID and frame[1] in _CONTROL:
             frames = self.control_frames.setdefault(node.node_id, [])
             frames.append(frame)

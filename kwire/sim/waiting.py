@@ -99,6 +99,9 @@ def _fetched(manager: ReplicaManager, operation: DelayedFetch, now_ms: int) -> s
             return f"{partition} is not in epoch {epoch}"
         if params.fetch_only_leader and not partition.is_leader:
             return f"{partition} does not lead"
+        is_there = request.fetch_offset >= partition.log.log_start_offset
+        if is_there and request.last_fetched_epoch >= 0 and partition.diverges(request):
+            return f"{partition} diverges from a reader at {request.fetch_offset}"
         found = _readable(partition, params, request)
         if (
             partition.log.config.compact

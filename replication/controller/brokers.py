@@ -17,7 +17,7 @@ never elected nor added to an ISR; registering an id that is live fences the old
 
 from __future__ import annotations
 
-from kwire.protocol.errors import ErrorCode
+from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.controller import election
 from kwire.replication.controller.context import LiveBroker
 from kwire.replication.core.events import Event
@@ -295,18 +295,10 @@ class BrokerRegistry:
         broker = context.brokers.pop(broker_id, None)
         is_restart = broker is not None and context.ended_with_previous_run(broker, reason)
         if broker is not None:
-            self.forget(broker_id)
-            event = Event.BROKER_RUN_ENDED if is_restart else Event.BROKER_FENCED
-            if broker.shutting_down:
-                event = Event.BROKER_SHUT_DOWN
-            elif reason == "unregistered":
-                event = Event.BROKER_UNREGISTERED
+            event, number = broker.end_event(reason, is_restart=is_restart), broker.number
+            why = _FAILURES[reason]
             self._log_event(
-                event,
-                broker_id=broker_id,
-                broker_epoch=broker.number,
-                reason=reason,
-                detail=_FAILURES[reason],
+                event, broker_id=broker_id, broker_epoch=number, reason=reason, detail=why
             )
         context.brokers_changed()
         changes = self._changelog.begin(is_restart=is_restart)
@@ -319,7 +311,15 @@ class BrokerRegistry:
                     unchanged.append((topic, index))
         if broker is not None and self._timers is not None:
             changes.records.append(broker.record(live=False))
-        changes.commit()
+        try:
+            changes.commit()
+        except KafkaError:
+            if broker is not None:  # it keeps its lease, at whose end this is tried again
+                context.brokers[broker_id] = broker
+                context.brokers_changed()
+            raise
+        if broker is not None:
+            self.forget(broker_id)
         changes.add_to(batch)
         for topic, index in unchanged:  # the broker is one of their offline replicas now
             batch.add_metadata(topic, index)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.broker_config import topic_log_config
 from kwire.replication.controller.state import ControllerState, PartitionState
+from kwire.replication.core.events import Event
 from kwire.replication.core.types import NO_LEADER
 
 TYPE_CHECKING = False
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kwire.replication.config.broker_config import BrokerConfig
     from kwire.replication.controller.state import Record, TopicState
     from kwire.replication.core.clock import Clock
+    from kwire.replication.core.events import EventType
     from kwire.replication.core.log_config import LogConfig
     from kwire.replication.core.metadata import Endpoint
 
@@ -66,6 +68,14 @@ class LiveBroker:
         from kwire.replication.core.broker_epochs import registration_number
 
         return registration_number(self.epoch)
+
+    def end_event(self, reason: str, *, is_restart: bool) -> EventType:
+        """The event that says why it is no live broker any more; `reason`: a key of the event's."""
+        if self.shutting_down:
+            return Event.BROKER_SHUT_DOWN
+        if reason == "unregistered":
+            return Event.BROKER_UNREGISTERED
+        return Event.BROKER_RUN_ENDED if is_restart else Event.BROKER_FENCED
 
     def record(self, *, live: bool) -> Record:
         endpoints = [[e.listener, e.host, e.port, e.security_protocol] for e in self.endpoints]

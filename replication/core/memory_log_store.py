@@ -129,6 +129,10 @@ class MemoryLogStore:
         """What is in a file, for tests: no fault is taken."""
         return bytes(self._file(path).data)
 
+    def flushed_size(self, path: str) -> int:
+        """How many bytes of a file survive a crash."""
+        return self._file(path).flushed_size
+
     def flip(self, path: str, position: int) -> None:
         """Change a byte of a file behind everybody's back, as bit rot does; twice: back again."""
         self._file(path).data[position] ^= 0x10

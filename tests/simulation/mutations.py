@@ -16,6 +16,7 @@ from kwire.coordinator.classic_group import ClassicGroup
 from kwire.coordinator.offsets import OffsetManager
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import iter_batches
+from kwire.replication.controller import election
 from kwire.replication.controller.brokers import BrokerRegistry
 from kwire.replication.controller.claim import ClaimedJournal
 from kwire.replication.controller.journal import StoreJournal
@@ -709,6 +710,50 @@ def _transformers(*kinds: str, grouped: int, bumping: int = 1) -> Focus:
     return focus
 
 
+def an_append_leaves_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """Of a leader that is alone in the ISR: the next check of the ISR moves it."""
+    append = Partition.append_records_to_leader
+
+    def appended(self: Partition, *args: Any, **named: Any) -> Any:
+        with pytest.MonkeyPatch.context() as only_here:
+            only_here.setattr(Partition, "maybe_increment_high_watermark", lambda self: False)
+            return append(self, *args, **named)
+
+    patch.setattr(Partition, "append_records_to_leader", appended)
+
+
+def truncations_leave_the_recovery_point(patch: pytest.MonkeyPatch) -> None:
+    truncate = Log._truncate_segments
+
+    def truncated(self: Log, offset: int) -> Any:
+        point = self.recovery_point
+        removed = truncate(self, offset)
+        self.recovery_point = point
+        return removed
+
+    patch.setattr(Log, "_truncate_segments", truncated)
+
+
+def empty_groups_keep_their_generation(patch: pytest.MonkeyPatch) -> None:
+    begin = ClassicGroup.init_next_generation
+
+    def begun(self: ClassicGroup) -> None:
+        begin(self)
+        self.generation_id -= not self.members
+
+    patch.setattr(ClassicGroup, "init_next_generation", begun)
+
+
+def the_isr_says_who_leads(patch: pytest.MonkeyPatch) -> None:
+    """Not the assignment."""
+    elect = election.offline
+
+    def elected(replicas: Any, isr: Any, alive: Any, recovering: bool = False) -> Any:
+        return elect(isr, isr, alive, recovering)
+
+    patch.setattr(election, "offline", elected)
+
+
 # Mutation: the rules that catch it, and how its plans are drawn.
 MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (high_watermark_by_the_leader_alone, {"I4", "I10", "I19", "I20"}, _as_drawn),
@@ -717,7 +762,7 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
         {"I4", "I10", "I14", "I19", "I20", "I24"},
         _only("pause", "slow", "kill"),
     ),
-    (high_watermark_without_the_joiner, {"I4", "I10", "I14"}, _as_drawn),
+    (high_watermark_without_the_joiner, {"I4", "I10", "I14", "I48"}, _as_drawn),
     (truncation_to_the_high_watermark, {"I19", "I20", "I10", "I4"}, _as_drawn),
     (no_truncation, {"I3", "I4", "I30", "I6", "I2"}, _as_drawn),
     (no_leader_epoch_check, {"I3", "I4", "I30", "I1", "I10", "I23"}, _as_drawn),
@@ -798,4 +843,8 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
         _transformers("slow", "pause", grouped=1),
     ),
     (a_loaded_coordinator_gives_more_time, {"I47"}, _transformers("kill", "elect", grouped=0)),
+    (an_append_leaves_the_high_watermark, {"I48"}, _as_drawn),
+    (truncations_leave_the_recovery_point, {"I49"}, _as_drawn),
+    (empty_groups_keep_their_generation, {"I50"}, _group("kill")),
+    (the_isr_says_who_leads, {"I51"}, _only("kill", "reassign", "elect")),
 ]

@@ -12,7 +12,15 @@ from kwire.protocol import api
 from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.records import iter_batches
-from kwire.sim.answers import commits, fetched, lookups, offsets, produced, transactions
+from kwire.sim.answers import (
+    commits,
+    deleted,
+    fetched,
+    lookups,
+    offsets,
+    produced,
+    transactions,
+)
 from kwire.sim.schedule import MS
 
 TYPE_CHECKING = False
@@ -68,13 +76,13 @@ class Answers:
         self.events = 0  # requests that have arrived, and answers
         self._arrived: dict[tuple[int, int], tuple[int, int]] = {}
 
-    def on_request(self, connection: int, frame: bytes) -> None:
+    def on_request(self, connection: int, frame: bytes, broker: Broker) -> None:
         """Record the arrival of a client's request at a broker."""
         correlation = int.from_bytes(frame[4:8], "big")
         self.events += 1
         self._arrived[connection, correlation] = self.invariants.schedule.now_us, self.events
         if frame[1] == ApiKey.OFFSET_COMMIT:
-            self.commits.arrive(frame, self.events)
+            self.commits.arrive(frame, self.events, broker)
 
     def on_response(
         self,
@@ -155,6 +163,7 @@ CHECKS: dict[int, Callable[[Answers, Answer], None]] = {
     ApiKey.PRODUCE: produced.check,
     ApiKey.FETCH: fetched.check,
     ApiKey.LIST_OFFSETS: lookups.check,
+    ApiKey.DELETE_RECORDS: deleted.check,
     ApiKey.JOIN_GROUP: commits.check_join,
     ApiKey.SYNC_GROUP: commits.check_sync,
     ApiKey.OFFSET_COMMIT: commits.check_commit,
@@ -171,5 +180,6 @@ WAITS: dict[int, Callable[[Any], int | None]] = {
     # The time-out begins after a transaction's verification, as in Kafka.
     ApiKey.PRODUCE: lambda request: None if request.transactional_id else request.timeout_ms,
     ApiKey.FETCH: lambda request: request.max_wait_ms,
+    ApiKey.DELETE_RECORDS: lambda request: request.timeout_ms,
 }
 """How long a request may wait, in ms, of those that say it; None: nobody knows."""

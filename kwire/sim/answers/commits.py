@@ -19,6 +19,7 @@ from kwire.sim.answers import offsets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kwire.broker import Broker
     from kwire.sim.answers.checker import Answer, Answers
     from kwire.sim.ghost import GhostPartition
 
@@ -45,13 +46,14 @@ class Commits:
     def __init__(self) -> None:
         self.offsets: dict[_Place, Committed] = {}
         self.generations: dict[str, tuple[int, int]] = {}  # group: generation, and since when
+        self.refused: set[int] = set()  # arrivals of commits that may not be accepted
         self.forgotten_epoch: dict[bytes, int] = {}  # of a partition: the loss that was excused
 
     def of(self, place: _Place) -> Committed:
         return self.offsets.setdefault(place, Committed())
 
-    def arrive(self, frame: bytes, event: int) -> None:
-        """Record an OffsetCommit that arrives at a broker."""
+    def arrive(self, frame: bytes, event: int, broker: Broker) -> None:
+        """Record an OffsetCommit that arrives at a broker, and whether its group may accept it."""
         header = api.parse_request_header(frame)
         request: Any
         request, _ = api.request_class(header.api_key).decode_from(
@@ -61,6 +63,20 @@ class Commits:
             for p in topic.partitions:
                 place = request.group_id, topic.name, p.partition_index
                 self.of(place).arrived[p.committed_metadata] = event
+        if _is_foreign(broker, request):
+            self.refused.add(event)
+
+
+def _is_foreign(broker: Broker, request: Any) -> bool:
+    """Whether a commit is of nobody in a group with members, or of a generation of a group that is gone."""
+    coordinator = broker.services.group_coordinator
+    context = coordinator.runtime.contexts.get(coordinator.partition_for(request.group_id))
+    if context is None or context.is_loading:
+        return False
+    group = context.shard.classic.groups.get(request.group_id)
+    if request.generation_id_or_member_epoch >= 0:
+        return group is None
+    return group is not None and bool(group.members) and not request.member_id
 
 
 def check_commit(answers: Answers, answer: Answer) -> None:
@@ -82,6 +98,12 @@ def check_commit(answers: Answers, answer: Answer) -> None:
             answers.invariants.counts["offsets committed"] += 1
             committed = commits.of((request.group_id, topic.name, p.partition_index))
             arrived = committed.arrived[p.committed_metadata]
+            if arrived in commits.refused:
+                answers.invariants.violated(
+                    "I40",
+                    f"{answer.node_id} takes a commit of {request.member_id!r}, generation"
+                    f" {request.generation_id_or_member_epoch}, to {request.group_id}",
+                )
             committed.known.append((answers.events, arrived))
             _check_generation(answers, answer, arrived)
 
@@ -116,8 +138,12 @@ def check_sync(answers: Answers, answer: Answer) -> None:
 
 
 def check_join(answers: Answers, answer: Answer) -> None:
-    """Count it among the states reached."""
+    """I40: a new dynamic member is given its id before it joins (KIP-394)."""
     answers.reach("JOIN_GROUP", answer.response.error_code)
+    request = answer.request
+    is_new = not request.member_id and request.group_instance_id is None
+    if is_new and not answer.response.error_code:
+        answers.invariants.violated("I40", f"{answer.node_id} lets in a member without an id")
 
 
 def check_fetch(answers: Answers, answer: Answer) -> None:

@@ -41,12 +41,16 @@ def check(answers: Answers, answer: Answer) -> None:
     for topic in answer.response.responses:
         for data in topic.partitions:
             answers.reach("FETCH", data.error_code)
+            partition = answers.hosted(answer, topic.topic_id, data.partition_index)
+            is_known = partition is not None or topic.topic_id in answers.invariants.gone
+            if not data.error_code and not is_known:
+                answers.invariants.violated(
+                    "I17", f"{answer.node_id} answers of topic {topic.topic_id.hex()}, not its own"
+                )
             if data.preferred_read_replica >= 0:
                 _check_preferred(answers, answer, topic.topic_id, data)
-            if data.records:
-                partition = answers.hosted(answer, topic.topic_id, data.partition_index)
-                if partition is not None:
-                    _check_records(answers, answer, partition, data)
+            if data.records and partition is not None:
+                _check_records(answers, answer, partition, data)
     _check_sizes(answers, answer)
     _check_session(answers, answer)
 

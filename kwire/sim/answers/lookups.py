@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def check(answers: Answers, answer: Answer) -> None:
     """Compare each offset with the partition as it is in this step."""
     asked = {
-        (topic.name, p.partition_index): p.timestamp
+        (topic.name, p.partition_index): (p.timestamp, p.current_leader_epoch)
         for topic in answer.request.topics
         for p in topic.partitions
     }
@@ -34,17 +34,37 @@ def check(answers: Answers, answer: Answer) -> None:
             answers.reach("LIST_OFFSETS", data.error_code)
             key = topic.name, data.partition_index
             partition = answer.broker.services.replica_manager.hosted(key)
-            if data.error_code or partition is None or not _readable(answers, answer, partition):
+            if data.error_code or partition is None:
+                continue
+            timestamp, epoch = asked[key]
+            _check_known(answers, answer, partition, timestamp, epoch)
+            if not _readable(answers, answer, partition):
                 continue
             answers.invariants.counts["offsets looked up"] += 1
-            wanted = _wanted(partition, asked[key], answer.request.isolation_level)
+            wanted = _wanted(partition, timestamp, answer.request.isolation_level)
             found = data.offset, data.timestamp
             if not (found in wanted if isinstance(wanted, list) else found == wanted):
                 answers.invariants.violated(
                     "I35",
-                    f"{partition} at {answer.node_id}: for timestamp {asked[key]} the answer is {found}, "
+                    f"{partition} at {answer.node_id}: for timestamp {timestamp} the answer is {found}, "
                     f"it should be {wanted}",
                 )
+
+
+def _check_known(
+    answers: Answers, answer: Answer, partition: Partition, timestamp: int, epoch: int
+) -> None:
+    """The partition's leader answers, in the epoch that was named, and knows what is committed (KIP-207)."""
+    if not partition.is_leader or epoch not in (-1, partition.leader_epoch):
+        answers.invariants.violated(
+            "I35", f"{partition} at {answer.node_id} answers a look-up in epoch {epoch}"
+        )
+    if timestamp == LATEST_TIMESTAMP and (
+        partition.log.high_watermark < partition.leader_epoch_start_offset
+    ):
+        answers.invariants.violated(
+            "I35", f"{partition} at {answer.node_id} cannot know yet what is committed"
+        )
 
 
 def _readable(answers: Answers, answer: Answer, partition: Partition) -> bool:

@@ -22,19 +22,30 @@ from kwire.sim.clients.base import Client, Setting
 from kwire.sim.clients.membership import Membership
 
 _LATE_COMMITS: Final = 0.03
+_FOREIGN_COMMITS: Final = 0.02
 
 
 class Member(Client):
     """One member. It has one request in flight at a time, as long as it is in the group."""
 
     def __init__(
-        self, setting: Setting, *, group: str = "group", session_ms: int = 1000, stable: int = 0
+        self,
+        setting: Setting,
+        *,
+        group: str = "group",
+        session_ms: int = 1000,
+        stable: int = 0,
+        static: int = 0,
+        patience: int = 1,
     ) -> None:
-        """`stable`: whether it reads offsets with require_stable (KIP-447)."""
+        """`stable`: whether it reads offsets with require_stable (KIP-447). `static`: whether it has a
+        group.instance.id. `patience`: its rebalance time-out, in sessions."""
         super().__init__(setting)
         self._stable = bool(stable)
         self._pause_ms = setting.plan.work_pause_ms
         self._membership = Membership(self, group, session_ms, self._on_assigned)
+        self._membership.instance = setting.name if static else None
+        self._membership.rebalance_ms = patience * session_ms
         self._must_fetch = False
         self._commits = 0
         self.later("work", 5, self._work)
@@ -55,8 +66,10 @@ class Member(Client):
         chance, assigned = self.random.random(), self._membership.assigned
         if self._must_fetch:
             self._fetch()
-        elif chance < 0.02:
+        elif chance < 0.01:
             self._membership.leave()
+        elif chance < 0.02:
+            self._membership.restart()
         elif assigned and chance < 0.15:
             self._fetch()
         elif assigned:
@@ -78,18 +91,21 @@ class Member(Client):
                 )
             )
         late = self.random.random() < _LATE_COMMITS  # as by a thread that has slept since
+        foreign = self.random.random() < _FOREIGN_COMMITS  # as by a tool, while the group is in use
+        generation = self._membership.generation
         request = OffsetCommitRequest(
             group_id=self._membership.group,
-            generation_id_or_member_epoch=self._membership.generation
-            - (late and self._membership.generation > 0),
-            member_id=self._membership.member_id,
+            generation_id_or_member_epoch=-1 if foreign else generation - (late and generation > 0),
+            member_id="" if foreign else self._membership.member_id,
+            group_instance_id=None if foreign else self._membership.instance,
             topics=list(topics.values()),
         )
 
         def committed(response: Any) -> None:
             errors = {p.error_code for topic in response.topics for p in topic.partitions}
             for error in sorted(errors - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}):
-                self._membership.is_refused(error)
+                if not foreign:
+                    self._membership.is_refused(error)
 
         self._membership.send(ApiKey.OFFSET_COMMIT, 8, request, committed)
 

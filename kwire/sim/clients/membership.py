@@ -36,7 +36,8 @@ _PROTOCOL: Final = "simulated"
 
 
 class Membership:
-    """A place in a group. `assigned`: its partitions; `is_member`: in a generation that goes on."""
+    """A place in a group. `assigned`: its partitions; `is_member`: in a generation that goes on;
+    `instance`: its group.instance.id; `rebalance_ms`: how long a rebalance waits for it."""
 
     def __init__(
         self, client: Client, group: str, session_ms: int, on_assigned: Callable[[], None]
@@ -49,6 +50,9 @@ class Membership:
         self.assigned: list[TopicPartition] = []
         self.is_member = False
         self.busy = False
+        self.instance: str | None = None
+        self.rebalance_ms = session_ms
+        self._silent_until_ms = 0
         self._client = client
         self._session_ms = session_ms
         self._on_assigned = on_assigned
@@ -58,7 +62,7 @@ class Membership:
 
     def step(self) -> bool:
         """Make the next step, if one is due; False: the client may send something of its own."""
-        if self.busy:
+        if self.busy or self._client.clock.now_ms < self._silent_until_ms:
             return True
         if self.coordinator < 0:
             self.find()
@@ -118,8 +122,9 @@ class Membership:
         request = JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=self._session_ms,
-            rebalance_timeout_ms=self._session_ms,
+            rebalance_timeout_ms=self.rebalance_ms,
             member_id=self.member_id,
+            group_instance_id=self.instance,
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name=_PROTOCOL, metadata=b"")],
         )
@@ -150,6 +155,7 @@ class Membership:
             group_id=self.group,
             generation_id=self.generation,
             member_id=self.member_id,
+            group_instance_id=self.instance,
             protocol_type="consumer",
             protocol_name=_PROTOCOL,
             assignments=self._assignments,
@@ -167,7 +173,10 @@ class Membership:
     def _heartbeat(self) -> None:
         self._heartbeat_ms = self._client.clock.now_ms + self._session_ms // 4
         request = HeartbeatRequest(
-            group_id=self.group, generation_id=self.generation, member_id=self.member_id
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance,
         )
         self.send(ApiKey.HEARTBEAT, 4, request, lambda r: self.is_refused(r.error_code))
 
@@ -179,3 +188,12 @@ class Membership:
         self.member_id = ""
         self._leave_generation()
         self.send(ApiKey.LEAVE_GROUP, 5, request, lambda r: None)
+
+    def restart(self) -> None:
+        """As a process that is killed: it says nothing, mostly for less than its session. The new one
+        does not know its member id; a static member gets its old place again."""
+        self.member_id = ""
+        self._leave_generation()
+        client = self._client
+        pause_ms = int(self._session_ms * client.random.choice((0.0, 0.3, 2.0)))
+        self._silent_until_ms = client.clock.now_ms + pause_ms

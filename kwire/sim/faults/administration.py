@@ -27,9 +27,13 @@ def reassign(nemesis: Nemesis) -> None:
     if found is None:
         return
     name, index, replicas = found
-    target: list[int] | None = nemesis.random.sample(nemesis.simulation.broker_ids, len(replicas))
+    wanted = nemesis.random.sample(nemesis.simulation.broker_ids, len(replicas))
+    target: list[int] | None = wanted
     if nemesis.random.random() < 0.2:
         target = None  # cancels an ongoing reassignment
+    else:
+        asked = nemesis.simulation.invariants.state.targets.setdefault((name, index), set())
+        asked.add(tuple(wanted))
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=2000,
         topics=[

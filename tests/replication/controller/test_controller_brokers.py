@@ -515,6 +515,21 @@ def test_a_controller_that_cannot_journal_a_failure_resigns() -> None:
     cluster.advance(100_000)
 
 
+def test_a_broker_whose_failure_could_not_be_journaled_fails_again() -> None:
+    """Its next process registers, which the journal refuses, and never returns: another replica leads all the same."""
+    cluster = Simulated(1, 2)
+    cluster.create("t", [1, 2])
+    cluster.controller.connection_lost(1, cluster.epochs[1])
+    cluster.journal.fail = True
+    answer = cluster.ask(registration(1, 77), 4)
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    cluster.journal.fail = False
+    assert cluster.partition().leader == 1 and 1 in cluster.controller.brokers
+    cluster.advance(30)
+    assert cluster.partition().leader == 2 and 1 not in cluster.controller.brokers
+    assert not cluster.controller.state.registrations[1]["live"]
+
+
 def test_a_step_flushes_once_what_it_has_journaled_before_anybody_hears_of_it() -> None:
     cluster = Simulated(1, 2)
     journal, said = cluster.journal, []

@@ -1,0 +1,149 @@
+"""Rules on logs on their disks (I49): what a start trusts is true.
+
+Recovery points are not above the log end, and everything below them is flushed. The indexes and
+timestamps of segments are those of their batches. Snapshots of producers are not above the log end. A kill
+changes nothing of a log: its producers, its leader epochs and its transactions are the same after the restart.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from kwire.replication.core.memory_log_store import MemoryLogStore
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kwire.replication.log.log import Log
+    from kwire.replication.log.producer_state import ProducerStateEntry
+    from kwire.replication.log.segment import LogSegment
+    from kwire.sim.invariants import Invariants
+
+
+def check_recovery_points(
+    checker: Invariants, known: dict[Log, int], node_id: int, logs: Iterable[Log]
+) -> None:
+    """I49, after every step: the recovery point of each log; `known`: those seen before."""
+    for log in logs:
+        point = log.recovery_point
+        if point > log.log_end_offset:
+            checker.violated(
+                "I49",
+                f"{log.name} on {node_id}: recovery point {point}, log end {log.log_end_offset}",
+            )
+        before = known.get(log)
+        if before == point:
+            continue
+        known[log] = point
+        if before is None:
+            continue
+        if point > before:
+            _check_flushed(checker, node_id, log, before)
+
+
+def _check_flushed(checker: Invariants, node_id: int, log: Log, before: int) -> None:
+    store = log.store
+    assert isinstance(store, MemoryLogStore)
+    for number, segment in enumerate(log.segments):
+        end = (
+            log.segments[number + 1].base_offset
+            if number + 1 < len(log.segments)
+            else log.log_end_offset
+        )
+        if before < end <= log.recovery_point and store.flushed_size(segment.path) < segment.size:
+            checker.violated(
+                "I49",
+                f"{log.name} on {node_id}: recovery point {log.recovery_point}, of the {segment.size} bytes of"
+                f" {segment.path} are flushed {store.flushed_size(segment.path)}",
+            )
+
+
+def check_files(checker: Invariants, node_id: int, log: Log) -> None:
+    """I49: indexes, timestamps and snapshots of one log."""
+    where = f"{log.name} on {node_id}"
+    for segment in log.segments:
+        wrong = _wrong_segment(segment)
+        if wrong is not None:
+            checker.violated("I49", f"{where}: segment {segment.base_offset}: {wrong}")
+    snapshots = log.producer_state._snapshots()
+    if snapshots and snapshots[-1] > log.log_end_offset:
+        checker.violated("I49", f"{where}: snapshots {snapshots}, log end {log.log_end_offset}")
+
+
+def check_snapshots(checker: Invariants, node_id: int, log: Log) -> None:
+    """I49, after a start: each snapshot is that of a segment, but the last one of a clean stop."""
+    bases = [segment.base_offset for segment in log.segments]
+    stray = [offset for offset in log.producer_state._snapshots()[:-1] if offset not in bases]
+    if stray:
+        where = f"{log.name} on {node_id}"
+        checker.violated("I49", f"{where}: snapshots {stray} are of no segment, {bases}")
+
+
+def _wrong_segment(segment: LogSegment) -> str | None:
+    batches = list(segment.batches(0))
+    largest, holder = -1, segment.base_offset
+    for batch in batches:
+        if batch.max_timestamp > largest:
+            largest, holder = batch.max_timestamp, batch.last_offset
+    found = segment.max_timestamp, segment.offset_of_max_timestamp
+    # Of a segment that was cut or loaded it is that of the last index entry, in Kafka, too.
+    indexed = segment.time_index.last() or (-1, 0)
+    if not indexed[0] <= found[0] <= largest or (found[0] == largest >= 0 and found[1] != holder):
+        return f"largest timestamp and its offset {found}, by the batches {(largest, holder)}"
+    first = batches[0].max_timestamp if batches else None
+    if segment.first_timestamp != first:
+        return f"first timestamp {segment.first_timestamp}, by the batches {first}"
+    places = {batch.position: batch.last_offset - segment.base_offset for batch in batches}
+    index = segment.offset_index
+    for number in range(index.count):
+        offset, position = index.entry(number)
+        if places.get(position) != offset:
+            return f"index entry {number} is offset {offset} at {position}: {places.get(position)}"
+    for batch in batches:
+        found_batch = segment.find_batch(batch.base_offset)
+        if found_batch is None or found_batch.position != batch.position:
+            return (
+                f"offset {batch.base_offset} is found at {found_batch}, it is at {batch.position}"
+            )
+    times = [segment.time_index.entry(number) for number in range(segment.time_index.count)]
+    if any(one[0] >= other[0] for one, other in pairwise(times)):
+        return f"times in the index do not increase: {times}"
+    return None
+
+
+def check_reloaded(checker: Invariants, node_id: int, old: Log, new: Log) -> None:
+    """I49: what a killed broker knew of a log, and what it knows after the restart."""
+    if old.log_end_offset != new.log_end_offset:
+        return  # I25
+    where = f"{new.name} on {node_id}"
+    start, end = max(old.log_start_offset, new.log_start_offset), new.log_end_offset
+    epochs = [
+        [(e, o) for e, o in log.leader_epochs.entries if start < o < end] for log in (old, new)
+    ]
+    if epochs[0] != epochs[1]:
+        checker.violated("I49", f"{where} had the epochs {epochs[0]}, and after a kill {epochs[1]}")
+    if new.config.compact:
+        return  # compaction may have removed what is rebuilt
+    known = old.producer_state.producers
+    for producer_id, entry in new.producer_state.producers.items():
+        before = known.get(producer_id)
+        if before is None or _shown(before, start) != _shown(entry, start):
+            shown = None if before is None else _shown(before, start)
+            checker.violated(
+                "I49",
+                f"{where}: producer {producer_id} was {shown}, and is {_shown(entry, start)} after a kill",
+            )
+    for producer_id, entry in known.items():
+        if entry.last_data_offset >= start and producer_id not in new.producer_state.producers:
+            checker.violated("I49", f"{where}: producer {producer_id} is unknown after a kill")
+
+
+def _shown(entry: ProducerStateEntry, start: int) -> tuple[int, ...]:
+    """What a producer's entry shows by records from `start` on."""
+    last = entry.last_data_offset
+    if last < start:
+        return (entry.producer_epoch,)
+    open_from = entry.current_txn_first_offset
+    begin = -1 if open_from is None or open_from < start else open_from
+    return entry.producer_epoch, entry.last_sequence, last, entry.last_timestamp, begin
