@@ -180,3 +180,18 @@ def test_a_later_part_that_fails_closes_the_connection(
         core.tick()
     assert effects(core) == [(Close, 1)]
     core.tick()
+
+
+def test_timers_are_not_held_up_by_long_work(core: Core) -> None:
+    done: list[str] = []
+
+    def steps() -> Steps:
+        while "timer" not in done:
+            done.append("work")
+            yield 100 * FIRST_UNITS
+
+    core.work.start(steps())
+    core.timers.schedule("due", core.clock.now_ms, lambda: done.append("timer"))
+    assert core.work.jobs and core.next_deadline_ms() == core.clock.now_ms
+    core.tick()
+    assert done == ["work", "timer"]

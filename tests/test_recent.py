@@ -11,17 +11,34 @@ from kwire.protocol.errors import ErrorCode
 from kwire.protocol.language.schema import Message
 from kwire.protocol.schemas.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kwire.protocol.schemas.groups import HeartbeatResponse, JoinGroupResponse
-from kwire.protocol.schemas.metadata import MetadataResponse, MetadataResponseTopic
+from kwire.protocol.schemas.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kwire.protocol.schemas.offsets import (
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
 from kwire.protocol.schemas.produce import (
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
-from kwire.recent import KEPT, MAX_CLIENTS, RecentRequests, add_age, format_requests
+from kwire.recent import (
+    KEPT,
+    MAX_CLIENTS,
+    RecentRequests,
+    add_age,
+    format_requests,
+    select,
+    to_objects,
+)
 from kwire.replication.core.clock import Clock
 from kwire.session import Request, Sessions
 
-PRODUCE, FETCH, METADATA, JOIN, HEARTBEAT = 0, 1, 3, 11, 12
+PRODUCE, FETCH, METADATA, OFFSET_FETCH, JOIN, HEARTBEAT = 0, 1, 3, 9, 11, 12
 T_ID = b"t" * 16
 
 
@@ -167,3 +184,43 @@ def test_entries_of_all_brokers_are_formatted_in_the_order_of_time() -> None:
         "-0.010 s  broker 1  c  Fetch v13  ok (2 times)",
         "now  broker 1  c  Fetch v13  ok",
     ]
+
+
+def test_the_client_that_was_silent_longest_gives_way(recent: RecentRequests) -> None:
+    for number in range(MAX_CLIENTS):
+        recent.record(context(PRODUCE, 9, f"client-{number}"), None)
+    recent.record(context(PRODUCE, 9, "client-0"), None)
+    recent.record(context(PRODUCE, 9, "newcomer"), None)
+    clients = {each[1] for each in recent.list_requests([])}
+    assert "client-0" in clients and "client-1" not in clients
+
+
+def test_the_same_outcome_in_another_version_is_an_entry_of_its_own(recent: RecentRequests) -> None:
+    for version in (4, 4, 3):
+        recent.record(context(HEARTBEAT, version), HeartbeatResponse())
+    listed = recent.list_requests([])
+    assert [(each[2], each[4]) for each in listed] == [("Heartbeat v4", 2), ("Heartbeat v3", 1)]
+
+
+def test_an_error_of_the_whole_and_one_of_a_topic_are_shown_beside_others(
+    recent: RecentRequests,
+) -> None:
+    partition = MetadataResponsePartition(partition_index=0)
+    topic = MetadataResponseTopic(name="x", error_code=3, partitions=[partition])
+    recent.record(context(METADATA, 12), MetadataResponse(topics=[topic]))
+    assert recent.list_requests([])[-1][3] == "x-0: ok; x: UNKNOWN_TOPIC_OR_PARTITION"
+    partitions = OffsetFetchResponsePartition(
+        partition_index=0, committed_offset=1, metadata="", error_code=0
+    )
+    fetched = OffsetFetchResponseTopic(name="t", partitions=[partitions])
+    recent.record(context(OFFSET_FETCH, 7), OffsetFetchResponse(error_code=14, topics=[fetched]))
+    assert recent.list_requests([])[-1][3] == "COORDINATOR_LOAD_IN_PROGRESS; t-0: ok"
+
+
+def test_an_api_is_selected_in_all_its_versions_or_in_one(recent: RecentRequests) -> None:
+    for version in (8, 9):
+        recent.record(context(PRODUCE, version), produced({0: 0}))
+    found = to_objects({1: recent.list_requests([])})
+    assert len(select(found, "Produce", None, None)["requests"]) == 2
+    assert len(select(found, "Produce v9", "shop", 1)["requests"]) == 1
+    assert select(found, "Produce v9", None, 2) == {"requests": []}

@@ -226,6 +226,33 @@ def test_unknown_topics_partitions_and_ids(node, fetch):
     assert one(fetch({("absent", 0): 0})).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert one(fetch({("t", 9): 0})).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert one(fetch({("absent", 0): 0}, 13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert one(fetch({("absent", 0): 0}, 13)).aborted_transactions == []  # not null
+
+
+def test_an_unknown_partition_keeps_consumers_waiting_and_no_follower(node, fetch):
+    node.create(replicas=(1, 2))
+    asked = {("t", 0): 0, ("t", 9): 0}
+    assert fetch(asked, max_wait_ms=500, min_bytes=1) is PARKED
+    answers = partitions(fetch(asked, max_wait_ms=500, min_bytes=1, replica=2))
+    assert [a.error_code for a in answers.values()] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_topics_without_ids_are_not_mixed_up(node, fetch):
+    node.create("t")
+    node.create("u")
+    response = fetch({("t", 0): 0, ("u", 0): 0}, 12)
+    assert [(t.topic, len(t.partitions)) for t in response.responses] == [("t", 1), ("u", 1)]
+
+
+def test_fetch_max_bytes_limits_an_answer(make_node, make_batch, fetch):
+    batch = make_batch(b"x" * 100)
+    node = make_node({"fetch.max.bytes": "1024"})
+    node.create(partitions=2)
+    for _ in range(8):
+        for index in (0, 1):
+            node.produce(batch, index=index)
+    answers = partitions(fetch({("t", 0): 0, ("t", 1): 0}, max_bytes=55 << 20, on=node))
+    assert sum(len(a.records) for a in answers.values()) <= 1024
 
 
 def test_another_topic_of_the_same_name_is_an_inconsistent_id(node, fetch, id_of):
@@ -270,6 +297,22 @@ def test_the_current_leader_is_returned_from_version_16_on(node, fetch):
     assert one(response).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert one(response).current_leader.leader_id == 2
     assert [(n.node_id, n.host, n.port) for n in response.node_endpoints] == [(2, "host2", 9092)]
+    node.update_metadata("u", {0: 2, 1: 2})
+    response = fetch({("u", 0): 0, ("u", 1): 0}, 16)
+    assert [n.node_id for n in response.node_endpoints] == [2]
+
+
+def test_a_fenced_client_is_told_the_leader_and_its_epoch(node, fetch):
+    node.create(leader_epoch=5)
+    answer = one(fetch({("t", 0): 0}, 16, current_leader_epoch=4))
+    assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (1, 5)
+
+
+def test_a_follower_does_not_read_from_a_follower(node, fetch):
+    node.update_metadata("t", {0: 2})
+    assert node.order(leader=2, leader_epoch=5, replicas=(1, 2, 3)) == 0
+    assert one(fetch({("t", 0): 0}, replica=3)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_S16_unknown_followers(node, fetch):
@@ -452,6 +495,16 @@ def test_S41_a_session_lists_only_what_changed(node, fetch, make_batch):
     node.produce(make_batch(b"b"), index=2)
     node.produce(make_batch(b"b"), index=0)
     assert list(partitions(fetch({}, session=(id_, 5)))) == [("t", 0)]
+
+
+def test_a_partition_leaves_a_session_by_its_topics_id(node, fetch, make_batch):
+    node.create(partitions=2)
+    id_ = fetch({("t", 0): 0, ("t", 1): 0}, 13, session=(0, 0)).session_id
+    fetch({}, 13, session=(id_, 1), forget=[("t", 1)])
+    for index in (0, 1):
+        node.produce(make_batch(b"a"), index=index)
+    (topic,) = fetch({}, 13, session=(id_, 2)).responses
+    assert [p.partition_index for p in topic.partitions] == [0]
 
 
 def test_session_errors_are_for_the_whole_answer(node, fetch):

@@ -112,6 +112,7 @@ def test_a_record_without_key_on_a_compacted_topic_names_the_record(node, make_b
     answer = node.produce(make_batch(b"a", b"b"))
     assert answer.error_code == ErrorCode.INVALID_RECORD
     assert [e.batch_index for e in answer.record_errors] == [0, 1]
+    assert len(node.produce(make_batch(b"a", b"b"), version=8).record_errors) == 2
     assert node.produce(make_batch(b"a"), version=7).error_code == ErrorCode.INVALID_RECORD
 
 
@@ -132,6 +133,9 @@ def test_a_partition_led_elsewhere_names_its_leader_from_version_10(node, make_b
     node.update_metadata("t", {0: 2})
     answer = node.produce(make_batch(b"a"), version=9)
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert answer.current_leader.leader_id == -1
+    assert node.produce(make_batch(b"a"), version=10).current_leader.leader_id == 2
+    assert node.produce(make_batch(b"a"), version=10, acks=2).current_leader.leader_id == -1
     request = ProduceRequest(
         acks=1,
         topic_data=[

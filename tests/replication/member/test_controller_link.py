@@ -35,7 +35,9 @@ CONTROLLER = 1000
 
 
 class Rig:
-    def __init__(self, foreign_epoch: int | None = None, controllers: int = 1) -> None:
+    def __init__(
+        self, foreign_epoch: int | None = None, controllers: int = 1, **settings: str
+    ) -> None:
         self.clock = Clock()
         self.timers = Timers()
         self.outbox = Outbox()
@@ -43,7 +45,7 @@ class Rig:
         self.registered: list[int] = []
         self.refused: list[str] = []
         self.unavailable: list[int] = []
-        self.config = BrokerConfig({"node.id": "1", "broker.rack": "r1"}, brokers=3)
+        self.config = BrokerConfig({"node.id": "1", "broker.rack": "r1", **settings}, brokers=3)
         self.link = ControllerLink(
             1,
             lambda: CONTROLLER,
@@ -393,3 +395,34 @@ def test_a_topic_creation_is_sent_once_however_many_requests_wait(rig: Rig) -> N
     assert sorted(done) == ["a", "both"]
     creation.create(["a"], lambda: done.append("again"))
     assert rig.asked() is not None
+
+
+def test_controlled_shutdown_can_be_switched_off() -> None:
+    rig = Rig(**{"controlled.shutdown.enable": "false"})
+    rig.register()
+    done: list[bool] = []
+    rig.link.shut_down(lambda: done.append(True))
+    assert done == [True] and rig.asked() is None
+
+
+def test_a_failed_directory_is_not_registered_again(rig: Rig) -> None:
+    good, bad = b"g" * 16, b"b" * 16
+    rig.link.log_dirs = [good, bad]
+    rig.register()
+    rig.link.report_disk_failure(bad)
+    assert rig.asked().offline_log_dirs == [bad]
+    rig.answer(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    assert rig.asked().log_dirs == [good]
+
+
+def test_a_forwarded_request_that_was_given_up_is_not_sent_again(rig: Rig) -> None:
+    answers = forward(rig)
+    for _ in range(1000):
+        if answers:
+            break
+        if rig.asked() is not None:
+            rig.answer(None)  # the next try is due later
+        rig.pass_time(10)
+    assert answers == [ErrorCode.REQUEST_TIMED_OUT]
+    rig.pass_time(1000)
+    assert rig.asked() is None
