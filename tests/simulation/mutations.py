@@ -764,7 +764,7 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     ),
     (high_watermark_without_the_joiner, {"I4", "I10", "I14", "I48"}, _as_drawn),
     (truncation_to_the_high_watermark, {"I19", "I20", "I10", "I4"}, _as_drawn),
-    (no_truncation, {"I3", "I4", "I30", "I6", "I2"}, _as_drawn),
+    (no_truncation, {"I3", "I4", "I30", "I6", "I2", "I19"}, _as_drawn),
     (no_leader_epoch_check, {"I3", "I4", "I30", "I1", "I10", "I23"}, _as_drawn),
     (election_outside_the_isr, {"I20"}, _no_unclean),
     (a_follower_appends_past_a_gap, {"I19", "I26", "I3"}, _as_drawn),
