@@ -100,7 +100,7 @@ def test_a_word_count_is_killed_and_closed_and_each_line_counts_once(
     assert topics.end("seen") == topics.end("seen", "read_uncommitted")
 
     app = launch(topics, version=version)
-    wait_for_all(topics, lines, app, seconds=60)
+    wait_for_all(topics, lines, app, seconds=180)
     with Cluster.connect(broker.bootstrap_servers) as outside:
         outside.wait_for(lambda c: c.group("app").lag == 0)
     app.close()
@@ -152,7 +152,7 @@ def test_a_word_count_goes_on_while_brokers_are_killed(three: Brokers, launch: L
         )
         three.kill9(number)
         three.start(number)
-    wait_for_all(topics, lines, app, seconds=90)
+    wait_for_all(topics, lines, app, seconds=180)
     app.close()
     check_counts(topics, lines)
 
