@@ -3,7 +3,7 @@
 Each round starts each cluster afresh, drives it with kload (topics of three replicas, acks=all) and stops it; the table
 shows medians over the rounds. Then, of kwire alone: how long after the death of a leader a client's write is
 acknowledged by the next one, and what 300 partitions of three replicas cost when nothing happens.
-Options: --rounds, --clusters kwire,processes,kafka, --phases ping,produce,fetch, --only load,failover,idle, --check.
+Options: --rounds, --clusters kwire,processes,kafka, --phases ping,txn, --only load,failover,idle, --check.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.cluster_brokers import CLUSTERS, cpu_seconds, resident_of
+from bench import rdkafka
+from bench.cluster_brokers import CLUSTERS, NODES, cpu_seconds, resident_of
 from bench.cluster_failover import JUDGED, failover_times
-from bench.run import Figures, Results, Row, kload, ratio, table
+from bench.run import COMMIT, TXNS, Figures, Results, Row, commit_row, kload, ratio, table
 from compat_tests import tooling
 from compat_tests.brokers import BrokerFailed
 
+PHASES = ("ping", "produce", "fetch", "txn", "txn-franz", "txn-rdkafka")
+LOADS = ("produce", "fetch")
+"""Phases of one topic: fetch reads what produce has written."""
 IDLE_SECONDS = 20
 IDLE_PARTITIONS = 300
 
@@ -43,11 +47,19 @@ ROWS = (
         lambda r: ratio(r, "produce_MBps", "kafka") >= 1,
     ),
     Row("fetch_MBps", "fetch, MB/s"),
+    commit_row("txn_commit_p50_ms", f"{COMMIT}, client that never sleeps, ms", kafka=0.2),
+    Row("txn_p50_ms", "… all of the transaction p50, ms"),
+    Row("txn_retries", "… refused while the last one is being ended, times"),
+    Row("txn_cpu_us", "… CPU a transaction, µs"),
+    commit_row("txn_franz_commit_p50_ms", f"{COMMIT}, franz-go, ms", kafka=0.2),
+    Row("txn_franz_p50_ms", "… all of the transaction p50, ms"),
+    Row("txn_rdkafka_commit_p50_ms", f"{COMMIT}, librdkafka, ms"),
+    Row("txn_rdkafka_p50_ms", "… all of the transaction p50, ms"),
     Row("loaded_rss_mb", "resident after the load, MiB"),
 )
 
 
-def one_run(name: str, folder: Path, phases: str, records: int) -> Figures:
+def one_run(name: str, folder: Path, phases: list[str], records: int) -> Figures:
     shutil.rmtree(folder, ignore_errors=True)
     cluster = CLUSTERS[name](folder)
     begin = time.perf_counter()
@@ -55,8 +67,17 @@ def one_run(name: str, folder: Path, phases: str, records: int) -> Figures:
     figures: Figures = {"start_ms": (time.perf_counter() - begin) * 1000}
     try:
         figures["rss_mb"] = resident_of(cluster)
-        arguments = ["-replicas", "3", "-only", phases, "-records", str(records)]
-        figures |= kload(cluster.bootstrap_servers, *arguments)
+        for phase in phases:
+            before, topic = cpu_seconds(cluster.pids), "load" if phase in LOADS else phase  # type: ignore[attr-defined]  # of every cluster
+            if phase == "txn-rdkafka":
+                figures |= rdkafka.transactions(cluster.bootstrap_servers, topic, replicas=NODES)
+                continue
+            arguments = ["-replicas", str(NODES), "-only", phase, "-topic", topic]
+            arguments += ["-records", str(records), "-txns", str(TXNS)]
+            figures |= kload(cluster.bootstrap_servers, *arguments)
+            if phase == "txn":
+                spent = cpu_seconds(cluster.pids) - before  # type: ignore[attr-defined]
+                figures["txn_cpu_us"] = spent / (TXNS + 50) * 1e6
         figures["loaded_rss_mb"] = resident_of(cluster)
     finally:
         cluster.stop()
@@ -64,7 +85,9 @@ def one_run(name: str, folder: Path, phases: str, records: int) -> Figures:
     return figures
 
 
-def compare(names: list[str], rounds: int, phases: str, records: int, folder: Path) -> Results:
+def compare(
+    names: list[str], rounds: int, phases: list[str], records: int, folder: Path
+) -> Results:
     """Medians over the rounds."""
     runs: dict[str, list[Figures]] = {name: [] for name in names}
     for number in range(rounds):
@@ -109,7 +132,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clusters", default=",".join(CLUSTERS))
-    parser.add_argument("--phases", default="ping,produce,fetch")
+    parser.add_argument("--phases", default=",".join(PHASES))
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--only", default="load,failover,idle")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
@@ -120,7 +143,9 @@ def main() -> int:
             folder = Path(name)
             if "load" in parts:
                 names = options.clusters.split(",")
-                results = compare(names, options.rounds, options.phases, options.records, folder)
+                results = compare(
+                    names, options.rounds, options.phases.split(","), options.records, folder
+                )
                 text, count = table(results, ROWS)
                 print(text)
                 missed += count

@@ -20,6 +20,7 @@ import (
 )
 
 type load struct {
+	seed       string
 	seeds      kgo.Opt
 	name       string // of the throughput topic; prefix of all others
 	records    int
@@ -29,6 +30,7 @@ type load struct {
 	pings      int
 	topics     int
 	groups     int
+	txns       int
 	figures    map[string]float64
 }
 
@@ -180,7 +182,7 @@ func (l *load) newGroups(ctx context.Context) {
 
 func main() {
 	brokers := flag.String("brokers", "127.0.0.1:9092", "bootstrap servers")
-	only := flag.String("only", "topics,ping,produce,fetch,group", "phases to run, in this order")
+	only := flag.String("only", "topics,ping,produce,fetch,group", "phases to run, in this order; also txn, txn-offsets, txn-2, txn-franz")
 	l := &load{figures: map[string]float64{}}
 	flag.StringVar(&l.name, "topic", fmt.Sprintf("kload-%d", os.Getpid()), "name of the throughput topic")
 	flag.IntVar(&l.records, "records", 200_000, "records to produce and to fetch")
@@ -190,13 +192,19 @@ func main() {
 	flag.IntVar(&l.pings, "pings", 2000, "acks=all round trips")
 	flag.IntVar(&l.topics, "topics", 50, "topics created one by one")
 	flag.IntVar(&l.groups, "groups", 9, "groups joined one after the other")
+	flag.IntVar(&l.txns, "txns", 500, "transactions, one after the other")
 	flag.Parse()
+	l.seed = strings.Split(*brokers, ",")[0]
 	l.seeds = kgo.SeedBrokers(strings.Split(*brokers, ",")...)
 
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	phases := map[string]func(context.Context){
 		"topics": l.createTopics, "ping": l.roundTrips, "produce": l.produce, "fetch": l.fetch, "group": l.newGroups,
+		"txn":         func(ctx context.Context) { l.transactions(ctx, "txn", false, 1) },
+		"txn-offsets": func(ctx context.Context) { l.transactions(ctx, "txn_offsets", true, 1) },
+		"txn-2":       func(ctx context.Context) { l.transactions(ctx, "txn_2", false, 2) },
+		"txn-franz":   l.franzTransactions,
 	}
 	if strings.Contains(*only, "produce") {
 		client := l.client()
