@@ -20,7 +20,22 @@ from pathlib import Path
 from bench import rdkafka
 from bench.cluster_brokers import CLUSTERS, NODES, cpu_seconds, resident_of
 from bench.cluster_failover import JUDGED, failover_times
-from bench.run import COMMIT, TXNS, Figures, Results, Row, commit_row, kload, ratio, table
+from bench.run import (
+    COMMIT,
+    TXNS,
+    Figures,
+    Row,
+    commit_row,
+    kload,
+    load,
+    order_of,
+    over,
+    ratio,
+    table,
+    told,
+    transactions_text,
+    write_page,
+)
 from compat_tests import tooling
 from compat_tests.brokers import BrokerFailed
 
@@ -47,6 +62,9 @@ ROWS = (
         lambda r: ratio(r, "produce_MBps", "kafka") >= 1,
     ),
     Row("fetch_MBps", "fetch, MB/s"),
+    Row("loaded_rss_mb", "resident after the load, MiB"),
+)
+TRANSACTIONS = (
     commit_row("txn_commit_p50_ms", f"{COMMIT}, client that never sleeps, ms", kafka=0.2),
     Row("txn_p50_ms", "… all of the transaction p50, ms"),
     Row("txn_retries", "… refused while the last one is being ended, times"),
@@ -55,8 +73,8 @@ ROWS = (
     Row("txn_franz_p50_ms", "… all of the transaction p50, ms"),
     Row("txn_rdkafka_commit_p50_ms", f"{COMMIT}, librdkafka, ms"),
     Row("txn_rdkafka_p50_ms", "… all of the transaction p50, ms"),
-    Row("loaded_rss_mb", "resident after the load, MiB"),
 )
+BEGIN_TRANSACTIONS = "<!-- begin: transactions, written by bench/cluster.py --write -->"
 
 
 def one_run(name: str, folder: Path, phases: list[str], records: int) -> Figures:
@@ -87,19 +105,15 @@ def one_run(name: str, folder: Path, phases: list[str], records: int) -> Figures
 
 def compare(
     names: list[str], rounds: int, phases: list[str], records: int, folder: Path
-) -> Results:
-    """Medians over the rounds."""
+) -> dict[str, list[Figures]]:
+    """The figures of each round."""
     runs: dict[str, list[Figures]] = {name: [] for name in names}
     for number in range(rounds):
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
+        for name in order_of(names, number):
             said = f"bench-cluster: round {number + 1} of {rounds}, {name}"
             print(said, file=sys.stderr, flush=True)
             runs[name].append(one_run(name, folder / name, phases, records))
-    return {
-        name: {figure: statistics.median(run[figure] for run in done) for figure in done[0]}
-        for name, done in runs.items()
-    }
+    return runs
 
 
 def idle_cost(name: str, folder: Path) -> tuple[float, float]:
@@ -124,6 +138,23 @@ def _cost(cluster: object) -> float:
     return (cpu_seconds(pids) - before) / (time.perf_counter() - begin) * 100
 
 
+def measure(options: argparse.Namespace, folder: Path) -> int:
+    """The loads, side by side; returns how many targets are missed."""
+    names, phases, loads = options.clusters.split(","), options.phases.split(","), [load()]
+    runs = compare(names, options.rounds, phases, options.records, folder)
+    loads.append(load())
+    results, missed = over(runs, statistics.median), 0
+    for rows in (ROWS, TRANSACTIONS):
+        text, count = table(results, rows)
+        print(text)
+        missed += count
+    print(f"Least of the rounds:\n{table(over(runs, min), TRANSACTIONS)[0]}")
+    if options.write:
+        text = transactions_text(told(options.rounds, loads), runs, TRANSACTIONS)
+        write_page(text, begin=BEGIN_TRANSACTIONS)
+    return missed
+
+
 def judged(text: str, holds: bool) -> tuple[str, int]:
     return f"{text}: {'ok' if holds else 'MISSED'}", not holds
 
@@ -135,6 +166,9 @@ def main() -> int:
     parser.add_argument("--phases", default=",".join(PHASES))
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--only", default="load,failover,idle")
+    parser.add_argument(
+        "--write", action="store_true", help="write the page's table of transactions"
+    )
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     options = parser.parse_args()
     parts, missed = options.only.split(","), 0
@@ -142,13 +176,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="kwire-bench-") as name:
             folder = Path(name)
             if "load" in parts:
-                names = options.clusters.split(",")
-                results = compare(
-                    names, options.rounds, options.phases.split(","), options.records, folder
-                )
-                text, count = table(results, ROWS)
-                print(text)
-                missed += count
+                missed += measure(options, folder)
             if "failover" in parts:
                 for client, times in failover_times(folder).items():
                     listed = ", ".join(f"{t:.0f}" for t in sorted(times))

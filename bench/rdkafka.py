@@ -25,6 +25,7 @@ def transactions(
         "transactional.id": topic,
         "linger.ms": 0,
         "log_level": 0,
+        "enable.metrics.push": False,
     }
     producer = Producer(settings)
     producer.init_transactions(60)

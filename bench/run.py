@@ -8,7 +8,7 @@ the broker's own in a phase, with the connections that the client makes in it. T
 machine at a time: the broker and kload. Then memory: kwire's after 100 MB and after 1 GB stored; what
 importing its server costs; and what sendfile would save (`bench/sendfile.py`).
 Options: --rounds, --brokers kwire,kfake, --phases topics,ping, --check (exit 1 when a target is missed),
---write (the figures go into docs/benchmarks.md, with machine and load).
+--write (the figures go into docs/benchmarks.md, with machine and load: the tables whose phases have all run).
 """
 
 from __future__ import annotations
@@ -43,19 +43,11 @@ from compat_tests.brokers import BrokerFailed
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- begin: written by bench/run.py --write -->", "<!-- end -->"
+BEGIN_TRANSACTIONS = "<!-- begin: transactions, written by bench/run.py --write -->"
 # kload's own numbers, for figures per request and per MB
 PINGS, RECORDS, RECORD_BYTES = 2000, 200_000, 1024
-PHASES = (
-    "topics",
-    "ping",
-    "produce",
-    "fetch",
-    "group",
-    "txn",
-    "txn-offsets",
-    "txn-franz",
-    "txn-rdkafka",
-)
+PHASES = ("topics", "ping", "produce", "fetch", "group")
+TRANSACTION_PHASES = ("txn", "txn-offsets", "txn-franz", "txn-rdkafka")
 TXNS = 500
 LOAD = ["-pings", str(PINGS), "-records", str(RECORDS), "-size", str(RECORD_BYTES)]
 LOAD += ["-txns", str(TXNS)]
@@ -145,7 +137,6 @@ ROWS = (
     Row("group_p50_ms", "first record in a new group p50, ms", "≤ 10", lambda r: kwire(r, "group_p50_ms") <= 10),
     Row("group_first_ms", "… in the very first group, ms"),
     Row("loaded_rss_mb", "resident after the load, MiB"),
-    *TRANSACTIONS,
 )  # fmt: skip
 
 
@@ -306,11 +297,25 @@ def load() -> str:
     return f"{one:.1f} and {five:.1f}"
 
 
-def write_page(text: str, page: Path = PAGE) -> None:
-    """Put `text` between the markers of the page."""
-    head, _, rest = page.read_text().partition(BEGIN)
+def write_page(text: str, page: Path = PAGE, begin: str = BEGIN) -> None:
+    """Put `text` between the markers of the page, from `begin` to the next END."""
+    head, _, rest = page.read_text().partition(begin)
     _, _, tail = rest.partition(END)
-    page.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}")
+    page.write_text(f"{head}{begin}\n\n{text}\n\n{END}{tail}")
+
+
+def transactions_text(said: str, runs: dict[str, list[Figures]], rows: tuple[Row, ...]) -> str:
+    """The tables of transactions as Markdown: medians of the rounds, and the least."""
+    tables = [markdown_of(cells_of(over(runs, pick), rows)[0]) for pick in (statistics.median, min)]
+    return f"{said}\n\n{tables[0]}\n\nLeast of the rounds:\n\n{tables[1]}"
+
+
+def told(rounds: int, loads: list[str]) -> str:
+    """What the figures are of: rounds, day, machine, and its load before and after."""
+    return (
+        f"Medians of {rounds} rounds, {time.strftime('%Y-%m-%d', time.gmtime())}, on {machine()}.\n"
+        f"Load averages (1 and 5 minutes) before: {loads[0]}; after: {loads[1]}, the benchmark's own included."
+    )
 
 
 def not_within(title: str, figure: float, limit: float) -> bool:
@@ -324,13 +329,16 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--brokers", default=",".join(BROKERS))
-    parser.add_argument("--phases", default=",".join(PHASES))
+    parser.add_argument("--phases", default=",".join(PHASES + TRANSACTION_PHASES))
     parser.add_argument("--no-memory", action="store_true", help="leave out the gigabyte")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     options = parser.parse_args()
     options.names, options.phases = options.brokers.split(","), options.phases.split(",")
-    for given, known in ((options.names, list(BROKERS)), (options.phases, list(PHASES))):
+    for given, known in (
+        (options.names, list(BROKERS)),
+        (options.phases, [*PHASES, *TRANSACTION_PHASES]),
+    ):
         for unknown in sorted(set(given) - set(known)):
             parser.error(f"{unknown!r} is none of {', '.join(known)}")
     if "fetch" in options.phases and "produce" not in options.phases:
@@ -353,12 +361,13 @@ def main() -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     loads.append(load())
-    lines, missed = cells_of(over(runs, statistics.median))
-    print(text_of(lines))
+    results = over(runs, statistics.median)
+    lines, missed = cells_of(results)
+    ended, missed_commits = cells_of(results, TRANSACTIONS)
+    missed += missed_commits
     least, _ = cells_of(over(runs, min), TRANSACTIONS)
-    print(f"Least of the rounds:\n{text_of(least)}")
-    said = f"Medians of {options.rounds} rounds, {time.strftime('%Y-%m-%d', time.gmtime())}, on {machine()}."
-    said += f"\nLoad averages (1 and 5 minutes) before: {loads[0]}; after: {loads[1]}, the benchmark's own included."
+    print(f"{text_of(lines)}\n{text_of(ended)}\nLeast of the rounds:\n{text_of(least)}")
+    measured = said = told(options.rounds, loads)
     if memory:
         small, large = memory
         resident = f"kwire resident with 100 MB stored {small:.0f} MiB, with 1 GB {large:.0f} MiB"
@@ -368,10 +377,11 @@ def main() -> int:
             "kwire resident with 1 GB stored less with 100 MB, MiB", large - small, 20
         )
     missed += not_within("importing kwire's server, over Python's own start, ms", added, 60)
-    if options.write:
+    if options.write and set(PHASES) <= set(options.phases):
         zero_copy = markdown_of(sendfile.table(sendfile.measure(256)))
-        tables = f"{markdown_of(lines)}\n\nLeast of the rounds:\n\n{markdown_of(least)}"
-        write_page(f"{said}\n\n{tables}\n\n{zero_copy}")
+        write_page(f"{said}\n\n{markdown_of(lines)}\n\n{zero_copy}")
+    if options.write and set(TRANSACTION_PHASES) <= set(options.phases):
+        write_page(transactions_text(measured, runs, TRANSACTIONS), begin=BEGIN_TRANSACTIONS)
     return 1 if options.check and missed else 0
 
 

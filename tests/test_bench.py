@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import run, sendfile
+from bench import cluster, run, sendfile
 from bench.brokers import cpu_ms, installed_wheel
 
 
@@ -24,7 +24,7 @@ def test_the_table_compares_cpu() -> None:
     results = {"kwire": figures(1.0), "kfake": figures(2.0), "kafka": figures(4.0)}
     results["kwire"]["produce_cpu_ms"] = 3.0
     lines, missed = run.cells_of(results)
-    assert {row.figure for row in run.ROWS if "CPU" in row.title} == {
+    assert {row.figure for row in run.ROWS + run.TRANSACTIONS if "CPU" in row.title} == {
         "start_cpu_ms",
         *(figure for figure, _ in run.CPU_FIGURES.values()),
     }
@@ -54,14 +54,47 @@ def test_the_page_gets_the_table_between_its_markers(tmp_path: Path) -> None:
 def test_the_page_has_the_rows_of_the_table() -> None:
     """A row that is new or renamed: run `make bench ARGS=--write` on a quiet machine."""
     text = run.PAGE.read_text()
-    assert text.count(run.BEGIN) == text.count(run.END) == 1
-    written = text[text.index(run.BEGIN) : text.index(run.END)]
+    assert text.count(run.BEGIN) == 1
+    written = text.partition(run.BEGIN)[2].partition(run.END)[0]
     titles = [line.split(" | ")[0].removeprefix("| ") for line in written.splitlines()]
     assert [title for title in titles if title in {row.title for row in run.ROWS}] == [
         row.title for row in run.ROWS
     ]
     assert "Load averages" in written
     assert sendfile.table([])[0][1] in written
+
+
+@pytest.mark.parametrize(
+    ("begin", "rows"),
+    [
+        (run.BEGIN_TRANSACTIONS, run.TRANSACTIONS),
+        (cluster.BEGIN_TRANSACTIONS, cluster.TRANSACTIONS),
+    ],
+)
+def test_the_page_has_transactions_twice_medians_and_the_least(
+    begin: str, rows: tuple[run.Row, ...]
+) -> None:
+    """Rows that are new or renamed: run `make bench` and `make bench-cluster` with ARGS=--write."""
+    _, _, rest = run.PAGE.read_text().partition(begin)
+    written, _, _ = rest.partition(run.END)
+    known = {row.title for row in rows}
+    titles = [line.split(" | ")[0].removeprefix("| ") for line in written.splitlines()]
+    assert [title for title in titles if title in known] == [row.title for row in rows] * 2
+
+
+def test_a_commit_is_judged_by_parts_of_others() -> None:
+    row = run.commit_row("txn_p50_ms", "commit", kfake=1.5, kafka=0.05)
+    assert row.target == "≤ 1.5 kfake, ≤ 0.05 Kafka" and row.holds is not None
+    results = {name: {"txn_p50_ms": 1.0} for name in ("kwire", "kfake", "kafka")}
+    assert not row.holds(results)
+    results["kafka"]["txn_p50_ms"] = 20.0
+    assert row.holds(results)
+
+
+def test_nothing_is_divided_by_what_another_broker_does_not_do() -> None:
+    results = {"kwire": {"txn_retries": 1.0}, "kfake": {"txn_retries": 0.0}}
+    lines, _ = run.cells_of(results, run.TRANSACTIONS)
+    assert lines[1][1:4] == ["1", "0", ""]
 
 
 def test_the_cpu_of_a_process_is_that_of_its_children_too() -> None:
