@@ -143,12 +143,10 @@ class AppendableLog(LocalLog):
         self._config = config
         self.reads_records = config.record_validation == FULL
         # Whether the topic has rules of its own for records: decided here once, not for each batch.
-        self._validates_records = (
-            config.compact
-            or config.compression_type != "producer"
-            or config.message_timestamp_type != "CreateTime"
-            or config.message_timestamp_before_max_ms != INT64_MAX
-        )
+        kept = (config.compression_type, config.message_timestamp_type)
+        self._rewrites_records = kept != ("producer", "CreateTime")
+        are_old_refused = config.message_timestamp_before_max_ms != INT64_MAX
+        self._validates_records = self._rewrites_records or config.compact or are_old_refused
 
     # --- appending as leader
 
@@ -204,6 +202,8 @@ class AppendableLog(LocalLog):
         self, view: memoryview, fields: tuple[int, ...], origin: AppendOrigin
     ) -> bool:
         """Whether LogValidator might refuse or change the batch; Kafka runs it on every batch."""
+        if origin is not AppendOrigin.CLIENT:  # the broker's own batches are always valid
+            return self._rewrites_records
         attributes, wall_ms = fields[ATTRIBUTES], self.clock.wall_ms
         if (
             self._validates_records
@@ -211,8 +211,6 @@ class AppendableLog(LocalLog):
             or fields[MAX_TIMESTAMP] - wall_ms > self._config.message_timestamp_after_max_ms
         ):
             return True
-        if origin is not AppendOrigin.CLIENT:  # the broker's own batches are always valid
-            return False
         if (
             fields[LAST_OFFSET_DELTA] < 0
             or fields[COUNT] != fields[LAST_OFFSET_DELTA] + 1

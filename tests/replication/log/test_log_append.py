@@ -159,6 +159,15 @@ def test_log_append_time_is_the_brokers_clock(compression: str) -> None:
     assert [record.timestamp for record in iter_records(data, header)] == [NOW_MS, NOW_MS]
 
 
+def test_the_brokers_own_batches_are_stamped_as_the_topic_is() -> None:
+    one = OneLog(message_timestamp_type="LogAppendTime")
+    one.append(b"a")
+    end = marker(1, 0, commit=True)
+    info = one.log.append_as_leader(end, 0, origin=AppendOrigin.COORDINATOR)
+    header = parse_header(one.log.read(info.first_offset, 1000, info.last_offset + 1).records)
+    assert (header.timestamp_type, header.max_timestamp) == ("LogAppendTime", NOW_MS)
+
+
 def test_a_producer_may_not_claim_log_append_time() -> None:
     one = OneLog(message_timestamp_type="LogAppendTime")
     claimed = changed(batch(b"a"), ">h", 21, 0x08)
