@@ -53,6 +53,7 @@ FEATURES = (
     "streams.version",
 )
 TOPIC = 2
+CONCURRENT_TRANSACTIONS = 51
 SETTLE_S = 0.5
 
 
@@ -60,6 +61,7 @@ class KafkaTalker:
     """A running Kafka over one connection."""
 
     def __init__(self, broker: RealKafka) -> None:
+        self._broker = broker
         self._client = SocketClient(broker.port)
         self._controller = SocketClient(broker.controller_port)
         keys = self.ask(
@@ -95,6 +97,21 @@ class KafkaTalker:
         assert answer.responses[0].error_code == 0, answer
         time.sleep(SETTLE_S)
 
+    def wear_out(self, tid: str, epoch: int) -> int:
+        request = InitProducerIdRequest(transactional_id=tid, transaction_timeout_ms=60_000)
+        while True:
+            answer = self.ask(4, request)
+            if answer.error_code == 0 and answer.producer_epoch == epoch:
+                return int(answer.producer_id)
+            assert answer.error_code in (0, CONCURRENT_TRANSACTIONS), answer
+
+    def restart(self) -> None:
+        self._broker.kill9()
+        self._broker.start()
+        self._client.connect()
+        self._controller.connect()
+        self.warm_up()
+
     def register_a_phantom(self) -> None:
         request = BrokerRegistrationRequest(
             broker_id=2,
@@ -125,8 +142,18 @@ class KafkaTalker:
 
 
 def record(version: str, chosen: list[str]) -> list[str]:
-    scenes = importlib.import_module("txn_scenes")
-    settings = importlib.import_module("txn_scene").SETTINGS
+    lines = []
+    for settings, profiles, scenes in importlib.import_module("txn_scenes").PARTS:
+        wanted = [scene for scene in scenes if not chosen or scene.__name__ in chosen]
+        if wanted:
+            lines += record_part(version, settings, PROFILES[version][profiles], wanted)
+    return lines
+
+
+def record_part(
+    version: str, settings: dict[str, str], profiles: tuple[str, ...], scenes: list[Any]
+) -> list[str]:
+    play = importlib.import_module("txn_scenes").play
     with tempfile.TemporaryDirectory(prefix="kwire-txn-") as folder:
         settings = settings | {"group.coordinator.rebalance.protocols": "classic,consumer"}
         kind = RealKafka4 if version == RealKafka4.version else RealKafka
@@ -138,10 +165,9 @@ def record(version: str, chosen: list[str]) -> list[str]:
             talker.register_a_phantom()
             talker.warm_up()
             lines = []
-            for scene in scenes.SCENES:
-                if not chosen or scene.__name__ in chosen:
-                    for profile in PROFILES[version]:
-                        lines += scenes.play(talker, scene, profile)
+            for scene in scenes:
+                for profile in profiles:
+                    lines += play(talker, scene, profile)
             return lines
         finally:
             broker.kill9()

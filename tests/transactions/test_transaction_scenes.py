@@ -5,15 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from txn_differences import KNOWN, Known
-from txn_scene import SETTINGS
-from txn_scenes import SCENES, play
+from txn_differences import KNOWN, NOT_RECORDED, Known
+from txn_scenes import PARTS, play
 
 from kwire.apis import BY_KEY
 from kwire.apis.releases import release_ranges
@@ -43,21 +43,25 @@ PATIENCE_MS = 10_000
 class BrokerTalker:
     """A whole broker without sockets, and a clock that jumps to the next deadline while a request waits."""
 
-    def __init__(self, release: str) -> None:
+    def __init__(self, release: str, settings: dict[str, str]) -> None:
         self.ranges = release_ranges(release)
         self.clock = Clock(1_000_000, 1_795_000_000_000)
         self.outbox = Outbox()
-        config = BrokerConfig(SETTINGS | {"node.id": "1"})
-        self.broker = Broker(
-            config, MemoryLogStore(), self.clock, self.outbox, Random(1), api_caps=self.ranges
-        )
-        self.broker.start([Endpoint("PLAINTEXT", "localhost", 9092)])
-        self.broker.connection_opened(1, "PLAINTEXT", "127.0.0.1")
+        self.config = BrokerConfig(settings | {"node.id": "1"})
+        self.store = MemoryLogStore(lambda: self.clock.wall_ms)
+        self.start()
         self.held: set[str] = set()
         for kind in (0, 1):
             self.ask(3, FindCoordinatorRequest(key="a", key_type=kind))
         # Producer id 0 is taken: it stands in answers without one, too.
         self.ask(4, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000))
+
+    def start(self) -> None:
+        self.broker = Broker(
+            self.config, self.store, self.clock, self.outbox, Random(1), api_caps=self.ranges
+        )
+        self.broker.start([Endpoint("PLAINTEXT", "localhost", 9092)])
+        self.broker.connection_opened(1, "PLAINTEXT", "127.0.0.1")
 
     def ask(self, version: int, request: Any) -> Any:
         key = api.key_of(request)
@@ -88,6 +92,24 @@ class BrokerTalker:
     def release(self, topic: str) -> None:
         self.held.remove(topic)
         self.pass_ms(2_000)
+
+    def wear_out(self, tid: str, epoch: int) -> int:
+        """One request in place of thousands: the epoch before the wanted one is put in."""
+        request = InitProducerIdRequest(transactional_id=tid, transaction_timeout_ms=60_000)
+        self.ask(4, request)
+        for known in self.broker.services.transactions.all_transactions():
+            for metadata in known:
+                if metadata.transactional_id == tid:
+                    metadata.values = replace(metadata.values, producer_epoch=epoch - 1)
+        answer = self.ask(4, request)
+        assert answer.producer_epoch == epoch
+        return int(answer.producer_id)
+
+    def restart(self) -> None:
+        """As after kill -9: what was written is there, though not flushed."""
+        self.store.crash(lambda unflushed: unflushed)
+        self.outbox.drain()
+        self.start()
 
     def _tick(self, now_ms: int) -> None:
         self._move(now_ms)
@@ -162,10 +184,11 @@ played: set[tuple[str, str]] = set()
 
 def cases() -> Iterator[Any]:
     for release, profiles in RELEASES.items():
-        for scene in SCENES:
-            for profile in profiles:
-                name = f"{scene.__name__} ({profile})"
-                yield pytest.param(release, scene, profile, id=f"{release}-{name}")
+        for settings, wanted, scenes in PARTS:
+            for scene in scenes:
+                for profile in profiles[wanted]:
+                    name = f"{scene.__name__} ({profile})"
+                    yield pytest.param(release, settings, scene, profile, id=f"{release}-{name}")
 
 
 whole = pytest.mark.skipif(
@@ -175,15 +198,21 @@ whole = pytest.mark.skipif(
 
 
 @whole
-@pytest.mark.parametrize(("release", "scene", "profile"), list(cases()))
+@pytest.mark.parametrize(("release", "settings", "scene", "profile"), list(cases()))
 def test_kwire_answers_as_kafka_does(
-    release: str, scene: Any, profile: str, monkeypatch: pytest.MonkeyPatch
+    release: str,
+    settings: dict[str, str],
+    scene: Any,
+    profile: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    talker = BrokerTalker(release)
+    talker = BrokerTalker(release, settings)
     hold_markers(talker, monkeypatch)
     lines = play(talker, scene, profile)
     name = f"{scene.__name__} ({profile})"
-    if lines or name in recorded(release):
+    if f"{release} {name}" in NOT_RECORDED:
+        assert name not in recorded(release)
+    elif lines or name in recorded(release):
         assert compare(release, name, lines) == []
     assert talker.broker.failed == []
     played.add((release, name))
@@ -191,6 +220,6 @@ def test_kwire_answers_as_kafka_does(
 
 @whole
 def test_every_known_difference_occurs() -> None:
-    if len(played) < sum(map(len, RELEASES.values())) * len(SCENES):
+    if len(played) < len(list(cases())):
         pytest.skip("not all scenes were played")
     assert [known for known in KNOWN if known not in met] == []

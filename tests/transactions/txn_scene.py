@@ -110,6 +110,14 @@ class Talker(Protocol):
         """Let the markers be written, including those that wait."""
         ...
 
+    def wear_out(self, tid: str, epoch: int) -> int:
+        """Have `tid` initialised until its producer has `epoch`; the producer id."""
+        ...
+
+    def restart(self) -> None:
+        """Crash the broker and start it on its data; its coordinators have loaded their logs then."""
+        ...
+
 
 class Producer:
     """A transactional id with the producer id and epoch that the client believes to have."""
@@ -141,6 +149,7 @@ class Scene:
         self.lines: list[str] = []
         self.producer_ids: dict[int, str] = {}
         self.held: set[str] = set()
+        self.log_starts = [0, 0, 0]
 
     @property
     def is_bumping(self) -> bool:
@@ -252,6 +261,18 @@ class Scene:
 
     def pass_ms(self, delay_ms: int) -> None:
         self.talker.pass_ms(delay_ms)
+
+    def wear_out(self, tid: str, epoch: int) -> Producer:
+        """Bring `tid` to a high epoch; `logs` has only what is written to __transaction_state afterwards."""
+        who = Producer(tid, self.talker.wear_out(tid, epoch), epoch)
+        self.plain(who.id, "producer_id")
+        for index in range(3):
+            answer = self.raw_fetch("__transaction_state", index, 0, False, 12)
+            self.log_starts[index] = answer.responses[0].partitions[0].high_watermark
+        return who
+
+    def restart(self) -> None:
+        self.talker.restart()
 
     def state(self, tid: str) -> Any:
         request = DescribeTransactionsRequest(transactional_ids=[tid])
@@ -492,6 +513,11 @@ class Scene:
         )
         self.ask(label, 0, request)
 
+    def has_producers(self, topic: str) -> bool:
+        """Whether partition 0 knows any producer."""
+        request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
+        return bool(self.talker.ask(0, request).topics[0].partitions[0].active_producers)
+
     # --- what the logs hold
 
     def logs(self, who: Producer | str, *groups: str) -> None:
@@ -504,7 +530,8 @@ class Scene:
             self.note("__consumer_offsets", [row for row in logs if row[1]])
 
     def _log(self, topic: str, index: int) -> bytes:
-        answer = self.raw_fetch(topic, index, 0, False, 12)
+        start = self.log_starts[index] if topic == "__transaction_state" else 0
+        answer = self.raw_fetch(topic, index, start, False, 12)
         return bytes(answer.responses[0].partitions[0].records or b"")
 
     def find_group(self, group: str) -> None:
