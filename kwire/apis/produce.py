@@ -79,7 +79,7 @@ def _is_much(request: ProduceRequest) -> bool:
             if records is not None and len(records) > _LOW_ATTRIBUTES_POSITION:
                 codec = records[_LOW_ATTRIBUTES_POSITION] & COMPRESSION_MASK
                 size += len(records) << 4 if codec else len(records)
-                if codec == _ZSTD and len(records) > 256:  # more can become 8 MB: count its blocks
+                if codec == _ZSTD and 256 < len(records) < _MUCH_BYTES >> 4:  # may become 100 MB
                     size += most_bytes("zstd", memoryview(records)[HEADER_SIZE:]) >> 6
     return size > _MUCH_BYTES
 

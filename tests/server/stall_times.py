@@ -230,13 +230,12 @@ CASES = [
         options=("--brokers", "2"),
         on_disk=True,
         fsync_seconds=0.5,
-        limit_ms=500,
     ),
     Case(
         "A stop beside another broker: 10,000 partitions",
         stop_neighbour,
         options=("--brokers", "2"),
-        limit_ms=2500,
+        limit_ms=700,
     ),
     Case(
         "A stop beside another broker: 10,000 partitions on disk",
