@@ -30,7 +30,7 @@ def unconverged(simulation: Simulation) -> str | None:
         assert isinstance(client, Client)
         if client.stopping and not client.idle:
             return f"{client.name} waits for {list(client.sent.values())[:3]}"
-    state = controller.controller.state
+    state, invariants = controller.controller.state, simulation.invariants
     for broker_id in simulation.broker_ids:
         if not simulation.nodes[broker_id].up or broker_id not in controller.controller.brokers:
             return f"broker {broker_id} is not there"
@@ -38,7 +38,7 @@ def unconverged(simulation: Simulation) -> str | None:
         manager = broker.services.replica_manager
         if (busy := _unfinished(simulation, manager)) is not None:
             return f"broker {broker_id} {busy}"
-        if (still_open := unfinished(broker, simulation.answers.offsets)) is not None:
+        if (still_open := unfinished(invariants, broker, simulation.answers.offsets)) is not None:
             return f"broker {broker_id} {still_open}"
         wanted = {
             (topic.name, index)

@@ -141,6 +141,11 @@ class GhostLog:
         elif entry.producer[0] in self._open:
             self._ended.append((entry.base, self._open.pop(entry.producer[0])))
 
+    @property
+    def first_open(self) -> int:
+        """Where the first transaction without a marker begins; or the end."""
+        return min(self._open.values(), default=self.end)
+
     def first_undecided(self, high_watermark: int) -> int:
         """Where the first transaction begins that no marker below the high watermark ends; or that."""
         first = min(self._open.values(), default=high_watermark)
@@ -259,7 +264,9 @@ class GhostPartition:
         )  # broker; epoch, offset (faults/rot.py)
         self.asked_to_delete = 0  # the highest offset of a DeleteRecords
         self.fates = Fates()
-        self.transactional: list[Entry] = []  # of a compacted partition
+        # Of a compacted partition: batches, and of each producer its last epoch and sequence.
+        self.transactional: list[Entry] = []
+        self.sequences: dict[int, tuple[int, int]] = {}
         self.fails_late = False  # appends may have failed after they were written
         self.leaving = False  # its topic is being deleted: nothing is promised any more
 

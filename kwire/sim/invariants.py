@@ -164,6 +164,7 @@ class Invariants:
         if new.log_end_offset < log.end:
             removed = log.truncate(new.log_end_offset)
             self.counts["truncations"] += bool(removed)
+            self.counts["transactions truncated"] += any(e.is_transactional for e in removed)
             self._check_truncation(node_id, ghost, removed, new)
         if new.log_start_offset > log.start:
             check_deletion(self, where, ghost, log, new)

@@ -51,6 +51,9 @@ LATER_FAULTS: tuple[str, ...] = (
 """Each kind draws from its own source, so that older seeds keep their meaning."""
 LEADER_CHANGES = ("kill", "power_cut", "clean_stop", "pause", "isolate", "disk", "reassign")
 
+WITHOUT_LAG = ("elect", "replay", "delete_records", "create_topic", "configure", "stranger")
+"""Faults after which no replica is behind for long."""
+
 
 class TopicPlan:
     """A topic to create."""
@@ -181,8 +184,31 @@ class Plan:
         }
 
     def _add_transactions(self, seed: int) -> None:
+        """Clients with transactions, in compacted topics, too, or in a cluster without an epoch for each."""
+        self.as_version: str | None = None
         self._add_transactional(Random(f"{seed}/transactional"))
         self._add_transformers(Random(f"{seed}/transformers"))
+        random = Random(f"{seed}/transactions")
+        clients = [client for client in self.clients if "bumping" in client.options]
+        if clients and random.random() < 0.3:
+            self.as_version = "3.9"
+            for client in clients:
+                client.options["bumping"] = 0
+        if self.topics[-1].name.startswith(PREFIX) and random.random() < 0.7:
+            writers = [client for client in clients if client.kind == "transactional"]
+            for client in writers:
+                client.options["compacted"] = 1
+            if writers and random.random() < 0.4:
+                self.remove_markers()
+
+    def remove_markers(self) -> None:
+        """Let markers and tombstones of the compacted topic go soon, without faults that leave a replica
+        behind for longer: that would never learn of them, in Kafka as here."""
+        self.topics[-1].configs["delete.retention.ms"] = "300"
+        for fault in self.weights:
+            if fault not in WITHOUT_LAG:
+                self.weights[fault] = 0
+        self.weather.slow_chance = self.weather.reset_chance = 0.0
 
     def _add_transactional(self, random: Random) -> None:
         """Transactional producers: two with one id, which fence each other, or one, or both."""

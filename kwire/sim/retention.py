@@ -22,6 +22,8 @@ def check_deletion(
 ) -> None:
     """I36, before the mirror's start moves to that of `new`."""
     start = new.log_start_offset
+    if log.first_open < min(start, log.end):
+        checker.counts["deleted within an open transaction"] += 1
     if start <= max(ghost.deleted_until, ghost.asked_to_delete):
         return
     removed = [entry for entry in log.entries if entry.next <= start]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Final
 
+from kwire.apis.releases import release_ranges
 from kwire.broker import Broker
 from kwire.controller_node import ControllerNode
 from kwire.protocol import api
@@ -139,6 +140,7 @@ class Simulation:
             outbox,
             Random(f"{self.seed}/{node_id}/{incarnation}"),
             cluster_id=_CLUSTER_ID,
+            api_caps=release_ranges(self.plan.as_version) if self.plan.as_version else None,
             cluster=ClusterSettings(
                 CONTROLLER_ID,
                 (f"controller-{CONTROLLER_ID}", _PORT),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -260,6 +261,39 @@ def test_brokers_verify_partitions_in_batches(broker: TransactionalBroker, versi
     }
     assert broker.describe().topics[0].partitions == [0]
     assert broker.ask(version, messages.AddPartitionsToTxnRequest()).results_by_transaction == []
+
+
+@pytest.mark.parametrize(("version", "client_version"), [(3, 0), (4, 2), (5, 2)])
+def test_what_a_leader_adds_is_of_a_client_of_version_2(
+    broker: TransactionalBroker, version: int, client_version: int
+) -> None:
+    broker.add(broker.init(), version=version)
+    assert broker.services.transactions.describe(ID).values.client_version == client_version
+
+
+def test_a_producer_id_is_answered_once_it_is_durable(
+    broker: TransactionalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[Callable[[], None]] = []
+    producers = type(broker.services.producer_ids)
+    monkeypatch.setattr(producers, "when_durable", lambda _, callback: held.append(callback))
+    connection = broker.connect()
+    answers = broker.answers[connection]
+    request = messages.InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000)
+    broker.send(connection, 5, request)
+    assert (answers, len(held)) == ([], 1)
+    held.pop()()
+    broker.advance(1)
+    [producer] = answers
+    broker.add(producer, version=4)
+    end = messages.EndTxnRequest(
+        transactional_id=ID, producer_id=producer.producer_id, producer_epoch=0, committed=True
+    )
+    broker.send(connection, 5, end)
+    assert (len(answers), len(held)) == (1, 1)
+    held.pop()()
+    broker.advance(1)
+    assert answers[1].producer_epoch == 1
 
 
 def test_offsets_are_added_by_the_partition_of_their_group(broker: TransactionalBroker) -> None:

@@ -24,11 +24,13 @@ from kwire.replication.controller.partitions import PartitionControl
 from kwire.replication.core.metadata import MetadataCache
 from kwire.replication.fetcher import fetcher as replica_fetcher
 from kwire.replication.log import loader, retention, validation, verification
+from kwire.replication.log.indexes import TransactionIndex
 from kwire.replication.log.leader_epochs import LeaderEpochCache
 from kwire.replication.log.log import Log
 from kwire.replication.log.producer_state import ProducerStateManager
 from kwire.replication.log.segment import LogSegment
 from kwire.replication.log_dirs.cleaner import OffsetMap
+from kwire.replication.log_dirs.cleaner_filter import CleanedTransactions
 from kwire.replication.member.cluster_member import ClusterMember
 from kwire.replication.member.controller_link import ControllerLink
 from kwire.replication.replica import control as replica_control
@@ -576,6 +578,49 @@ def a_loaded_coordinator_gives_more_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionShard, "replay", changing)
 
 
+def late_batches_are_not_verified(patch: pytest.MonkeyPatch) -> None:
+    """As before KIP-890: a batch that comes after the end of its transaction, or after its fence, begins another."""
+    patch.setattr(guards, "start_verification", lambda *args: None)
+    patch.setattr(verification, "check_verified", lambda *args: None)
+
+
+def an_end_gives_no_new_epoch(patch: pytest.MonkeyPatch) -> None:
+    """With version 2, too: two transactions have one epoch."""
+    prepare = TransactionMetadata.prepare_end
+
+    def same(self: Any, state: Any, now_ms: int, version: int, **options: Any) -> Any:
+        return prepare(self, state, now_ms, 0, **options)
+
+    patch.setattr(TransactionMetadata, "prepare_end", same)
+
+
+def the_cleaner_takes_aborted_records_for_committed(patch: pytest.MonkeyPatch) -> None:
+    on_batch = CleanedTransactions.on_batch
+
+    def committed(self: Any, header: Any) -> bool:
+        on_batch(self, header)
+        return False
+
+    patch.setattr(CleanedTransactions, "on_batch", committed)
+
+
+def the_cleaner_removes_markers_before_their_records(patch: pytest.MonkeyPatch) -> None:
+    on_control_batch = CleanedTransactions.on_control_batch
+
+    def removable(self: Any, *args: Any) -> bool:
+        on_control_batch(self, *args)
+        return True
+
+    patch.setattr(CleanedTransactions, "on_control_batch", removable)
+
+
+def aborted_transactions_of_one_segment_are_listed(patch: pytest.MonkeyPatch) -> None:
+    collect = TransactionIndex.collect
+    patch.setattr(
+        TransactionIndex, "collect", lambda self, start, end: (collect(self, start, end)[0], True)
+    )
+
+
 def _only(*kinds: str) -> Focus:
     def focus(plan: Plan) -> None:
         for kind in plan.weights:
@@ -754,6 +799,24 @@ def the_isr_says_who_leads(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(election, "offline", elected)
 
 
+def _segments_with_transactions(*kinds: str, compacted: bool) -> Focus:
+    """Small segments: of a compacted topic whose markers go soon, or of one that old ones are deleted from."""
+    only = _transactions(*kinds)
+
+    def focus(plan: Plan) -> None:
+        only(plan)
+        configs = {"segment.bytes": "200", "min.insync.replicas": "1"}
+        plan.topics = [TopicPlan("topic-0", 1, 2, dict(configs))]
+        if compacted:
+            compaction = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+            plan.topics.append(TopicPlan("compacted-0", 1, 2, configs | compaction))
+            for client in plan.clients[:3]:
+                client.options["compacted"] = 1
+            plan.remove_markers()
+
+    return focus
+
+
 # Mutation: the rules that catch it, and how its plans are drawn.
 MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (high_watermark_by_the_leader_alone, {"I4", "I10", "I19", "I20"}, _as_drawn),
@@ -830,7 +893,7 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (open_transactions_are_stable, {"I42"}, _transactions("kill")),
     (a_marker_is_stable_at_once, {"I42"}, _transactions("slow")),
     (aborted_transactions_are_not_listed, {"I43"}, _transactions("kill")),
-    (fenced_producers_go_on, {"I44", "I22"}, _transactions("kill", "slow")),
+    (fenced_producers_go_on, {"I44", "I22"}, _transactions("kill", "slow", bumping=1)),
     (transactions_do_not_time_out, {"I30"}, _transactions("kill")),
     (a_coordinator_sends_no_markers_after_loading, {"I30"}, _transactions("kill", "elect")),
     (offsets_of_open_transactions_are_read, {"I45"}, _transformers("kill", grouped=0)),
@@ -847,4 +910,21 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (truncations_leave_the_recovery_point, {"I49"}, _as_drawn),
     (empty_groups_keep_their_generation, {"I50"}, _group("kill")),
     (the_isr_says_who_leads, {"I51"}, _only("kill", "reassign", "elect")),
+    (late_batches_are_not_verified, {"I44"}, _transactions("slow", bumping=1)),
+    (an_end_gives_no_new_epoch, {"I44"}, _transactions("kill", bumping=1)),
+    (
+        the_cleaner_takes_aborted_records_for_committed,
+        {"I19", "I43"},
+        _segments_with_transactions("elect", compacted=True),
+    ),
+    (
+        the_cleaner_removes_markers_before_their_records,
+        {"I19", "I43"},
+        _segments_with_transactions("elect", compacted=True),
+    ),
+    (
+        aborted_transactions_of_one_segment_are_listed,
+        {"I43"},
+        _segments_with_transactions("slow", compacted=False),
+    ),
 ]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from txn_kit import EPOCH, ID, PID, T0, T1, WALL_MS, TxnKit
 
 from kwire.protocol.errors import ErrorCode, MalformedMessage
+from kwire.replication.core.clock import Clock
+from kwire.transactions.coordinator import TransactionShards
 from kwire.transactions.events import TransactionEvent
 from kwire.transactions.metadata import TV_0, TV_2
 from kwire.transactions.records import decode_record, values_of
@@ -233,6 +238,26 @@ def test_the_tombstones_of_many_long_ids_are_several_batches() -> None:
     kit.run = lambda result, answers=None: (batches.append(len(result.records)), run(result))[1]  # type: ignore[method-assign]
     kit.advance(kit.expiration_ms + kit.expire_interval_ms)
     assert [size for size in batches if size] == [9, 9, 2] and kit.shard.transactions == {}
+
+
+@pytest.mark.parametrize(("state", "commit"), [("PrepareCommit", True), ("PrepareAbort", False)])
+def test_markers_have_the_decision_and_the_epoch_of_the_coordinator(
+    state: str, commit: bool
+) -> None:
+    sent: list[Any] = []
+    markers = SimpleNamespace(send=lambda *args: sent.append(args) or {T0: None})
+    replicas = SimpleNamespace(log_event=None)
+    config, clock = SimpleNamespace(), Clock()
+    kind = TransactionShards(config, clock, replicas, markers, lambda: 1, TV_2)  # type: ignore[arg-type]
+    partition = SimpleNamespace(leader_epoch=9)
+    kind.runtime = SimpleNamespace(contexts={3: SimpleNamespace(partition=partition)})  # type: ignore[assignment]
+    metadata = TxnKit().put(state, client_version=TV_2)
+
+    def done(error: ErrorCode) -> None:
+        raise AssertionError(error)
+
+    kind.send_markers(3, metadata, done)
+    assert sent == [(3, 9, PID, EPOCH, commit, {T0: None}, done, TV_2)]
 
 
 # --- replay

@@ -25,6 +25,8 @@ from kwire.sim.compaction import PREFIX
 from kwire.sim.transactions.fates import value_of
 
 _TRIES: Final = 30
+_IMPATIENCE: Final = 0.2
+"""How often a transaction is aborted when the answer to a batch takes long: it may come later than the marker."""
 _AGAIN: Final = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -73,6 +75,7 @@ class TransactionalProducer(Client):
         self._life = 0  # counts how often it has begun again
         self._unsent: list[tuple[TopicPartition, bytes]] = []
         self._records = 0
+        self._is_unsure = False  # what has become of a batch of the transaction
         self._sequences: dict[TopicPartition, int] = {}
         self._requests: list[EndTxnRequest] = []  # keeps their id()
         if bumping:
@@ -102,6 +105,7 @@ class TransactionalProducer(Client):
         self._busy = self._tries = 0
         self._producer = -1, -1
         self._unsent.clear()
+        self._is_unsure = False
         self._next = self._init
         if pause_ms:
             self.later("work", pause_ms, self._work)
@@ -284,23 +288,40 @@ class TransactionalProducer(Client):
             topic_data=[TopicProduceData(name=key[0], partition_data=[data])],
         )
 
-        def answered(response: Any) -> None:
-            if response is None:
-                self.refresh()
-                self._retry()
-                return
-            error = response.responses[0].partition_responses[0].error_code
-            if error in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                self._unsent.remove((key, batch))
-            elif error == ErrorCode.TRANSACTION_ABORTABLE:
-                self._abort()
-            else:
-                self.refresh()
-                self._fail(error)
+        state, life = {"waits": True}, self._life
 
+        def answered(response: Any) -> None:
+            if state.pop("waits", False):
+                self._on_produced(key, batch, response)
+            else:
+                self._busy += 1  # it was counted as answered before
+
+        def give_up() -> None:
+            if life == self._life and state.pop("waits", False):
+                self._busy -= 1
+                self._is_unsure = True
+                self._abort()
+
+        if self.random.random() < _IMPATIENCE:
+            self.later(("patience", key), int(100 * self.random.random()), give_up)
         version = 12 if self._bumping else 11
         channel = f"p{key[0]}-{key[1]}"
         self._send(leader, channel, ApiKey.PRODUCE, version, request, answered)
+
+    def _on_produced(self, key: TopicPartition, batch: bytes, response: Any) -> None:
+        if response is None:
+            self.refresh()
+            self._retry()
+            return
+        error = response.responses[0].partition_responses[0].error_code
+        if error in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            if (key, batch) in self._unsent:  # not aborted meanwhile
+                self._unsent.remove((key, batch))
+        elif error == ErrorCode.TRANSACTION_ABORTABLE:
+            self._abort()
+        else:
+            self.refresh()
+            self._fail(error)
 
     def _end(self, commit: bool) -> None:
         request = EndTxnRequest(
@@ -317,7 +338,9 @@ class TransactionalProducer(Client):
                 if self._bumping:
                     self._has_epoch(response)
                 self._tries = 0
-                self._next = self._begin
+                # A batch that may be on its way still must not count in the next transaction (KIP-360).
+                is_unsure, self._is_unsure = self._is_unsure and not self._bumping, False
+                self._next = self._init if is_unsure else self._begin
                 self._ended(commit)
             return int(response.error_code)
 

@@ -13,7 +13,11 @@ and topics that are deleted.
 from __future__ import annotations
 
 from kwire.protocol.records import CONTROL_COMMIT, iter_batches, iter_records, parse_control_record
-from kwire.replication.core.metadata import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kwire.replication.core.metadata import (
+    GROUP_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+)
 from kwire.sim.transactions.offsets import verify_stretches
 
 TYPE_CHECKING = False
@@ -125,9 +129,28 @@ class Transactions:
         from kwire.sim.ghost import read_entries
 
         for entry in read_entries(log, start, end):
-            if entry.is_transactional and entry.base >= start:
+            if entry.base < start:
+                continue
+            self._check_committed_sequence(ghost, entry)
+            if entry.is_transactional:
                 ghost.transactional.append(entry)
                 self.committed(ghost, entry)
+
+    def _check_committed_sequence(self, ghost: GhostPartition, entry: Entry) -> None:
+        """I22 of a compacted partition: what is committed now of a producer comes after the last one."""
+        producer_id, epoch = entry.producer
+        if producer_id < 0 or entry.first_sequence < 0:
+            return
+        last = ghost.sequences.get(producer_id)
+        # Coordinators write each batch of a transaction with the same sequence.
+        is_own = ghost.name.rpartition("-")[0] in INTERNAL_TOPICS
+        if last is not None and (epoch, entry.first_sequence) <= last and not is_own:
+            self.invariants.violated(
+                "I22",
+                f"{ghost.name}: {entry} of producer {entry.producer} has sequence {entry.first_sequence} after "
+                f"(epoch, sequence) {last}",
+            )
+        ghost.sequences[producer_id] = epoch, entry.last_sequence
 
     def excepts(self, ghost: GhostPartition) -> bool:
         """Whether a permitted loss or a deletion may leave a partition's transactions undone."""
@@ -185,9 +208,9 @@ def check_visible(answers: Answers, answer: Answer, ghost: GhostPartition, data:
         while aborted and aborted[0][0] <= header.last_offset:
             hidden.add(aborted.pop(0)[1])
         if header.is_control:
-            marker = parse_control_record(next(iter_records(data.records, header)))
-            if marker.type != CONTROL_COMMIT:
-                hidden.discard(header.producer_id)
+            for record in iter_records(data.records, header):  # one, or none once compacted
+                if parse_control_record(record).type != CONTROL_COMMIT:
+                    hidden.discard(header.producer_id)
             continue
         if not header.is_transactional:
             continue
