@@ -26,10 +26,8 @@ class Known(NamedTuple):
 
 NOT_RECORDED = frozenset(
     {
-        "4.3.1 recovery_after_the_last_epoch (bumping)",
         "4.3.1 an_empty_end_at_the_last_epoch (bumping)",
         "4.3.1 fenced_at_the_last_epoch (bumping)",
-        "4.3.1 timed_out_at_the_last_epoch (bumping)",
         "4.3.1 expired_ids (oldest)",
         "4.3.1 loaded_with_an_open_transaction (bumping)",
         "4.3.1 loaded_and_fenced (bumping)",
