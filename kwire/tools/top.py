@@ -1,7 +1,7 @@
-"""`kwire top`: what goes on in a cluster, once a second: nodes, topics, groups with lag, requests.
+"""`kwire top`: what goes on in a cluster, once a second: nodes, topics, groups with lag, transactions, requests.
 
-Topics and groups are asked for over Kafka's protocol, so that any Kafka will do; nodes and requests by
-the control API where there is one. What does not answer is a line of the screen, not an end of it.
+Topics, groups and open transactions are asked for over Kafka's protocol, so that any Kafka will do; nodes and
+requests by the control API where there is one. What does not answer is a line of the screen, not an end of it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 
 from kwire.client.admin import NoBrokerError
 from kwire.client.groups import describe_group, list_groups
+from kwire.client.transactions import list_transactions
 from kwire.control.client import call
 from kwire.control.ctl import node_lines, request_lines
 from kwire.control.errors import ControlError
@@ -19,6 +20,7 @@ from kwire.protocol.errors import KafkaError
 from kwire.tools.groups import GROUP_HEAD, group_row
 from kwire.tools.kafka import connected, table
 from kwire.tools.topics import PARTITION_HEAD, partition_row, partition_states
+from kwire.tools.transactions import TRANSACTION_HEAD, transaction_row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ _ANSWER_SECONDS = 1.0
 _GROUPS_SHOWN = 20
 _PARTITIONS_SHOWN = 20
 _REQUESTS_SHOWN = 20
+_TRANSACTIONS_SHOWN = 20
 _HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
@@ -79,7 +82,8 @@ class Screen:
         """The state now."""
         where = ",".join(f"{host}:{port}" for host, port in self._target.addresses)
         lines = [f"kwire top  {where}  {time.strftime('%H:%M:%S')}", ""]
-        for section in (self._nodes, self._topics, self._groups, self._requests):
+        sections = (self._nodes, self._topics, self._groups, self._transactions, self._requests)
+        for section in sections:
             found = section()
             if found and found != lines[-1 - len(found) : -1]:  # the same failure again
                 lines += [*found, ""]
@@ -153,6 +157,23 @@ class Screen:
             groups.sort(key=lambda group: -(group.known_lag or 0))
             more = len(names) - len(groups)
             lines = table(GROUP_HEAD, [group_row(group) for group in groups]).splitlines()
+            return [*lines, f"… {more} more"] if more else lines
+
+        return self._asked(found)
+
+    def _transactions(self) -> list[str]:
+        """The open transactions, which hold back readers of read_committed, oldest first."""
+
+        def found() -> list[str]:
+            known = self._client.run(list_transactions(self._client))
+            held = sorted(
+                (each for each in known if each.open), key=lambda each: each.start_ms or 0
+            )
+            if not held:
+                return []
+            rows = [transaction_row(each) for each in held[:_TRANSACTIONS_SHOWN]]
+            more = len(held) - len(rows)
+            lines = table(TRANSACTION_HEAD, rows).splitlines()
             return [*lines, f"… {more} more"] if more else lines
 
         return self._asked(found)

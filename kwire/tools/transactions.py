@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from kwire.client.blocking import Client
     from kwire.client.views import Transaction
 
-_HEAD = ("TRANSACTIONAL ID", "STATE", "PRODUCER", "EPOCH", "COORDINATOR", "OPEN FOR", "PARTITIONS")
+TRANSACTION_HEAD = (
+    "TRANSACTIONAL ID",
+    "STATE",
+    "PRODUCER",
+    "EPOCH",
+    "COORDINATOR",
+    "OPEN FOR",
+    "PARTITIONS",
+)
 
 
 def show_transactions(client: Client, *, as_json: bool) -> int:
@@ -27,7 +35,7 @@ def show_transactions(client: Client, *, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(json.dumps([asdict(each) for each in found], indent=1) + "\n")
     elif found:
-        sys.stdout.write(table(_HEAD, [_row(each) for each in found]))
+        sys.stdout.write(table(TRANSACTION_HEAD, [transaction_row(each) for each in found]))
     else:
         sys.stderr.write("no transactional ids\n")
     return 0
@@ -52,7 +60,7 @@ def fence(client: Client, name: str) -> int:
     return 0
 
 
-def _row(found: Transaction) -> tuple[object, ...]:
+def transaction_row(found: Transaction) -> tuple[object, ...]:
     """A row of the table; the age is by this machine's clock."""
     age = None
     if found.open and found.start_ms is not None:

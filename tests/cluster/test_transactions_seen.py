@@ -81,6 +81,10 @@ def test_an_open_transaction_with_the_offsets_that_it_holds(shared: Cluster) -> 
         assert part.end == part.start + 1
         with open_transaction(shared, "refunds"):
             assert [each.id for each in shared.transactions()] == ["payments", "refunds"]
+            _, out, _ = kwire(shared, "top", "--once")
+            top = [line.split() for line in out.splitlines()]
+            (row,) = (line for line in top if line[:1] == ["payments"])
+            assert row[1] == "Ongoing" and row[-1] == "t-1"
             (behind,) = shared.transaction("refunds").partitions
             assert behind.start == part.end and not behind.holds and behind.stable == part.start
             described = shared.describe()
@@ -94,6 +98,7 @@ def test_an_open_transaction_with_the_offsets_that_it_holds(shared: Cluster) -> 
         )
         outside.stop()
         assert shared.transaction("payment").similar == "payments"
+    assert "payments" not in kwire(shared, "top", "--once")[1]
     ended = shared.transaction("payments")
     assert (ended.state, ended.open, ended.partitions) == ("CompleteAbort", False, [])
     assert "transaction payments" not in shared.describe()
