@@ -26,11 +26,8 @@ class Known(NamedTuple):
 
 NOT_RECORDED = frozenset(
     {
-        "4.3.1 an_empty_end_at_the_last_epoch (bumping)",
         "4.3.1 fenced_at_the_last_epoch (bumping)",
         "4.3.1 expired_ids (oldest)",
-        "4.3.1 loaded_with_an_open_transaction (bumping)",
-        "4.3.1 loaded_and_fenced (bumping)",
     }
 )
 """Played, but compared with nothing yet."""
