@@ -20,12 +20,13 @@ import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kwire.errors import KwireError
+from kwire import spark_log
+from kwire.spark_log import SparkError, pyspark_version
 from kwire.spark_options import to_texts, topics_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
@@ -57,10 +58,6 @@ _DEFAULTS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.stopTimeout": "30s",
 }
-
-
-class SparkError(KwireError):
-    """PySpark, Java or the connector is missing, or Spark did not start; no process is left running."""
 
 
 class Spark:
@@ -114,6 +111,36 @@ class Spark:
         writer: DataStreamWriter = frame.writeStream.format("kafka").options(**given)
         return writer
 
+    def log(
+        self,
+        topic: Topics | None = None,
+        *,
+        broker: int | None = None,
+        columns: Sequence[str] = (),
+        **options: object,
+    ) -> DataFrame:
+        """The brokers' log directories as a DataFrame, each replica's records: `spark.read.format("kwire-log")`.
+
+        `topic`: names or patterns; without one all but internal topics. `broker`: one broker's log; else all of them, a
+        row each. `columns`: only these are decoded. `options`: those of `kwire-log` (`startingOffset`, `verify="crc"`,
+        `mode="damage"` …). Brokers may be running, stopped or killed. SparkError before PySpark 4.0."""
+        return spark_log.frame(
+            self.session, self.session.read, self.cluster, topic, broker, columns, options
+        )
+
+    def log_stream(
+        self,
+        topic: Topics | None = None,
+        *,
+        broker: int | None = None,
+        columns: Sequence[str] = (),
+        **options: object,
+    ) -> DataFrame:
+        """The brokers' log directories as a streaming DataFrame, from the first record on; otherwise as `log`."""
+        return spark_log.frame(
+            self.session, self.session.readStream, self.cluster, topic, broker, columns, options
+        )
+
     def _source(
         self, method: str, topics: Topics | None, options: Mapping[str, object]
     ) -> dict[str, str]:
@@ -135,7 +162,7 @@ def running_session(config: Mapping[str, str]) -> Iterator[SparkSession]:
     """A session with Kafka's source and sink, stopped at the end; one that runs already is used and left running.
 
     `config`: Spark's configuration, before the defaults. SparkError in one line when there is no session."""
-    version = _pyspark_version()
+    version = pyspark_version()
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -194,7 +221,7 @@ def _start(config: Mapping[str, str]) -> SparkSession:
 
 def _fetch_problem(config: Mapping[str, str]) -> str:
     """Why Spark's launcher did not get the packages: it is run once more, for its words."""
-    version = _pyspark_version()
+    version = pyspark_version()
     missing = []
     command = [str(_spark_home() / "bin" / "spark-submit"), "--class", "none"]
     for key, value in config.items():
@@ -266,17 +293,6 @@ def _environment(config: Mapping[str, str]) -> Iterator[None]:
 
 
 # --- what must be there
-
-
-def _pyspark_version() -> str:
-    try:
-        import pyspark
-    except ImportError:
-        raise SparkError(
-            "kwire_spark needs PySpark, which is not installed: pip install 'kwire[spark]' (and a Java 17)"
-        ) from None
-    version: str = pyspark.__version__
-    return version
 
 
 def _require_java(version: str) -> None:

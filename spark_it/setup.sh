@@ -19,7 +19,7 @@ exec 9>"$build/lock-$version"
 flock 9 2>/dev/null || true
 
 venv=$build/venv-$version jars=$build/jars-$version stamp=$build/stamp-$version
-key=$( (cat setup.sh pom.xml; sed -n '/^dependencies/,/^]/p' ../pyproject.toml; pwd) | sha256sum | cut -d' ' -f1)
+key=$( (cat setup.sh pom.xml; sed -n '/^dependencies/,/^]/p; /^spark = /p' ../pyproject.toml; pwd) | sha256sum | cut -d' ' -f1)
 if [ -x $venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$key" ]; then exit 0; fi
 rm -f "$stamp"
 
@@ -46,7 +46,7 @@ done
 echo "spark setup: Spark $version into spark_it/.build (once, about 450 MB)" >&2
 log=$build/setup-$version.log
 [ -x $venv/bin/python ] || "$python" -m venv $venv >"$log" 2>&1 || fail "$python cannot make a virtual environment, see $log"
-env PIP_DISABLE_PIP_VERSION_CHECK=1 $venv/bin/python -m pip install -q "pyspark==$version" -e .. \
+env PIP_DISABLE_PIP_VERSION_CHECK=1 $venv/bin/python -m pip install -q "pyspark==$version" -e "..[spark]" \
     'pytest>=8' pytest-timeout 'confluent-kafka>=2.6' 'kafka-python>=3' 'docker>=7' 'testcontainers>=4.10' >"$log" 2>&1 ||
     { tail -n 5 "$log" >&2; fail "pip failed, see $log"; }
 rm -rf "$jars"

@@ -298,6 +298,7 @@ USED_BY_OTHERS = {
     "asyncio": "buffer_updated eof_received pause_writing resume_writing",
     "click": "format_commands list_commands",
     "construct": "_decode",
+    "PySpark": "streamReader initialOffset latestOffset",
     "tests that count what cannot be seen otherwise": "delivered",
 }
 

@@ -91,7 +91,7 @@ def test_modules_that_ivy_has_not_found() -> None:
 
 
 def test_the_documented_install_is_of_a_version_that_is_tested() -> None:
-    (wanted,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+    wanted, *_ = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]["spark"]
     assert wanted.endswith(f",<={TESTED[0]}"), "pip takes the newest that is allowed"

@@ -31,6 +31,7 @@ FOLDERS = (
     "kwire/launch",
     "kwire/forks",
     "kwire/report",
+    "kwire/pipeline",
     "kwire/control",
     "kwire/server",
     "kwire/sim",

@@ -15,6 +15,14 @@ from kwire.replication.core.types import TopicPartition
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import Protocol
+
+    class Files(Protocol):
+        """What reading takes of a store."""
+
+        def exists(self, path: str, /) -> bool: ...
+
+        def read_file(self, path: str, /) -> bytes: ...
 
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -33,7 +41,7 @@ class CorruptCheckpoint(OSError):
         super().__init__(EIO, f"malformed {path}: {reason}")
 
 
-def read_offsets(store: LogStore, path: str) -> dict[TopicPartition, int]:
+def read_offsets(store: Files, path: str) -> dict[TopicPartition, int]:
     """The offsets in a checkpoint file; an absent or empty file has none."""
     if not store.exists(path):
         return {}
@@ -115,7 +123,7 @@ _TO_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _FROM_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
-def read_meta_properties(store: LogStore) -> dict[str, str]:
+def read_meta_properties(store: Files) -> dict[str, str]:
     """The keys and values of `meta.properties`; empty for a new directory."""
     if not store.exists(META_PROPERTIES):
         return {}

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from plugin_run import run_pytest
 
-from kwire.spark import SparkError, _jar_files
+from kwire.spark import _jar_files
+from kwire.spark_log import SparkError
 
 pytestmark = pytest.mark.timeout(90)
 

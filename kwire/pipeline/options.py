@@ -1,0 +1,162 @@
+"""The options of `kwire-log`, checked: a name or value without effect is refused, with the nearest name."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import Final, NamedTuple
+
+from kwire.errors import ConfigurationError
+from kwire.pipeline.batches import MAX_OFFSET
+from kwire.pipeline.layout import KINDS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+NAMES: Final = (
+    *("path", "topic", "partition", "startingOffset", "endingOffset", "startingTimestamp"),
+    *("upTo", "verify", "mode", "include", "splitBytes", "rowsPerBatch"),
+)
+
+
+class Options(NamedTuple):
+    paths: tuple[str, ...]
+    topics: tuple[str, ...] = ()
+    """Names or patterns; none: all topics but internal ones."""
+    partitions: frozenset[int] = frozenset()
+    starting_offset: int = 0
+    ending_offset: int = MAX_OFFSET
+    """Exclusive."""
+    starting_timestamp: int | None = None
+    """In ms: rows begin at each partition's first record that is at least as young."""
+    up_to_high_watermark: bool = False
+    verify: bool = False
+    damage: bool = False
+    """Rows are damaged places, not records."""
+    include: frozenset[str] = frozenset()
+    split_bytes: int = 64 << 20
+    rows_per_batch: int = 50_000
+
+
+def parse(given: Mapping[str, str]) -> Options:
+    """The options as Spark gives them: texts, names in any case. ConfigurationError for anything that is not so."""
+    known = {name.lower(): name for name in NAMES}
+    texts: dict[str, str] = {}
+    for name, text in given.items():
+        proper = known.get(name.lower())
+        if proper is None:
+            nearest = get_close_matches(name.lower(), known, 1)
+            hint = f": {known[nearest[0]]}?" if nearest else f"; there are {', '.join(NAMES)}"
+            raise _wrong(f"there is no option {name}{hint}")
+        texts[proper] = text
+    paths = _words("path", texts.pop("path", ""))
+    if not paths:
+        raise _wrong(
+            "option path is missing: log directories, or patterns of them, separated by commas"
+        )
+    fields: dict[str, object] = {}
+    for name, text in texts.items():
+        field, parser = _PARSERS[name]
+        fields[field] = parser(name, text)
+    options = Options(paths, **fields)  # type: ignore[arg-type]
+    if options.starting_timestamp is not None and "startingOffset" in texts:
+        raise _wrong("startingOffset and startingTimestamp exclude each other")
+    if options.starting_offset > options.ending_offset:
+        raise _wrong(
+            f"startingOffset {options.starting_offset} is above endingOffset {options.ending_offset}"
+        )
+    return options
+
+
+def _wrong(message: str) -> ConfigurationError:
+    return ConfigurationError(f"kwire-log: {message}")
+
+
+def _words(name: str, text: str) -> tuple[str, ...]:
+    """Words separated by commas, or a JSON list of them."""
+    if text.lstrip().startswith("["):
+        try:
+            words = json.loads(text)
+        except ValueError:
+            words = None
+        if not isinstance(words, list) or not all(isinstance(word, str | int) for word in words):
+            raise _wrong(
+                f"{name}={text}: expected words separated by commas, or a JSON list of them"
+            )
+        return tuple(str(word) for word in words)
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _topics(name: str, text: str) -> tuple[str, ...]:
+    return _words(name, text)
+
+
+def _partitions(name: str, text: str) -> frozenset[int]:
+    return frozenset(_number(name, word) for word in _words(name, text))
+
+
+def _number(name: str, text: str) -> int:
+    if not text.strip().isdecimal():
+        raise _wrong(f"{name}={text}: expected a whole number, 0 or more")
+    return int(text)
+
+
+def _positive(name: str, text: str) -> int:
+    number = _number(name, text)
+    if not number:
+        raise _wrong(f"{name}={text}: expected a whole number, 1 or more")
+    return number
+
+
+def _timestamp(name: str, text: str) -> int:
+    if text.strip().isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise _wrong(
+            f"{name}={text}: expected milliseconds since 1970, or a time like 2026-11-22T10:00:00Z"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def _one_of(**values: object) -> Callable[[str, str], object]:
+    def parse_word(name: str, text: str) -> object:
+        word = text.strip().lower()
+        if word not in values:
+            raise _wrong(f"{name}={text}: expected {' or '.join(values)}")
+        return values[word]
+
+    return parse_word
+
+
+def _up_to(name: str, text: str) -> bool:
+    if text.lower() not in ("highwatermark", "end"):
+        raise _wrong(f"{name}={text}: expected highWatermark or end")
+    return text.lower() == "highwatermark"
+
+
+def _include(name: str, text: str) -> frozenset[str]:
+    words = frozenset(word.lower() for word in _words(name, text))
+    if not words <= set(KINDS):
+        raise _wrong(f"{name}={text}: expected words of {', '.join(KINDS)}")
+    return words
+
+
+_PARSERS: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
+    "topic": ("topics", _topics),
+    "partition": ("partitions", _partitions),
+    "startingOffset": ("starting_offset", _number),
+    "endingOffset": ("ending_offset", _number),
+    "startingTimestamp": ("starting_timestamp", _timestamp),
+    "upTo": ("up_to_high_watermark", _up_to),
+    "verify": ("verify", _one_of(crc=True, none=False)),
+    "mode": ("damage", _one_of(records=False, damage=True)),
+    "include": ("include", _include),
+    "splitBytes": ("split_bytes", _positive),
+    "rowsPerBatch": ("rows_per_batch", _positive),
+}

@@ -1,0 +1,109 @@
+"""Reads planned ranges as Arrow tables: of records, or of what is damaged."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import numpy as np
+import pyarrow as pa
+
+from kwire.pipeline import batches, columns, old_formats
+from kwire.pipeline.columns import Wanted
+from kwire.pipeline.schema import CRC, DAMAGE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kwire.pipeline.batches import Damage, Piece
+    from kwire.pipeline.planning import Range
+
+
+def records(
+    part: Range, names: tuple[str, ...], *, verify: bool = False, rows: int = 50_000
+) -> Iterator[pa.RecordBatch]:
+    """The wanted records of a range, `rows` at most in a table, the columns in the order of `names`.
+
+    What cannot be read is left out, and one line on stderr says how much; `damage` says what."""
+    wrong: list[Damage] = []
+    for table in _tables(part, names, verify, wrong):
+        for i in range(0, table.num_rows, rows):
+            yield table.slice(i, rows)
+    left_out = [each for each in wrong if each.kind != CRC]
+    if left_out:
+        # Without a handler, as in Spark's workers, this is a line on stderr.
+        logging.getLogger(__name__).warning(
+            "kwire-log: %s: %d places from position %d on cannot be read (%s); mode=damage lists them",
+            part.path,
+            len(left_out),
+            left_out[0].position,
+            left_out[0].kind,
+        )
+
+
+def damage(part: Range, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """What is damaged in a range, checksums included, in the order of the file."""
+    wrong: list[Damage] = []
+    for _ in _tables(part, ("key", "value", "headers", "timestamp"), True, wrong):
+        pass
+    if not wrong:
+        return
+    wrong.sort(key=lambda each: each.position)
+    where = part.where
+    values = {
+        "broker": [where.broker] * len(wrong),
+        "topic": [where.topic] * len(wrong),
+        "partition": [where.partition] * len(wrong),
+        "segment": [where.segment] * len(wrong),
+        **{
+            name: [getattr(each, name) for each in wrong]
+            for name in ("position", "bytes", "offset", "kind", "detail")
+        },
+    }
+    yield pa.RecordBatch.from_arrays(
+        [pa.array(values[name], DAMAGE[name][0]) for name in names], names=list(names)
+    )
+
+
+def _tables(
+    part: Range, names: tuple[str, ...], verify: bool, wrong: list[Damage]
+) -> Iterator[pa.RecordBatch]:
+    """Tables of a range. A file that is gone has none: its segment was deleted since the range was planned."""
+    try:
+        file = os.open(part.path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        index = batches.Index(part.index_path, part.base_offset)
+        wanted = Wanted(names, part.first_offset, part.end_offset, verify)
+        waits_for = part.first_timestamp
+        for piece in batches.pieces(file, part.start, part.end, index, wrong):
+            if waits_for is not None:
+                first = _first_young(piece, part, wanted, waits_for)
+                if first is None:
+                    continue
+                wanted, waits_for = wanted._replace(first_offset=first), None
+            yield from _of_piece(piece, part, wanted, wrong)
+    finally:
+        os.close(file)
+
+
+def _of_piece(
+    piece: Piece, part: Range, wanted: Wanted, wrong: list[Damage]
+) -> Iterator[pa.RecordBatch]:
+    make = columns.tables if piece.heads[0, batches.MAGIC_BYTE] == 2 else old_formats.tables
+    yield from make(piece, part.where, wanted, wrong)
+
+
+def _first_young(piece: Piece, part: Range, wanted: Wanted, timestamp: int) -> int | None:
+    for table in _of_piece(
+        piece, part, wanted._replace(columns=("offset", "timestamp"), verify=False), []
+    ):
+        young = np.flatnonzero(
+            table.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
+            >= timestamp * 1000
+        )
+        if len(young):
+            return int(table.column("offset")[int(young[0])].as_py())
+    return None

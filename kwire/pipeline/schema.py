@@ -1,0 +1,69 @@
+"""The columns of `kwire-log` and of its damage, as names, Arrow types and Spark's words for them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+COLUMNS: Final[dict[str, tuple[pa.DataType, str]]] = {
+    "broker": (pa.int32(), "int"),
+    "topic": (pa.string(), "string"),
+    "partition": (pa.int32(), "int"),
+    "offset": (pa.int64(), "bigint"),
+    "leader_epoch": (pa.int32(), "int"),
+    "timestamp": (pa.timestamp("us", tz="UTC"), "timestamp"),
+    "timestamp_type": (pa.int32(), "int"),
+    "key": (pa.binary(), "binary"),
+    "value": (pa.binary(), "binary"),
+    "headers": (_HEADERS, "array<struct<key:string,value:binary>>"),
+    "producer_id": (pa.int64(), "bigint"),
+    "producer_epoch": (pa.int16(), "smallint"),
+    "sequence": (pa.int32(), "int"),
+    "is_transactional": (pa.bool_(), "boolean"),
+    "is_control": (pa.bool_(), "boolean"),
+    "control_type": (pa.string(), "string"),
+    "batch_base": (pa.int64(), "bigint"),
+    "batch_position": (pa.int64(), "bigint"),
+    "codec": (pa.string(), "string"),
+    "magic": (pa.int16(), "smallint"),
+    "crc_ok": (pa.bool_(), "boolean"),
+    "segment": (pa.string(), "string"),
+}
+"""One row a record, control records too. `broker` is -1 where no meta.properties says it; `timestamp_type` is 0 for
+CreateTime, 1 for LogAppendTime, -1 in format 0; `sequence`, `producer_id`, `producer_epoch` are -1 without a producer
+id; `control_type` is null, "commit", "abort" or Kafka's number; `crc_ok` is null unless `verify=crc`;
+`batch_position` is in bytes from the segment's begin, `segment` its file's name."""
+
+OF_RECORDS: Final = frozenset({"timestamp", "key", "value", "headers", "control_type"})
+"""The columns for which records must be decoded; the others follow from the headers of batches."""
+
+DAMAGE: Final[dict[str, tuple[pa.DataType, str]]] = {
+    "broker": (pa.int32(), "int"),
+    "topic": (pa.string(), "string"),
+    "partition": (pa.int32(), "int"),
+    "segment": (pa.string(), "string"),
+    "position": (pa.int64(), "bigint"),
+    "bytes": (pa.int64(), "bigint"),
+    "offset": (pa.int64(), "bigint"),
+    "kind": (pa.string(), "string"),
+    "detail": (pa.string(), "string"),
+}
+"""One row a place that cannot be read: `bytes` from `position` on; `offset` is the batch's first one as its header says
+it, or null; `kind` is one of `KINDS`."""
+
+TORN, LENGTH, MAGIC, CRC, RECORDS = (
+    "torn tail",
+    "wrong length",
+    "wrong magic",
+    "wrong CRC",
+    "wrong records",
+)
+KINDS: Final = (TORN, LENGTH, MAGIC, CRC, RECORDS)
+
+
+def ddl(columns: dict[str, tuple[pa.DataType, str]]) -> str:
+    """The columns in Spark's words: "broker int, topic string, …"."""
+    return ", ".join(f"{name} {words}" for name, (_, words) in columns.items())

@@ -1,0 +1,118 @@
+"""`kwire-log`: brokers' log directories as a Spark data source, batch and streaming.
+
+    spark.dataSource.register(KafkaLog)
+    spark.read.format("kwire-log").option("topic", "orders").load("/var/lib/kafka")
+
+Needs PySpark 4.0 or later (SPARK-44076) and kwire on the workers. Filters are not pushed down: PySpark 4.1 keeps those
+of one plan for the next plan of the same DataFrame, so bounds are options.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+
+from kwire.errors import ConfigurationError
+from kwire.pipeline import following, planning, reading
+from kwire.pipeline.options import Options, parse
+from kwire.pipeline.schema import COLUMNS, DAMAGE, ddl
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from kwire.pipeline.planning import Range
+
+
+class KafkaLog(DataSource):  # type: ignore[misc]  # PySpark is not there when types are checked
+    @classmethod
+    def name(cls) -> str:
+        return "kwire-log"
+
+    def schema(self) -> str:
+        return ddl(DAMAGE if parse(self.options).damage else COLUMNS)
+
+    def reader(self, schema: StructType) -> LogReader:
+        return LogReader(_names(schema, self.options), parse(self.options))
+
+    def streamReader(self, schema: StructType) -> LogStreamReader:
+        options = parse(self.options)
+        if options.damage or options.starting_timestamp is not None:
+            raise ConfigurationError(
+                "kwire-log: mode=damage and startingTimestamp are for batches, not for streams"
+            )
+        return LogStreamReader(_names(schema, self.options), options)
+
+
+def _names(schema: StructType, given: dict[str, str]) -> tuple[str, ...]:
+    """The columns of a schema that the user may have given. ConfigurationError if one is not of the log's."""
+    columns = DAMAGE if parse(given).damage else COLUMNS
+    for field in schema.fields:
+        if field.name not in columns:
+            raise ConfigurationError(
+                f"kwire-log: there is no column {field.name}; there are {', '.join(columns)}"
+            )
+        found = field.dataType.simpleString()
+        if found != columns[field.name][1]:
+            raise ConfigurationError(
+                f"kwire-log: column {field.name} is {columns[field.name][1]}, not {found}"
+            )
+    return tuple(schema.fieldNames())
+
+
+@dataclass
+class Part(InputPartition):  # type: ignore[misc]
+    range: Range
+
+    def __post_init__(self) -> None:
+        super().__init__(None)
+
+
+def _read(part: Part, names: tuple[str, ...], options: Options) -> Iterator[pa.RecordBatch]:
+    if options.damage:
+        return reading.damage(part.range, names)
+    return reading.records(part.range, names, verify=options.verify, rows=options.rows_per_batch)
+
+
+class LogReader(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, names: tuple[str, ...], options: Options) -> None:
+        self._names = names
+        self._options = options
+
+    def partitions(self) -> list[Part]:
+        """One task a range. A log without a record has one task that reads nothing: Spark wants one at least."""
+        ranges = planning.plan(self._options)
+        return [Part(each) for each in ranges] or [Part(planning.nothing())]
+
+    def read(self, partition: Part) -> Iterator[pa.RecordBatch]:
+        return _read(partition, self._names, self._options)
+
+
+class LogStreamReader(DataSourceStreamReader):  # type: ignore[misc]
+    """Offsets are those of the log, by the folder of the partition."""
+
+    def __init__(self, names: tuple[str, ...], options: Options) -> None:
+        self._names = names
+        self._options = options
+        self._ends = following.Ends(options)
+
+    def initialOffset(self) -> dict[str, int]:
+        return {}
+
+    def latestOffset(self) -> dict[str, int]:
+        return self._ends.latest()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Part]:
+        return [Part(each) for each in following.between(self._options, start, end)]
+
+    def read(self, partition: Part) -> Iterator[pa.RecordBatch]:
+        return _read(partition, self._names, self._options)
