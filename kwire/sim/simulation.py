@@ -242,7 +242,8 @@ class Simulation:
             core: ControllerNode = node.core  # type: ignore[assignment]
             self.decisions.check_controller(core.controller)
             if self.decisions.is_active_controller(core.controller):
-                check_kept(self.invariants, core.controller)
+                has_failed = self.stores[node_id].has_failed
+                check_kept(self.invariants, core.controller, has_failed=has_failed)
         if self.tracing and self.invariants.trace_lines:
             lines, self.invariants.trace_lines = self.invariants.trace_lines, []
             for line in lines:
