@@ -241,11 +241,14 @@ def test_a_job_goes_on_when_its_function_has_ended_on_a_thread(queue: WorkQueue)
     threads, done = Threads(queue), list[str]()
     job = queue.start(computing(done, ELSEWHERE_UNITS + 1, lambda: "result"))
     assert job is not None and not queue.jobs  # no tick is due meanwhile
+    assert queue.unfinished == 1
     assert queue.start(counting(done, "other", 1, 100)) is None
     threads.run()
     assert done[-1] == "other ends" and list(queue.jobs) == [job]
+    assert queue.unfinished == 1
     queue.turn()
     assert done[-2:] == ["result", "end"] and not queue.jobs
+    assert queue.unfinished == 0
 
 
 def test_a_function_in_a_later_part_goes_elsewhere_too(queue: WorkQueue) -> None:

@@ -30,3 +30,14 @@ def test_a_pattern_matches_what_re2_matches(pattern: str, expected: str) -> None
 def test_a_refusal_says_why() -> None:
     with pytest.raises(KafkaError, match=r"invalid escape sequence: `\(a\)\\1`"):
         compile_pattern(r"(a)\1")
+
+
+def test_flags_hold_behind_a_bar_up_to_the_end_of_their_group() -> None:
+    compiled = compile_pattern("(?i)one|two")
+    assert compiled.fullmatch("TWO")
+    assert not compile_pattern("(?:(?i)one|two)|six").fullmatch("SIX")
+
+
+def test_a_repeated_repetition_is_refused_as_such() -> None:
+    with pytest.raises(KafkaError, match="invalid nested repetition operator"):
+        compile_pattern("a**")
