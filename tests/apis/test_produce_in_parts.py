@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from odd_batches import BASE_MS, raw, record
-from recorded import RecordedContext
 from test_against_kafka import DirectClient
 
 from kwire.broker import Broker
 from kwire.protocol import api
-from kwire.protocol.api import ApiKey
 from kwire.protocol.record_builder import build_batch
 from kwire.protocol.records import Record
 from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -23,9 +19,7 @@ from kwire.protocol.schemas.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from kwire.replication.core.clock import Clock
 from kwire.replication.core.outbox import Close, Outbox, Reply
-from kwire.replication.core.work import FIRST_UNITS, WorkQueue
 
 MANY = 60_000
 
@@ -166,21 +160,3 @@ def test_few_bytes_that_become_many_are_read_in_parts(connections: Connections, 
     connections.produce(11, build_batch(records, compression=codec))
     assert connections.finish() >= 1
     assert connections.answers == [(11, [(0, 0)])]
-
-
-def test_of_requests_whose_connections_have_ended_a_limited_number_goes_on() -> None:
-    """A client that sends long work and resets its connection, again and again, is not followed forever."""
-
-    def steps() -> Iterator[int]:
-        yield FIRST_UNITS
-        made.append(1)
-
-    made: list[int] = []
-    services = SimpleNamespace(work=WorkQueue(Clock()))
-    for _ in range(700):
-        gone = RecordedContext(9, SimpleNamespace(), services, key=ApiKey.PRODUCE)
-        gone.run_in_parts(steps())
-        gone.disconnected()
-    while services.work.jobs:
-        services.work.turn()
-    assert len(made) == 500

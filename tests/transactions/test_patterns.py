@@ -41,3 +41,10 @@ def test_flags_hold_behind_a_bar_up_to_the_end_of_their_group() -> None:
 def test_a_repeated_repetition_is_refused_as_such() -> None:
     with pytest.raises(KafkaError, match="invalid nested repetition operator"):
         compile_pattern("a**")
+
+
+@pytest.mark.parametrize("pattern", [r"\w", r"[\w]", "[[:alpha:]]", r"\d"])
+def test_classes_hold_letters_and_digits_of_ascii_only(pattern: str) -> None:
+    assert compile_pattern(pattern).fullmatch("7" if pattern == r"\d" else "e")
+    assert not compile_pattern(pattern).fullmatch("é")
+    assert not compile_pattern(pattern).fullmatch("٣")
