@@ -48,3 +48,8 @@ def test_classes_hold_letters_and_digits_of_ascii_only(pattern: str) -> None:
     assert compile_pattern(pattern).fullmatch("7" if pattern == r"\d" else "e")
     assert not compile_pattern(pattern).fullmatch("é")
     assert not compile_pattern(pattern).fullmatch("٣")
+
+
+def test_a_words_boundary_is_one_of_ascii() -> None:
+    assert compile_pattern(r"a\bé").fullmatch("aé")
+    assert not compile_pattern(r"a\be").fullmatch("ae")
