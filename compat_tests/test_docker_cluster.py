@@ -65,7 +65,8 @@ def cluster(**variables: str) -> Iterator[tuple[Any, str, str]]:
     }
     volumes = variables.pop("volumes", None)
     with docker_engine.running({**given, **variables}, ports=ports, volumes=volumes) as container:
-        yield container, f"127.0.0.1:{first}", f"http://127.0.0.1:{control}"
+        servers = ",".join(f"127.0.0.1:{first + i}" for i in range(3))
+        yield container, servers, f"http://127.0.0.1:{control}"
 
 
 def call(url: str, method: str, path: str, body: object = None) -> Any:
