@@ -31,6 +31,7 @@ FOLDERS = (
     "kwire/launch",
     "kwire/forks",
     "kwire/report",
+    "kwire/audit",
     "kwire/pipeline",
     "kwire/control",
     "kwire/server",
