@@ -34,6 +34,12 @@ def own_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("CI"):
+        # One hiccup of a foreign client, engine or machine must not cost a change its landing. pytest's summary
+        # names what passed only at the second try (RERUN): a bug to look for all the same.
+        for item in items:
+            if item.path.is_relative_to(ROOT / "compat_tests"):
+                item.add_marker(pytest.mark.flaky(reruns=1))
     if os.environ.get("REAL") == "1":
         reason = pytest.mark.skip(reason="about kwire's own process")
         for item in items:
