@@ -65,14 +65,12 @@ def _registered(session: Any) -> str:
     if int(version.split(".")[0]) < 4:
         raise SparkError(f"kwire-log needs PySpark 4.0 or later, this is {version}")
     try:
-        from kwire.pipeline.source import KafkaLog
+        from kwire.pipeline.source import KafkaLog, register
     except ModuleNotFoundError as error:
         raise SparkError(
             f"kwire-log needs {error.name}, which is not installed: pip install 'kwire[spark]'"
         ) from None
-    if not getattr(session, "_has_kwire_log", False):  # Spark warns of a second time
-        session.dataSource.register(KafkaLog)
-        session._has_kwire_log = True
+    register(session)
     return KafkaLog.name()
 
 

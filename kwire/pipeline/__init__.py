@@ -1,5 +1,5 @@
-"""Logs as tables: brokers' log directories read in parallel by Spark, or by PyArrow alone, without a broker.
+"""Logs and event logs as tables: read in parallel by Spark, or by PyArrow alone, without a broker.
 
-Everything here needs numpy and PyArrow (`kwire[audit]`); PySpark is needed by source.py alone. Nothing of a broker
-imports this room.
+Everything here but event_lines.py needs numpy and PyArrow (`kwire[spark]`); PySpark is needed by source.py and
+events.py alone. Nothing of a broker imports this room.
 """

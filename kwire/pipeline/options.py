@@ -51,7 +51,7 @@ def parse(given: Mapping[str, str]) -> Options:
             hint = f": {known[nearest[0]]}?" if nearest else f"; there are {', '.join(NAMES)}"
             raise _wrong(f"there is no option {name}{hint}")
         texts[proper] = text
-    paths = _words("path", texts.pop("path", ""))
+    paths = words("path", texts.pop("path", ""))
     if not paths:
         raise _wrong(
             "option path is missing: log directories, or patterns of them, separated by commas"
@@ -74,27 +74,27 @@ def _wrong(message: str) -> ConfigurationError:
     return ConfigurationError(f"kwire-log: {message}")
 
 
-def _words(name: str, text: str) -> tuple[str, ...]:
+def words(name: str, text: str, source: str = "kwire-log") -> tuple[str, ...]:
     """Words separated by commas, or a JSON list of them."""
     if text.lstrip().startswith("["):
         try:
-            words = json.loads(text)
+            found = json.loads(text)
         except ValueError:
-            words = None
-        if not isinstance(words, list) or not all(isinstance(word, str | int) for word in words):
-            raise _wrong(
-                f"{name}={text}: expected words separated by commas, or a JSON list of them"
+            found = None
+        if not isinstance(found, list) or not all(isinstance(word, str | int) for word in found):
+            raise ConfigurationError(
+                f"{source}: {name}={text}: expected words separated by commas, or a JSON list of them"
             )
-        return tuple(str(word) for word in words)
+        return tuple(str(word) for word in found)
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def _topics(name: str, text: str) -> tuple[str, ...]:
-    return _words(name, text)
+    return words(name, text)
 
 
 def _partitions(name: str, text: str) -> frozenset[int]:
-    return frozenset(_number(name, word) for word in _words(name, text))
+    return frozenset(_number(name, word) for word in words(name, text))
 
 
 def _number(name: str, text: str) -> int:
@@ -141,10 +141,10 @@ def _up_to(name: str, text: str) -> bool:
 
 
 def _include(name: str, text: str) -> frozenset[str]:
-    words = frozenset(word.lower() for word in _words(name, text))
-    if not words <= set(KINDS):
+    kinds = frozenset(word.lower() for word in words(name, text))
+    if not kinds <= set(KINDS):
         raise _wrong(f"{name}={text}: expected words of {', '.join(KINDS)}")
-    return words
+    return kinds
 
 
 _PARSERS: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {

@@ -1,10 +1,16 @@
-"""The columns of `kwire-log` and of its damage, as names, Arrow types and Spark's words for them."""
+"""The columns of `kwire-log`, of its damage and of `kwire-events`, as names, Arrow types and Spark's words for them."""
 
 from __future__ import annotations
 
 from typing import Final
 
 import pyarrow as pa
+
+from kwire.errors import ConfigurationError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -63,7 +69,45 @@ TORN, LENGTH, MAGIC, CRC, RECORDS = (
 )
 KINDS: Final = (TORN, LENGTH, MAGIC, CRC, RECORDS)
 
+EVENTS: Final[dict[str, tuple[pa.DataType, str]]] = {
+    "file": (pa.string(), "string"),
+    "number": (pa.int64(), "bigint"),
+    "time": COLUMNS["timestamp"],
+    "level": (pa.string(), "string"),
+    "event": (pa.string(), "string"),
+    "node": (pa.int32(), "int"),
+    "message": (pa.string(), "string"),
+    "topic": (pa.string(), "string"),
+    "partition": (pa.int32(), "int"),
+    "leader": (pa.int32(), "int"),
+    "leader_epoch": (pa.int32(), "int"),
+    "partition_epoch": (pa.int32(), "int"),
+    "isr": (pa.list_(pa.int32()), "array<int>"),
+    "broker": (pa.int32(), "int"),
+    "reason": (pa.string(), "string"),
+    "fields": (pa.string(), "string"),
+}
+"""One row a line of an event log that is not blank: `number` is the line's, from 1 on. The others are those of
+`event_lines.Row`, in its order."""
+
 
 def ddl(columns: dict[str, tuple[pa.DataType, str]]) -> str:
     """The columns in Spark's words: "broker int, topic string, …"."""
     return ", ".join(f"{name} {words}" for name, (_, words) in columns.items())
+
+
+def checked_names(
+    source: str, schema: StructType, columns: dict[str, tuple[pa.DataType, str]]
+) -> tuple[str, ...]:
+    """The columns of a schema that the user may have given. ConfigurationError if one is not of the source's."""
+    for field in schema.fields:
+        if field.name not in columns:
+            raise ConfigurationError(
+                f"{source}: there is no column {field.name}; there are {', '.join(columns)}"
+            )
+        found = field.dataType.simpleString()
+        if found != columns[field.name][1]:
+            raise ConfigurationError(
+                f"{source}: column {field.name} is {columns[field.name][1]}, not {found}"
+            )
+    return tuple(schema.fieldNames())

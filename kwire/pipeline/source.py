@@ -1,6 +1,6 @@
 """`kwire-log`: brokers' log directories as a Spark data source, batch and streaming.
 
-    spark.dataSource.register(KafkaLog)
+    register(spark)
     spark.read.format("kwire-log").option("topic", "orders").load("/var/lib/kafka")
 
 Needs PySpark 4.0 or later (SPARK-44076) and kwire on the workers. Filters are not pushed down: PySpark 4.1 keeps those
@@ -21,16 +21,27 @@ from pyspark.sql.datasource import (
 from kwire.errors import ConfigurationError
 from kwire.pipeline import following, planning, reading
 from kwire.pipeline.options import Options, parse
-from kwire.pipeline.schema import COLUMNS, DAMAGE, ddl
+from kwire.pipeline.schema import COLUMNS, DAMAGE, checked_names, ddl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from kwire.pipeline.planning import Range
+
+
+def register(session: SparkSession) -> None:
+    """Let a session know `kwire-log` and `kwire-events`; a second time it does nothing (Spark would warn)."""
+    from kwire.pipeline.events import EventLog
+
+    if not getattr(session, "_has_kwire_sources", False):
+        session.dataSource.register(KafkaLog)
+        session.dataSource.register(EventLog)
+        session._has_kwire_sources = True
 
 
 class KafkaLog(DataSource):  # type: ignore[misc]  # PySpark is not there when types are checked
@@ -54,19 +65,7 @@ class KafkaLog(DataSource):  # type: ignore[misc]  # PySpark is not there when t
 
 
 def _names(schema: StructType, given: dict[str, str]) -> tuple[str, ...]:
-    """The columns of a schema that the user may have given. ConfigurationError if one is not of the log's."""
-    columns = DAMAGE if parse(given).damage else COLUMNS
-    for field in schema.fields:
-        if field.name not in columns:
-            raise ConfigurationError(
-                f"kwire-log: there is no column {field.name}; there are {', '.join(columns)}"
-            )
-        found = field.dataType.simpleString()
-        if found != columns[field.name][1]:
-            raise ConfigurationError(
-                f"kwire-log: column {field.name} is {columns[field.name][1]}, not {found}"
-            )
-    return tuple(schema.fieldNames())
+    return checked_names("kwire-log", schema, DAMAGE if parse(given).damage else COLUMNS)
 
 
 @dataclass
