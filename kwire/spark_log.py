@@ -36,7 +36,8 @@ def frame(
     ConfigurationError, SparkError: options are checked here, where an error is one line, not a worker's traceback."""
     name = _registered(session)
     from kwire.pipeline.options import parse
-    from kwire.pipeline.schema import COLUMNS, DAMAGE, ddl
+    from kwire.pipeline.reading import columns_of
+    from kwire.pipeline.schema import ddl
 
     brokers = cluster.brokers if broker is None else [cluster.broker(broker)]
     given = {"path": json.dumps([path for each in brokers for path in each.log_dirs])}
@@ -47,7 +48,7 @@ def frame(
             given[option] = json.dumps(list(value))
         elif value is not None:
             given[option] = str(value)
-    known = DAMAGE if parse(given).damage else COLUMNS
+    known = columns_of(parse(given))
     for column in columns:
         if column not in known:
             raise ConfigurationError(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _MANY = 1 << 20
 """A header that counts more records is not believed without a look at them."""
-_CODECS = pa.array(["none", "gzip", "snappy", "lz4", "zstd", "5", "6", "7"])
+CODECS = pa.array(["none", "gzip", "snappy", "lz4", "zstd", "5", "6", "7"])
 
 
 class Where(NamedTuple):
@@ -57,10 +57,10 @@ def tables(
     piece: Piece, where: Where, wanted: Wanted, damage: list[Damage]
 ) -> Iterator[pa.RecordBatch]:
     """The wanted rows of a piece of format 2, in the order of the file; damaged batches are left out and added."""
-    heads = piece.heads[_are_possible(piece, piece.heads, damage)]
+    heads = piece.heads[are_possible(piece, piece.heads, damage)]
     last = heads[:, batches.BASE] + heads[:, batches.LAST_DELTA]
     heads = heads[(last >= wanted.first_offset) & (heads[:, batches.BASE] < wanted.end_offset)]
-    crc_ok = _check(piece, heads, damage) if wanted.verify else None
+    crc_ok = check_checksums(piece, heads, damage) if wanted.verify else None
     # Offsets are base + 0, 1, 2 … if there are as many records as the header spans: deltas rise from 0 at least to
     # LAST_DELTA at most.
     count = heads[:, batches.COUNT]
@@ -75,7 +75,7 @@ def tables(
         yield from _Table(where, wanted, piece, heads, crc_ok, None).rows()
 
 
-def _are_possible(piece: Piece, heads: Ints, damage: list[Damage]) -> Bits:
+def are_possible(piece: Piece, heads: Ints, damage: list[Damage]) -> Bits:
     """Whether the headers' numbers can be: a record takes some bytes at least, unless it is compressed."""
     count, delta = heads[:, batches.COUNT], heads[:, batches.LAST_DELTA]
     room = heads[:, batches.SIZE] - HEADER.size
@@ -94,7 +94,8 @@ def _are_possible(piece: Piece, heads: Ints, damage: list[Damage]) -> Bits:
     return possible
 
 
-def _check(piece: Piece, heads: Ints, damage: list[Damage]) -> Bits:
+def check_checksums(piece: Piece, heads: Ints, damage: list[Damage]) -> Bits:
+    """Whether the stored checksums are those of the bytes; the others are added to `damage`."""
     view = memoryview(piece.data)
     crc32c = fastcrc.crc32.iscsi
     right = np.ones(len(heads), bool)
@@ -250,7 +251,7 @@ class _Table:
         return pa.array(self._piece.position + self._of(batches.POSITION))
 
     def codec(self) -> pa.Array:
-        return _CODECS.take(pa.array(self._of(batches.ATTRIBUTES) & COMPRESSION_MASK))
+        return CODECS.take(pa.array(self._of(batches.ATTRIBUTES) & COMPRESSION_MASK))
 
     def crc_ok(self) -> pa.Array:
         if self._crc_ok is None:

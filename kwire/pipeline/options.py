@@ -33,8 +33,8 @@ class Options(NamedTuple):
     """In ms: rows begin at each partition's first record that is at least as young."""
     up_to_high_watermark: bool = False
     verify: bool = False
-    damage: bool = False
-    """Rows are damaged places, not records."""
+    mode: str = "records"
+    """What a row is: of `records`, `batches` or `damage`."""
     include: frozenset[str] = frozenset()
     split_bytes: int = 64 << 20
     rows_per_batch: int = 50_000
@@ -63,6 +63,8 @@ def parse(given: Mapping[str, str]) -> Options:
     options = Options(paths, **fields)  # type: ignore[arg-type]
     if options.starting_timestamp is not None and "startingOffset" in texts:
         raise _wrong("startingOffset and startingTimestamp exclude each other")
+    if options.starting_timestamp is not None and options.mode != "records":
+        raise _wrong("startingTimestamp is for records: batches and damage have no such begin")
     if options.starting_offset > options.ending_offset:
         raise _wrong(
             f"startingOffset {options.starting_offset} is above endingOffset {options.ending_offset}"
@@ -155,7 +157,7 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
     "startingTimestamp": ("starting_timestamp", _timestamp),
     "upTo": ("up_to_high_watermark", _up_to),
     "verify": ("verify", _one_of(crc=True, none=False)),
-    "mode": ("damage", _one_of(records=False, damage=True)),
+    "mode": ("mode", _one_of(records="records", batches="batches", damage="damage")),
     "include": ("include", _include),
     "splitBytes": ("split_bytes", _positive),
     "rowsPerBatch": ("rows_per_batch", _positive),

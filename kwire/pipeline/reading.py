@@ -8,16 +8,31 @@ import os
 import numpy as np
 import pyarrow as pa
 
-from kwire.pipeline import batches, columns, old_formats
+from kwire.pipeline import batches, columns, heads, old_formats
 from kwire.pipeline.columns import Wanted
-from kwire.pipeline.schema import CRC, DAMAGE
+from kwire.pipeline.schema import BATCHES, COLUMNS, CRC, DAMAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kwire.pipeline.batches import Damage, Piece
+    from kwire.pipeline.options import Options
     from kwire.pipeline.planning import Range
+
+
+def columns_of(options: Options) -> dict[str, tuple[pa.DataType, str]]:
+    """The columns that rows have, by the mode of the options."""
+    return {"records": COLUMNS, "batches": BATCHES, "damage": DAMAGE}[options.mode]
+
+
+def read(part: Range, names: tuple[str, ...], options: Options) -> Iterator[pa.RecordBatch]:
+    """The rows of a range: records, batches or damaged places, as the options want them."""
+    if options.mode == "damage":
+        return damage(part, names)
+    if options.mode == "batches":
+        return of_batches(part, names, verify=options.verify, rows=options.rows_per_batch)
+    return records(part, names, verify=options.verify, rows=options.rows_per_batch)
 
 
 def records(
@@ -40,6 +55,27 @@ def records(
             left_out[0].position,
             left_out[0].kind,
         )
+
+
+def of_batches(
+    part: Range, names: tuple[str, ...], *, verify: bool = False, rows: int = 50_000
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a range that have a wanted offset, and behind them the places that are none."""
+    try:
+        file = os.open(part.path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        wrong: list[Damage] = []
+        index = batches.Index(part.index_path, part.base_offset)
+        wanted = Wanted(names, part.first_offset, part.end_offset, verify)
+        for piece in batches.pieces(file, part.start, part.end, index, wrong):
+            for table in heads.tables(piece, part.where, wanted, wrong):
+                for i in range(0, table.num_rows, rows):
+                    yield table.slice(i, rows)
+        yield from heads.damaged(part.where, wanted, wrong)
+    finally:
+        os.close(file)
 
 
 def damage(part: Range, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:

@@ -46,6 +46,28 @@ id; `control_type` is null, "commit", "abort" or Kafka's number; `crc_ok` is nul
 OF_RECORDS: Final = frozenset({"timestamp", "key", "value", "headers", "control_type"})
 """The columns for which records must be decoded; the others follow from the headers of batches."""
 
+BATCHES: Final[dict[str, tuple[pa.DataType, str]]] = {
+    **{name: COLUMNS[name] for name in ("broker", "topic", "partition", "segment")},
+    "position": (pa.int64(), "bigint"),
+    "bytes": (pa.int64(), "bigint"),
+    "base_offset": (pa.int64(), "bigint"),
+    "last_offset": (pa.int64(), "bigint"),
+    "leader_epoch": (pa.int32(), "int"),
+    "records": (pa.int32(), "int"),
+    "timestamp": COLUMNS["timestamp"],
+    "max_timestamp": COLUMNS["timestamp"],
+    **{name: COLUMNS[name] for name in ("producer_id", "producer_epoch", "sequence")},
+    **{name: COLUMNS[name] for name in ("is_transactional", "is_control", "codec", "magic")},
+    "crc": (pa.int64(), "bigint"),
+    "crc_ok": COLUMNS["crc_ok"],
+    "damage": (pa.string(), "string"),
+    "detail": (pa.string(), "string"),
+}
+"""One row a batch, as its header has it, and one a place that is no batch: there only the columns of `DAMAGE` are not
+null, `damage` for its `kind` and `base_offset` for its `offset`. `timestamp` is the header's base timestamp: its first
+record's, unless the batch was compacted; `sequence` the first record's. A batch whose checksum is wrong has `damage`,
+too. Of messages of formats 0 and 1 `records` and timestamps are null, and both offsets are the last record's."""
+
 DAMAGE: Final[dict[str, tuple[pa.DataType, str]]] = {
     "broker": (pa.int32(), "int"),
     "topic": (pa.string(), "string"),

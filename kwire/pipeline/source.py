@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from kwire.errors import ConfigurationError
 from kwire.pipeline import following, planning, reading
 from kwire.pipeline.options import Options, parse
-from kwire.pipeline.schema import COLUMNS, DAMAGE, checked_names, ddl
+from kwire.pipeline.schema import checked_names, ddl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ class KafkaLog(DataSource):  # type: ignore[misc]  # PySpark is not there when t
         return "kwire-log"
 
     def schema(self) -> str:
-        return ddl(DAMAGE if parse(self.options).damage else COLUMNS)
+        return ddl(reading.columns_of(parse(self.options)))
 
     def reader(self, schema: StructType) -> LogReader:
         return LogReader(_names(schema, self.options), parse(self.options))
 
     def streamReader(self, schema: StructType) -> LogStreamReader:
         options = parse(self.options)
-        if options.damage or options.starting_timestamp is not None:
+        if options.mode == "damage" or options.starting_timestamp is not None:
             raise ConfigurationError(
                 "kwire-log: mode=damage and startingTimestamp are for batches, not for streams"
             )
@@ -65,7 +65,7 @@ class KafkaLog(DataSource):  # type: ignore[misc]  # PySpark is not there when t
 
 
 def _names(schema: StructType, given: dict[str, str]) -> tuple[str, ...]:
-    return checked_names("kwire-log", schema, DAMAGE if parse(given).damage else COLUMNS)
+    return checked_names("kwire-log", schema, reading.columns_of(parse(given)))
 
 
 @dataclass
@@ -77,9 +77,7 @@ class Part(InputPartition):  # type: ignore[misc]
 
 
 def _read(part: Part, names: tuple[str, ...], options: Options) -> Iterator[pa.RecordBatch]:
-    if options.damage:
-        return reading.damage(part.range, names)
-    return reading.records(part.range, names, verify=options.verify, rows=options.rows_per_batch)
+    return reading.read(part.range, names, options)
 
 
 class LogReader(DataSourceReader):  # type: ignore[misc]

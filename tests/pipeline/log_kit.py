@@ -8,7 +8,6 @@ from typing import Any
 
 from kwire.pipeline import planning, reading
 from kwire.pipeline.options import parse
-from kwire.pipeline.schema import COLUMNS, DAMAGE
 
 
 def write_segment(
@@ -40,16 +39,10 @@ def write_index(
 def rows(root: Path, *names: str, **options: Any) -> list[dict[str, Any]]:
     """All rows of the log directories below `root`, in the planned order, with some columns or all."""
     parsed = parse({"path": str(root), **{name: str(value) for name, value in options.items()}})
-    columns = names or tuple(DAMAGE if parsed.damage else COLUMNS)
+    columns = names or tuple(reading.columns_of(parsed))
     found: list[dict[str, Any]] = []
     for part in planning.plan(parsed):
-        if parsed.damage:
-            tables = reading.damage(part, columns)
-        else:
-            tables = reading.records(
-                part, columns, verify=parsed.verify, rows=parsed.rows_per_batch
-            )
-        for table in tables:
+        for table in reading.read(part, columns, parsed):
             table.validate(full=True)
             found += table.to_pylist()
     return found

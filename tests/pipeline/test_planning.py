@@ -167,7 +167,7 @@ def test_what_lies_in_a_data_directory_is_found(tmp_path: Path) -> None:
         ({"path": "{root}", "startingOffset": "5", "startingTimestamp": "3"}, "exclude each other"),
         ({"path": "{root}", "startingTimestamp": "yesterday"}, "expected milliseconds since 1970"),
         ({"path": "{root}", "upTo": "lso"}, "upTo=lso: expected highWatermark or end"),
-        ({"path": "{root}", "mode": "all"}, "mode=all: expected records or damage"),
+        ({"path": "{root}", "mode": "all"}, "mode=all: expected records or batches or damage"),
         ({"path": "{root}", "include": "gone"}, "include=gone: expected words of deleted, swap"),
         ({"path": "{root}", "partition": '[1, "x"]'}, "expected a whole number"),
         (
