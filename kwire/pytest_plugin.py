@@ -211,7 +211,7 @@ def kwire_spark_session(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """A SparkSession with Kafka's source and sink for the whole run; one that runs already is used."""
     from kwire.pytest_clusters import lines_of
     from kwire.spark import running_session
-    from kwire.spark_log import SparkError
+    from kwire.spark_session import SparkError
 
     try:
         with running_session(lines_of(pytestconfig, "kwire_spark_config")) as session:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from kwire.errors import ConfigurationError, KwireError
+from kwire import spark_session
+from kwire.errors import ConfigurationError
 from kwire.spark_options import topics_text
 
 TYPE_CHECKING = False
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
 
     from kwire.cluster import Cluster
     from kwire.spark_options import Topics
-
-
-class SparkError(KwireError):
-    """PySpark, Java or the connector is missing, or Spark did not start; no process is left running."""
 
 
 def frame(
@@ -34,7 +31,7 @@ def frame(
     """What a batch or streaming `reader` of a session reads of a cluster's log directories.
 
     ConfigurationError, SparkError: options are checked here, where an error is one line, not a worker's traceback."""
-    name = _registered(session)
+    name = spark_session.source(session, "kwire-log")
     from kwire.pipeline.options import parse
     from kwire.pipeline.reading import columns_of
     from kwire.pipeline.schema import ddl
@@ -58,29 +55,3 @@ def frame(
         reader = reader.schema(ddl({column: known[column] for column in columns}))
     found: DataFrame = reader.format(name).options(**given).load()
     return found
-
-
-def _registered(session: Any) -> str:
-    """The name of the data source, which the session knows afterwards."""
-    version = pyspark_version()
-    if int(version.split(".")[0]) < 4:
-        raise SparkError(f"kwire-log needs PySpark 4.0 or later, this is {version}")
-    try:
-        from kwire.pipeline.source import KafkaLog, register
-    except ModuleNotFoundError as error:
-        raise SparkError(
-            f"kwire-log needs {error.name}, which is not installed: pip install 'kwire[spark]'"
-        ) from None
-    register(session)
-    return KafkaLog.name()
-
-
-def pyspark_version() -> str:
-    try:
-        import pyspark
-    except ImportError:
-        raise SparkError(
-            "kwire_spark needs PySpark, which is not installed: pip install 'kwire[spark]' (and a Java 17)"
-        ) from None
-    version: str = pyspark.__version__
-    return version

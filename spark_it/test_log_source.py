@@ -10,7 +10,7 @@ import pytest
 from kwire import Cluster
 from kwire.errors import ConfigurationError
 from kwire.spark import Spark
-from kwire.spark_log import SparkError
+from kwire.spark_session import SparkError
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -153,6 +153,6 @@ def test_what_cannot_be_is_refused_in_one_line(kwire_spark: Spark, filled: str) 
 
 
 def test_an_older_pyspark_is_named(kwire_spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kwire.spark_log.pyspark_version", lambda: "3.5.7")
+    monkeypatch.setattr("kwire.spark_session.pyspark_version", lambda: "3.5.7")
     with pytest.raises(SparkError, match=r"kwire-log needs PySpark 4\.0 or later, this is 3\.5\.7"):
         kwire_spark.log("any")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kwire.errors import ConfigurationError
-from kwire.spark import TESTED, missing_modules
 from kwire.spark_options import to_texts, topics_text
+from kwire.spark_session import TESTED, missing_modules
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from plugin_run import run_pytest
 
-from kwire.spark import _jar_files
-from kwire.spark_log import SparkError
+import kwire.spark as loaded
+from kwire.spark_session import SparkError, jar_files
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -17,7 +17,7 @@ WITHOUT = 'import sys\nsys.modules["pyspark"] = None\n'
 def test_without_pyspark_it_says_how_to_install_it(tmp_path: Path) -> None:
     run = run_pytest(tmp_path, WITHOUT + "def test_it(kwire_spark):\n    pass\n")
     assert run.counts == {"error": 1}, run.text
-    line = "kwire_spark needs PySpark, which is not installed: pip install 'kwire[spark]' (and a Java 17)"
+    line = "PySpark is not installed: pip install 'kwire[spark]' (and a Java 17)"
     assert f"\n{line}\n" in run.text
     assert "Traceback" not in run.text and "spark.py" not in run.text
 
@@ -30,7 +30,7 @@ def test_a_wrong_configuration_is_told(tmp_path: Path) -> None:
 
 
 def test_importing_it_does_not_import_pyspark() -> None:
-    assert "kwire.spark" in sys.modules
+    assert loaded.__name__ in sys.modules
     assert "pyspark" not in sys.modules
 
 
@@ -41,12 +41,12 @@ def test_jars_are_files_and_folders_and_the_connector_is_among_them(tmp_path: Pa
     with pytest.raises(
         SparkError, match=r"expected jars or folders with jars, but '.*/more' is not"
     ):
-        _jar_files(f"{tmp_path}/more")
+        jar_files(f"{tmp_path}/more")
     other.touch()
     with pytest.raises(SparkError, match="no spark-sql-kafka-0-10_"):
-        _jar_files(str(other))
+        jar_files(str(other))
     connector.touch()
-    assert _jar_files(f"{connector}:{tmp_path}/more") == [str(connector), str(other)]
-    assert _jar_files(f"{tmp_path}/more, {connector}") == [str(other), str(connector)]
+    assert jar_files(f"{connector}:{tmp_path}/more") == [str(connector), str(other)]
+    assert jar_files(f"{tmp_path}/more, {connector}") == [str(other), str(connector)]
     with pytest.raises(SparkError, match=r"but '/nowhere\.jar' is not"):
-        _jar_files(f"{connector},/nowhere.jar")
+        jar_files(f"{connector},/nowhere.jar")
