@@ -172,6 +172,14 @@ ROWS = (
         "transactions fence",
         "POST /v1/transactions/{transaction}/fence",
     ),
+    Row(
+        "transactions that no coordinator knows",
+        cli="transactions find-hanging,transactions abort",
+        holes={
+            **dict.fromkeys(("Python", "pytest"), "Kafka's admin clients; leaders let none begin"),
+            "HTTP": "a repair by hand",
+        },
+    ),
     Row("connections of clients", "clients", "ctl clients", "GET /v1/clients"),
     Row(
         "what clients asked",

@@ -8,6 +8,7 @@ __all__ = [
     "blocking",
     "connection",
     "groups",
+    "hanging",
     "lines",
     "maintenance",
     "offsets",

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 import time
 
-from kwire.client.transactions import abort_transaction, list_transactions, producers
-from kwire.docker.client import Client, ToolError
+from kwire.client import hanging
+from kwire.client.transactions import list_transactions, producers
+from kwire.docker.client import ToolError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ _HANGING = (
     *("Topic", "Partition", "ProducerId", "ProducerEpoch", "CoordinatorEpoch", "StartOffset"),
     *("LastTimestamp", "Duration(min)"),
 )
-_MINUTE_MS = 60_000
-_MAX_TIMEOUT_MINUTES = 15  # transaction.max.timeout.ms of brokers
 
 
 def transactions(options: Options) -> None:
@@ -101,65 +100,38 @@ def _find_hanging(options: Options) -> None:
     if topic is None and "partition" in options:
         raise ToolError("The --partition argument requires --topic to be provided")
     at = None if options.get("broker-id") is None else options.number("broker-id", 0)
-    longest_ms = options.number("max-transaction-timeout", _MAX_TIMEOUT_MINUTES) * _MINUTE_MS
-    client = options.client()
-    keys = _searched(client, topic, options, at)
-    found = client.run(lambda admin: producers(admin, keys, at)) if keys else {}
+    partition = options.number("partition", 0) if "partition" in options else None
+    longest_ms = options.number("max-transaction-timeout", hanging.LONGEST_MINUTES)
+    longest_ms *= hanging.MINUTE_MS
     now_ms = _now_ms()
-    old = [
-        (key, each)
-        for key, some in found.items()
-        for each in some
-        if _start(each) is not None and now_ms - each.last_timestamp > longest_ms
-    ]
-    known = client.run(list_transactions) if old else []
-    expected = {(t.producer_id, (at.topic, at.partition)) for t in known for at in t.partitions}
+    found = options.client().run(
+        lambda admin: hanging.find_hanging(admin, topic, partition, at, longest_ms, now_ms)
+    )
     rows = [
         (
             *(*key, each.producer_id, each.producer_epoch, each.coordinator_epoch, _start(each)),
-            *(each.last_timestamp, (now_ms - each.last_timestamp) // _MINUTE_MS),
+            *(each.last_timestamp, (now_ms - each.last_timestamp) // hanging.MINUTE_MS),
         )
-        for key, each in old
-        if (each.producer_id, key) not in expected
+        for key, each in found
     ]
     _table(_HANGING, rows)
 
 
-def _searched(client: Client, topic: str | None, options: Options, broker: int | None) -> list[Key]:
-    """The partitions of a topic, or of all; of those the ones that a broker has."""
-    if topic is not None and "partition" in options:
-        return [_partition(options)]
-    return [
-        (str(each.name), part.partition_index)
-        for each in client.metadata(None if topic is None else [topic]).topics
-        for part in each.partitions
-        if broker is None or broker in part.replica_nodes
-    ]
-
-
 def _abort(options: Options) -> None:
     key = _partition(options)
-    client = options.client()
     if "start-offset" in options:
         start = options.number("start-offset", 0)
-        found = client.run(lambda admin: producers(admin, [key]))[key]
-        states = [each for each in found if _start(each) == start]
-        if not states:
-            where = f"offset {start} on partition {key[0]}-{key[1]}"
-            raise ToolError(f"Could not find any open transactions starting at {where}")
-        producer = (states[0].producer_id, states[0].producer_epoch)
-        coordinator_epoch = states[0].coordinator_epoch
-    else:
-        names = ("producer-id", "producer-epoch", "coordinator-epoch")
-        if names[0] not in options:
-            named = ", ".join(f"--{name}" for name in names)
-            raise ToolError(f"the transaction is named by --start-offset, or by {named}")
-        for name in names:
-            options.need(name)
-        producer = (options.number(names[0], 0), options.number(names[1], 0))
-        coordinator_epoch = options.number(names[2], 0)
-    # -1: no coordinator has written here for this producer; 0 is below or at every coordinator's epoch.
-    client.run(lambda admin: abort_transaction(admin, key, producer, max(0, coordinator_epoch)))
+        options.client().run(lambda admin: hanging.abort_at(admin, key, start))
+        return
+    names = ("producer-id", "producer-epoch", "coordinator-epoch")
+    if names[0] not in options:
+        named = ", ".join(f"--{name}" for name in names)
+        raise ToolError(f"the transaction is named by --start-offset, or by {named}")
+    for name in names:
+        options.need(name)
+    producer = (options.number(names[0], 0), options.number(names[1], 0))
+    coordinator_epoch = options.number(names[2], 0)
+    options.client().run(lambda admin: hanging.abort(admin, key, producer, coordinator_epoch))
 
 
 def _partition(options: Options) -> Key:

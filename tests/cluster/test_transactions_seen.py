@@ -178,7 +178,7 @@ def test_the_images_tool_shows_and_ends_what_hangs(
                 yield from ()
                 return []
 
-            patched.setattr("kwire.docker.transactions.list_transactions", no_transactions)
+            patched.setattr("kwire.client.hanging.list_transactions", no_transactions)
             _, hanging = tool("find-hanging", *at, "--max-transaction-timeout", "-1")
             assert hanging[:3] == ["t", "1", producer] and hanging[5] == str(part.start)
             assert len(tool("find-hanging", "--broker-id", "1")) == 1  # not 15 minutes old
