@@ -122,6 +122,9 @@ public class TransactionDriver {
         config.put("isolation.level", "read_committed");
         config.put("auto.offset.reset", "earliest");
         config.put("enable.auto.commit", false);
+        // A member whose LeaveGroup has met a coordinator that moves is waited for no longer than that.
+        config.put("session.timeout.ms", 6_000);
+        config.put("heartbeat.interval.ms", 1_000);
         config.put("max.poll.records", request.get("count").asInt());
         ArrayNode read = JSON.createArrayNode();
         try (KafkaConsumer<byte[], byte[]> consumer =

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from random import Random
 from threading import Event, Thread
 
@@ -255,13 +256,19 @@ class Commotion:
                 + [self.kwire_is_killed, self.kafka_is_killed, self.kwire_shuts_down]
                 + [self.cluster.depose_controller]
             )
+            self._say(started, act.__name__)
             act()
+            self._say(started, "  done")
             self.cluster.await_isr(BOTH, self.moved)
+            self._say(started, "  in sync")
             self.await_progress()
-            print(
-                f"{time.monotonic() - started:6.1f} s {act.__name__}; transactions:"
-                f" {[loop.transactions for loop in self.loops]}"
-            )
+
+    def _say(self, started: float, word: str) -> None:
+        counts = [loop.transactions for loop in self.loops]
+        now = datetime.now(UTC).strftime("%H:%M:%S.%f")[:-3]
+        print(
+            f"{now} {time.monotonic() - started:6.1f} s {word}; transactions: {counts}", flush=True
+        )
 
     def await_progress(self) -> None:
         before = [loop.transactions for loop in self.loops]
