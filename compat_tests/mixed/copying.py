@@ -7,7 +7,9 @@ be. Meanwhile leaders and coordinators move between the brokers, which are kille
 
 from __future__ import annotations
 
+import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -137,6 +139,11 @@ class Loop:
     @property
     def errors(self) -> list[str]:
         return self.copier.errors
+
+    def where(self) -> list[str]:
+        """What its thread does now."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return traceback.format_stack(frame) if frame is not None else ["it has ended"]
 
     def inputs(self) -> Counter[str]:
         return Counter(
@@ -288,7 +295,7 @@ class Commotion:
 
     def coordinators(self, loop: Loop) -> str:
         """Who coordinates the loop's id and group, by ZooKeeper and by the word of each broker."""
-        lines = [f"{loop.name}: {Counter(loop.errors)}"]
+        lines = [f"{loop.name}: {Counter(loop.errors)}", *loop.where()]
         for key_type, name, topic in (
             (0, loop.group, OFFSETS[0][0]),
             (1, loop.name, STATE[0][0]),
