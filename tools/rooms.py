@@ -32,6 +32,7 @@ FOLDERS = (
     "kwire/forks",
     "kwire/report",
     "kwire/audit",
+    "kwire/load",
     "kwire/pipeline",
     "kwire/control",
     "kwire/server",
