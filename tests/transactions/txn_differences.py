@@ -24,14 +24,6 @@ class Known(NamedTuple):
         )
 
 
-NOT_RECORDED = frozenset(
-    {
-        "4.3.1 fenced_at_the_last_epoch (bumping)",
-        "4.3.1 expired_ids (oldest)",
-    }
-)
-"""Played, but compared with nothing yet."""
-
 KNOWN: tuple[Known, ...] = (
     Known(
         "",
