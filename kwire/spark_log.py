@@ -36,16 +36,13 @@ def frame(
     from kwire.pipeline.reading import columns_of
     from kwire.pipeline.schema import ddl
 
-    brokers = cluster.brokers if broker is None else [cluster.broker(broker)]
-    given = {"path": json.dumps([path for each in brokers for path in each.log_dirs])}
-    if topics is not None:
-        given["topic"] = topics_text("log", topics)
-    for option, value in options.items():
-        if isinstance(value, list | tuple | set | frozenset | range):
-            given[option] = json.dumps(list(value))
-        elif value is not None:
-            given[option] = str(value)
-    known = columns_of(parse(given))
+    given = _texts(cluster, topics, broker, options)
+    parsed = parse(given)
+    if parsed.bootstrap:
+        from kwire.pipeline.remote import replicas
+
+        replicas(parsed)
+    known = columns_of(parsed)
     for column in columns:
         if column not in known:
             raise ConfigurationError(
@@ -55,3 +52,23 @@ def frame(
         reader = reader.schema(ddl({column: known[column] for column in columns}))
     found: DataFrame = reader.format(name).options(**given).load()
     return found
+
+
+def _texts(
+    cluster: Cluster, topics: Topics | None, broker: int | None, options: Mapping[str, object]
+) -> dict[str, str]:
+    """The options of the data source: those given, and where the cluster's logs are."""
+    brokers = cluster.brokers if broker is None else [cluster.broker(broker)]
+    given = {}
+    if "bootstrap" not in options:
+        given["path"] = json.dumps([path for each in brokers for path in each.log_dirs])
+    elif broker is not None:
+        given["replica"] = str(broker)
+    if topics is not None:
+        given["topic"] = topics_text("log", topics)
+    for option, value in options.items():
+        if isinstance(value, list | tuple | set | frozenset | range):
+            given[option] = json.dumps(list(value))
+        elif value is not None:
+            given[option] = str(value)
+    return given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kwire.client.admin import CONSUMER
 from kwire.client.connection import check
 from kwire.names import did_you_mean
 from kwire.protocol.errors import ErrorCode, KafkaError
@@ -9,6 +10,7 @@ from kwire.protocol.errors import ErrorCode, KafkaError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import Any
 
     from kwire.client.admin import Admin, Steps
     from kwire.client.connection import Address
@@ -55,41 +57,42 @@ def unknown(admin: Admin, topic: str, partition: int | None = None) -> Steps[Kaf
 
 
 def offsets(
-    admin: Admin, leaders_of: Mapping[Key, Address], timestamp: int, *, read_committed: bool = False
+    admin: Admin,
+    leaders_of: Mapping[Key, Address],
+    timestamp: int,
+    *,
+    read_committed: bool = False,
+    replica_id: int = CONSUMER,
 ) -> Steps[dict[Key, int]]:
     """The offset of each partition at its leader. `timestamp`: as `Admin.offset`.
 
-    `read_committed`: the latest is the last stable offset, not the high watermark."""
-    from kwire.client.admin import CONSUMER
-    from kwire.protocol.schemas.offsets import (
-        ListOffsetsPartition,
-        ListOffsetsRequest,
-        ListOffsetsTopic,
-    )
-
+    `read_committed`: the latest is the last stable offset, not the high watermark. With DEBUGGING_CONSUMER as
+    `replica_id` a follower answers, too, and the latest is the log end."""
     found: dict[Key, int] = {}
     for address in dict.fromkeys(leaders_of.values()):
-        of_topic: dict[str, list[int]] = {}
-        for (topic, index), at in leaders_of.items():
-            if at == address:
-                of_topic.setdefault(topic, []).append(index)
-        request = ListOffsetsRequest(
-            replica_id=CONSUMER,
-            isolation_level=int(read_committed),
-            topics=[
-                ListOffsetsTopic(
-                    name=topic,
-                    partitions=[
-                        ListOffsetsPartition(partition_index=index, timestamp=timestamp)
-                        for index in indexes
-                    ],
-                )
-                for topic, indexes in of_topic.items()
-            ],
-        )
+        keys = [key for key, at in leaders_of.items() if at == address]
+        request = _request(keys, timestamp, replica_id, int(read_committed))
         response = yield from admin.ask_at(address, request)
         for topic in response.topics:
             for each in topic.partitions:
                 check(each.error_code, f"the offset of {topic.name}-{each.partition_index}")
                 found[topic.name, each.partition_index] = each.offset
     return found
+
+
+def _request(keys: list[Key], timestamp: int, replica_id: int, isolation_level: int) -> Any:
+    from kwire.protocol.schemas.offsets import (
+        ListOffsetsPartition,
+        ListOffsetsRequest,
+        ListOffsetsTopic,
+    )
+
+    of_topic: dict[str, list[ListOffsetsPartition]] = {}
+    for topic, index in keys:
+        asked = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+        of_topic.setdefault(topic, []).append(asked)
+    return ListOffsetsRequest(
+        replica_id=replica_id,
+        isolation_level=isolation_level,
+        topics=[ListOffsetsTopic(name=name, partitions=asked) for name, asked in of_topic.items()],
+    )

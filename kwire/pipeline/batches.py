@@ -173,12 +173,12 @@ def pieces(file: int, start: int, end: int, index: Index, damage: list[Damage]) 
         if length < len(data) - PADDING:  # cut off since the range was planned
             end = position + length
             del data[length:-PADDING]
-        rows, wrong, needed = _walk(data, length)
+        rows, wrong, needed = walk(data, length)
         if rows:
             heads = np.array(rows, np.int64)
             whole, stop = index.contradicts(file, position, heads)
             if whole:
-                yield from _by_format(data, position, heads[:whole])
+                yield from by_format(data, position, heads[:whole])
             if whole < len(heads):
                 begin = position + int(heads[whole, POSITION])
                 detail = f"a batch of {heads[whole, SIZE]} bytes, with another one in it"
@@ -203,7 +203,7 @@ def pieces(file: int, start: int, end: int, index: Index, damage: list[Damage]) 
         position, want = stop, PIECE_BYTES
 
 
-def _walk(data: bytearray, end: int) -> tuple[list[tuple[int, ...]], tuple[str, str] | None, int]:
+def walk(data: bytearray, end: int) -> tuple[list[tuple[int, ...]], tuple[str, str] | None, int]:
     """The headers of whole batches; what is wrong behind them; how many bytes the first batch needs (0: unknown)."""
     rows: list[tuple[int, ...]] = []
     at, unpack, prefix = 0, HEADER.unpack_from, _PREFIX.unpack_from
@@ -230,7 +230,7 @@ def _walk(data: bytearray, end: int) -> tuple[list[tuple[int, ...]], tuple[str, 
     return rows, None, needed
 
 
-def _by_format(data: bytearray, position: int, heads: Heads) -> Iterator[Piece]:
+def by_format(data: bytearray, position: int, heads: Heads) -> Iterator[Piece]:
     is_new = heads[:, MAGIC_BYTE] == 2
     if is_new.all() or not is_new.any():
         yield Piece(data, position, heads)

@@ -40,7 +40,8 @@ class Where(NamedTuple):
     broker: int
     topic: str
     partition: int
-    segment: str
+    segment: str | None
+    """None where it is not known: of what was fetched from a broker."""
 
 
 class Wanted(NamedTuple):
@@ -248,6 +249,8 @@ class _Table:
         return pa.array(self._of(batches.BASE))
 
     def batch_position(self) -> pa.Array:
+        if self._where.segment is None:
+            return pa.nulls(len(self._head), pa.int64())
         return pa.array(self._piece.position + self._of(batches.POSITION))
 
     def codec(self) -> pa.Array:

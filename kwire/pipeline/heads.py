@@ -144,6 +144,8 @@ def _table(
 
     def column(name: str) -> pa.Array:
         kind = BATCHES[name][0]
+        if name == "position" and where.segment is None:
+            return pa.nulls(count, kind)
         if name in same:
             return pa.repeat(pa.scalar(same[name], kind), count)
         values = found.get(name)

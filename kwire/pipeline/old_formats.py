@@ -68,6 +68,8 @@ _ABSENT: Final = {
 
 def _table(piece: Piece, where: Where, wanted: Wanted, rows: list[_Row]) -> pa.RecordBatch:
     same = {**_ABSENT, **where._asdict()}
+    if where.segment is None:
+        same["batch_position"] = None
 
     def column(name: str) -> pa.Array:
         kind = COLUMNS[name][0]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAMES: Final = (
     *("path", "topic", "partition", "startingOffset", "endingOffset", "startingTimestamp"),
-    *("upTo", "verify", "mode", "include", "splitBytes", "rowsPerBatch"),
+    *("upTo", "verify", "mode", "include", "splitBytes", "rowsPerBatch", "bootstrap", "replica"),
 )
 
 
@@ -38,6 +38,10 @@ class Options(NamedTuple):
     include: frozenset[str] = frozenset()
     split_bytes: int = 64 << 20
     rows_per_batch: int = 50_000
+    bootstrap: tuple[str, ...] = ()
+    """HOST:PORT of brokers to fetch from, instead of paths."""
+    replica: int | None = None
+    """The broker to fetch from; None: each partition's leader."""
 
 
 def parse(given: Mapping[str, str]) -> Options:
@@ -52,10 +56,7 @@ def parse(given: Mapping[str, str]) -> Options:
             raise _wrong(f"there is no option {name}{hint}")
         texts[proper] = text
     paths = words("path", texts.pop("path", ""))
-    if not paths:
-        raise _wrong(
-            "option path is missing: log directories, or patterns of them, separated by commas"
-        )
+    _check_transport(paths, texts)
     fields: dict[str, object] = {}
     for name, text in texts.items():
         field, parser = _PARSERS[name]
@@ -70,6 +71,24 @@ def parse(given: Mapping[str, str]) -> Options:
             f"startingOffset {options.starting_offset} is above endingOffset {options.ending_offset}"
         )
     return options
+
+
+def _check_transport(paths: tuple[str, ...], texts: dict[str, str]) -> None:
+    if "bootstrap" in texts:
+        if paths:
+            raise _wrong("path and bootstrap exclude each other")
+        if "include" in texts:
+            raise _wrong("include is for log directories: a broker shows none of these files")
+        if texts.get("upTo", "").lower() == "end":
+            raise _wrong("upTo=end is for log directories: Fetch ends at the high watermark")
+        return
+    if "replica" in texts:
+        raise _wrong("replica needs bootstrap=HOST:PORT")
+    if not paths:
+        raise _wrong(
+            "option path is missing: log directories, or patterns of them, separated by commas;"
+            " or bootstrap=HOST:PORT"
+        )
 
 
 def _wrong(message: str) -> ConfigurationError:
@@ -103,6 +122,20 @@ def _number(name: str, text: str) -> int:
     if not text.strip().isdecimal():
         raise _wrong(f"{name}={text}: expected a whole number, 0 or more")
     return int(text)
+
+
+def _addresses(name: str, text: str) -> tuple[str, ...]:
+    from kwire.client.connection import parse_address
+
+    found = words(name, text)
+    for word in found:
+        try:
+            parse_address(word)
+        except ValueError as error:
+            raise _wrong(f"{name}: {error}") from None
+    if not found:
+        raise _wrong(f"{name} is empty: expected HOST:PORT of a broker")
+    return found
 
 
 def _positive(name: str, text: str) -> int:
@@ -159,6 +192,8 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
     "verify": ("verify", _one_of(crc=True, none=False)),
     "mode": ("mode", _one_of(records="records", batches="batches", damage="damage")),
     "include": ("include", _include),
+    "bootstrap": ("bootstrap", _addresses),
+    "replica": ("replica", _number),
     "splitBytes": ("split_bytes", _positive),
     "rowsPerBatch": ("rows_per_batch", _positive),
 }

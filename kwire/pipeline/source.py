@@ -1,4 +1,4 @@
-"""`kwire-log`: brokers' log directories as a Spark data source, batch and streaming.
+"""`kwire-log`: brokers' logs as a Spark data source, batch and streaming; from their directories, or by Fetch.
 
     register(spark)
     spark.read.format("kwire-log").option("topic", "orders").load("/var/lib/kafka")
@@ -25,13 +25,14 @@ from kwire.pipeline.schema import checked_names, ddl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from kwire.pipeline.planning import Range
+    from kwire.pipeline.remote import Reach
 
 
 def register(session: SparkSession) -> None:
@@ -70,7 +71,7 @@ def _names(schema: StructType, given: dict[str, str]) -> tuple[str, ...]:
 
 @dataclass
 class Part(InputPartition):  # type: ignore[misc]
-    range: Range
+    range: Range | Reach
 
     def __post_init__(self) -> None:
         super().__init__(None)
@@ -87,7 +88,13 @@ class LogReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> list[Part]:
         """One task a range. A log without a record has one task that reads nothing: Spark wants one at least."""
-        ranges = planning.plan(self._options)
+        ranges: Sequence[Range | Reach]
+        if self._options.bootstrap:
+            from kwire.pipeline import remote
+
+            ranges = remote.plan(self._options)
+        else:
+            ranges = planning.plan(self._options)
         return [Part(each) for each in ranges] or [Part(planning.nothing())]
 
     def read(self, partition: Part) -> Iterator[pa.RecordBatch]:
@@ -95,12 +102,19 @@ class LogReader(DataSourceReader):  # type: ignore[misc]
 
 
 class LogStreamReader(DataSourceStreamReader):  # type: ignore[misc]
-    """Offsets are those of the log, by the folder of the partition."""
+    """Offsets are those of the log, by the folder of the partition, or by its name where it is fetched."""
 
     def __init__(self, names: tuple[str, ...], options: Options) -> None:
         self._names = names
         self._options = options
-        self._ends = following.Ends(options)
+        self._ends: remote.Ends | following.Ends
+        self._between: Callable[..., Iterator[Range | Reach]]
+        if options.bootstrap:
+            from kwire.pipeline import remote
+
+            self._ends, self._between = remote.Ends(options), remote.between
+        else:
+            self._ends, self._between = following.Ends(options), following.between
 
     def initialOffset(self) -> dict[str, int]:
         return {}
@@ -109,7 +123,7 @@ class LogStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         return self._ends.latest()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Part]:
-        return [Part(each) for each in following.between(self._options, start, end)]
+        return [Part(each) for each in self._between(self._options, start, end)]
 
     def read(self, partition: Part) -> Iterator[pa.RecordBatch]:
         return _read(partition, self._names, self._options)

@@ -33,7 +33,7 @@ def test_a_torn_tail_is_one_row_of_damage(tmp_path: Path, caplog: pytest.LogCapt
     parts = batches()
     write_segment(tmp_path, [*parts[:5], parts[5][:-1]])
     assert [row["offset"] for row in rows(tmp_path, "offset")] == list(range(15))
-    assert "1 places from position" in caplog.text and "torn tail" in caplog.text
+    assert "the first at position" in caplog.text and "torn tail" in caplog.text
     (damage,) = rows(tmp_path, mode="damage")
     position = sum(map(len, parts[:5]))
     assert (damage["kind"], damage["position"], damage["offset"]) == ("torn tail", position, 15)
