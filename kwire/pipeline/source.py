@@ -22,6 +22,7 @@ from kwire.errors import ConfigurationError
 from kwire.pipeline import following, planning, reading
 from kwire.pipeline.options import Options, parse
 from kwire.pipeline.schema import checked_names, ddl
+from kwire.pipeline.workers import forget_zip_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ class Part(InputPartition):  # type: ignore[misc]
 
 
 def _read(part: Part, names: tuple[str, ...], options: Options) -> Iterator[pa.RecordBatch]:
-    return reading.read(part.range, names, options)
+    yield from reading.read(part.range, names, options)
+    forget_zip_files()
 
 
 class LogReader(DataSourceReader):  # type: ignore[misc]
