@@ -32,6 +32,7 @@ FOLDERS = (
     "kwire/forks",
     "kwire/report",
     "kwire/audit",
+    "kwire/audit/evidence",
     "kwire/load",
     "kwire/pipeline",
     "kwire/control",

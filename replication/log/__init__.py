@@ -6,6 +6,7 @@
 __all__ = [
     "checkpoints",
     "indexes",
+    "leader_epochs",
     "loader",
     "log",
     "producer_state",
