@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from threading import Event, Thread
+from typing import ClassVar
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -23,6 +24,8 @@ class Copier:
     """Copies `source` to `target` in transactions; every third is aborted and done again."""
 
     source, target = "in", "out"
+    settings: ClassVar[dict[str, int]] = {}
+    """Further ones of the consumer and the producers."""
 
     def __init__(
         self, bootstrap: str, inputs: int, transactional_id: str = "copier", group: str = "copier"
@@ -31,7 +34,7 @@ class Copier:
         self.transactional_id = transactional_id
         self.transactions = 0
         self.errors: list[str] = []
-        quiet = {"bootstrap.servers": bootstrap, "log_level": 0}
+        quiet = {"bootstrap.servers": bootstrap, "log_level": 0, **self.settings}
         self.consumer = Consumer(
             {
                 **quiet,

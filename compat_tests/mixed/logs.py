@@ -1,8 +1,12 @@
 """What two replicas hold: their logs byte by byte, their leader epochs line by line."""
 
+import struct
+from itertools import zip_longest
 from pathlib import Path
 
 from kwire.protocol.records import iter_batches
+
+_ENTRY = struct.Struct(">hqqqq")  # of a transaction index, after its version
 
 
 def log_bytes(data: Path, topic: str, partition: int) -> bytes:
@@ -12,10 +16,24 @@ def log_bytes(data: Path, topic: str, partition: int) -> bytes:
     return b"".join(segment.read_bytes() for segment in segments)
 
 
-def index_bytes(data: Path, topic: str, partition: int, suffix: str) -> bytes:
-    """What stands in the index files of a replica, those that grow with their entries: ".txnindex"."""
-    found = sorted((data / f"{topic}-{partition}").glob(f"*{suffix}"))
-    return b"".join(index.read_bytes() for index in found)
+def aborted(data: Path, topic: str, partition: int) -> list[tuple[int, int, int, int]]:
+    """The transaction index of a replica: producer id, first and last offset, last stable offset of each entry."""
+    found = sorted((data / f"{topic}-{partition}").glob("*.txnindex"))
+    entries = b"".join(index.read_bytes() for index in found)
+    return [each[1:] for each in _ENTRY.iter_unpack(entries)]
+
+
+def aborted_difference(
+    kwire: list[tuple[int, int, int, int]], kafka: list[tuple[int, int, int, int]]
+) -> str:
+    """Where two transaction indexes part.
+
+    The last stable offset after an abort may be higher in Kafka's: a follower that fetches several batches at once
+    enters what they begin before it enters what they end, and so takes a later transaction for an open one."""
+    for number, (one, other) in enumerate(zip_longest(kwire, kafka)):
+        if one is None or other is None or one[:3] != other[:3] or one[3] > other[3]:
+            return f"entry {number} of the transaction index: {one} and {other}"
+    return ""
 
 
 def leader_epochs(data: Path, topic: str, partition: int) -> list[str]:

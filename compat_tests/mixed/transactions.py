@@ -24,7 +24,13 @@ from confluent_kafka import (
 from compat_tests import tooling
 from compat_tests.clients import Client
 from compat_tests.mixed.cluster import KWIRE, PEER, SEGMENT_BYTES, MixedCluster, Partition
-from compat_tests.mixed.logs import difference, index_bytes, leader_epochs, log_bytes
+from compat_tests.mixed.logs import (
+    aborted,
+    aborted_difference,
+    difference,
+    leader_epochs,
+    log_bytes,
+)
 from kwire.coordinator.group_coordinator import partition_for
 from kwire.protocol.schemas.topics import (
     CreatableReplicaAssignment,
@@ -199,8 +205,8 @@ class Transactions:
 
             def same(partition: Partition = partition) -> str:
                 logs = difference(log_bytes(kwire, *partition), log_bytes(peer, *partition))
-                ends = [index_bytes(data, *partition, ".txnindex") for data in (kwire, peer)]
-                return logs or difference(*ends)
+                ends = [aborted(data, *partition) for data in (kwire, peer)]
+                return logs or aborted_difference(*ends)
 
             def same_epochs(partition: Partition = partition) -> bool:
                 return leader_epochs(kwire, *partition) == leader_epochs(peer, *partition)
