@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 BESIDE = ("pyproject.toml", "setup.cfg", "setup.py", "README.md", "LICENSE")
-SHIPPED = {".py", ".json", ".typed", ".html"}
+SHIPPED = {".py", ".json", ".typed", ".html", ".css"}
 
 
 def tracked() -> list[str]:

@@ -36,7 +36,6 @@ SECTIONS = {
         "produce": "kwire.cli.kafka:produce",
         "consume": "kwire.cli.kafka:consume",
         "top": "kwire.cli.watch:top",
-        "load": "kwire.cli.load:load",
     },
     "Files and more": {
         "config": "kwire.cli.files:config",

@@ -1,6 +1,7 @@
 """The page of a report: one HTML file with its data, styles and script, no network and no other files.
 
-The template is page.html. Its script draws the model (`model.py`), which stands in the page as JSON.
+The template is page.html; its style sheet begins with common.css, as that of an audit's page. Its script draws the
+model (`model.py`), which stands in the page as JSON.
 Whatever comes from a cluster or a test (names of topics, client ids, errors) is text there: in JSON no
 `<`, `>` or `&` is left that HTML could read, and the script makes text nodes of it, never markup.
 """
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LINES_WITHOUT_SCRIPT = 300
-_PLACEHOLDER = re.compile("@(TITLE|TEXT|DATA)@")
+_PLACEHOLDER = re.compile("@(STYLE|TITLE|TEXT|DATA)@")
 _ESCAPES = {
     ord("<"): "\\u003c",
     ord(">"): "\\u003e",
@@ -29,9 +30,11 @@ _ESCAPES = {
 
 def render(report: dict[str, Any]) -> str:
     """The page of a report (`model.report`)."""
-    template = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
+    here = Path(__file__).parent
+    template = (here / "page.html").read_text(encoding="utf-8")
     test = report["test"]
     values = {
+        "STYLE": (here / "common.css").read_text(encoding="utf-8").rstrip(),
         "TITLE": html.escape(f"{test['outcome']}: {test['id']}" if test else "kwire report"),
         "TEXT": html.escape("\n".join(_lines(report))),
         "DATA": _json(report),
