@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kwire.pipeline.schema import LENGTH, MAGIC, TORN
+from kwire.protocol.records import COUNT as RECORD_COUNT
 from kwire.protocol.records import HEADER, LAST_OFFSET_DELTA
 
 TYPE_CHECKING = False
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 MAX_OFFSET = (1 << 63) - 1
 PIECE_BYTES = 8 << 20
+MANY_RECORDS = 1 << 20
+"""A header that counts more records is not believed without a look at them."""
 PADDING = 16
 """Zeros behind the bytes of a piece, so that a varint that lies reads them and not beyond the end."""
 
@@ -201,6 +204,60 @@ def pieces(file: int, start: int, end: int, index: Index, damage: list[Damage]) 
         offset = _PREFIX.unpack_from(data)[0] if length >= _PREFIX.size else None
         damage.append(Damage(position, stop - position, offset, kind, detail))
         position, want = stop, PIECE_BYTES
+
+
+def headers(file: int, start: int, end: int, index: Index, damage: list[Damage]) -> Iterator[Piece]:
+    """As `pieces`, for columns that headers know: of large batches in a row nothing else is read.
+
+    Such a piece has no data. All its batches are full (offsets without gaps) and of format 2."""
+    position = start
+    while position < end:
+        rows, stop = _headers(file, position, end)
+        heads = np.array(rows, np.int64).reshape(-1, COUNT + 1)
+        whole, _ = index.contradicts(file, position, heads) if rows else (0, stop)
+        if whole < len(rows):
+            stop = position + int(heads[whole, POSITION])
+        if whole:
+            yield Piece(bytearray(PADDING), position, heads[:whole])
+        position = stop
+        if whole == _HEADERS:
+            continue
+        # Small batches, or something that only `pieces` can make sense of.
+        stop = min(end, position + PIECE_BYTES)
+        for piece in pieces(file, position, end, index, damage):
+            yield piece
+            last = piece.position + int(piece.heads[-1, POSITION] + piece.heads[-1, SIZE])
+            if last >= stop:
+                position = last
+                break
+        else:
+            return
+
+
+_HEADERS = 2000
+"""How many headers are read one by one before they become a piece."""
+_LARGE_BYTES = 4096
+"""The size from which on batches are stepped over (measured: a pread with its step takes 3 us, 4 KB from the page cache
+about 2 us, and from a disk much more)."""
+
+
+def _headers(file: int, position: int, end: int) -> tuple[list[tuple[int, ...]], int]:
+    """The headers of large full batches from `position` on, and where the first batch is that is none of them."""
+    rows: list[tuple[int, ...]] = []
+    at, read, unpack = position, os.pread, HEADER.unpack_from
+    while len(rows) < _HEADERS and at + _LARGE_BYTES <= end:
+        stored = read(file, _HEADER_BYTES, at)
+        if len(stored) < _HEADER_BYTES:
+            break
+        head = unpack(stored)
+        size = 12 + head[1]
+        if head[3] != 2 or size < _LARGE_BYTES or at + size > end:
+            break
+        if head[LAST_OFFSET_DELTA] + 1 != head[RECORD_COUNT] or head[RECORD_COUNT] > MANY_RECORDS:
+            break
+        rows.append((at - position, head[0], size, *head[2:]))
+        at += size
+    return rows, at
 
 
 def walk(data: bytearray, end: int) -> tuple[list[tuple[int, ...]], tuple[str, str] | None, int]:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Bits = NDArray[np.bool_]
 
-_MANY = 1 << 20
-"""A header that counts more records is not believed without a look at them."""
 CODECS = pa.array(["none", "gzip", "snappy", "lz4", "zstd", "5", "6", "7"])
 
 
@@ -65,7 +63,7 @@ def tables(
     # Offsets are base + 0, 1, 2 … if there are as many records as the header spans: deltas rise from 0 at least to
     # LAST_DELTA at most.
     count = heads[:, batches.COUNT]
-    is_full = (count == heads[:, batches.LAST_DELTA] + 1) & (count <= _MANY)
+    is_full = (count == heads[:, batches.LAST_DELTA] + 1) & (count <= batches.MANY_RECORDS)
     if not OF_RECORDS.isdisjoint(wanted.columns) or not is_full.all():
         for part, records in decoded(piece, heads, damage):
             table = _Table(

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kwire.pipeline import batches, columns, heads, old_formats
 from kwire.pipeline.columns import Wanted
-from kwire.pipeline.schema import BATCHES, COLUMNS, CRC, DAMAGE
+from kwire.pipeline.schema import BATCHES, COLUMNS, CRC, DAMAGE, OF_RECORDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ def _tables(
     wanted = Wanted(names, part.first_offset, part.end_offset, verify)
     is_file = part.where.segment is not None
     waits_for = cast("Range", part).first_timestamp if is_file else None
-    for piece in _pieces(part, wrong):
+    needs_records = verify or waits_for is not None or not OF_RECORDS.isdisjoint(names)
+    for piece in _pieces(part, wrong, needs_records=needs_records):
         if waits_for is not None:
             first = _first_young(piece, part.where, wanted, waits_for)
             if first is None:
@@ -122,7 +123,9 @@ def _tables(
         yield from _of_piece(piece, part.where, wanted, wrong)
 
 
-def _pieces(part: Range | Reach, wrong: list[Damage]) -> Iterator[Piece]:
+def _pieces(
+    part: Range | Reach, wrong: list[Damage], *, needs_records: bool = True
+) -> Iterator[Piece]:
     """Pieces of a range. A file that is gone has none: its segment was deleted since the range was planned."""
     if part.where.segment is None:
         from kwire.pipeline import fetching
@@ -136,7 +139,8 @@ def _pieces(part: Range | Reach, wrong: list[Damage]) -> Iterator[Piece]:
         return
     try:
         index = batches.Index(part.index_path, part.base_offset)
-        yield from batches.pieces(file, part.start, part.end, index, wrong)
+        read = batches.pieces if needs_records else batches.headers
+        yield from read(file, part.start, part.end, index, wrong)
     finally:
         os.close(file)
 

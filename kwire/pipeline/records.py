@@ -245,10 +245,22 @@ def _fields(data: bytearray | bytes, at: Ints, ends: Ints) -> Records:
 
 def varint(buffer: NDArray[np.uint8], at: Ints) -> tuple[Ints, Ints]:
     """The zigzag varints at positions, and the positions behind them; one of more than ten bytes ends at the tenth."""
-    byte = buffer[at].astype(np.int64)
-    value, after = byte & 127, at + 1
-    longer = np.flatnonzero(byte > 127)
-    shift = 7
+    first = buffer[at]
+    is_long = first > 127
+    many = np.count_nonzero(is_long)
+    if not many:
+        value = first.astype(np.int64)
+        return (value >> 1) ^ -(value & 1), at + 1
+    if (
+        many * 4 > len(at) * 3
+    ):  # the lengths of values: two bytes of all at once take 0.7 of the time
+        second = buffer[np.minimum(at + 1, len(buffer) - 1)]
+        value = (first & 127) | (np.where(is_long, second & 127, 0).astype(np.int64) << 7)
+        after = at + 1 + is_long
+        longer, shift = np.flatnonzero(is_long & (second > 127)), 14
+    else:
+        value, after = (first & 127).astype(np.int64), at + 1
+        longer, shift = np.flatnonzero(is_long), 7
     while len(longer) and shift < 70:
         position = np.minimum(after[longer], len(buffer) - 1)
         byte = buffer[position].astype(np.int64)

@@ -159,7 +159,7 @@ def _replicas(client: Client, options: Options) -> Steps[list[Replica]]:
     found = []
     for node, keys in chosen.items():
         found += yield from repeat(partial(_of_broker, client, node, keys))
-    return sorted(found)
+    return sorted(found, key=lambda each: (each.where.topic, each.where.partition))
 
 
 def _wanted(metadata: Any, options: Options) -> dict[Key, int]:
