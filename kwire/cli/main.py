@@ -36,6 +36,7 @@ SECTIONS = {
         "produce": "kwire.cli.kafka:produce",
         "consume": "kwire.cli.kafka:consume",
         "top": "kwire.cli.watch:top",
+        "load": "kwire.cli.load:load",
     },
     "Files and more": {
         "config": "kwire.cli.files:config",

@@ -19,6 +19,7 @@ from time import time_ns
 from zlib import crc32
 
 from kwire.errors import ConfigurationError
+from kwire.load.files import ROWS_A_FILE, Files, same, taken
 from kwire.pipeline.ledger import (
     ABORTED,
     ACKNOWLEDGED,
@@ -29,7 +30,6 @@ from kwire.pipeline.ledger import (
     SENT,
     UNKNOWN,
     Run,
-    schema,
     value_prefix,
     write_run,
 )
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, Self
 
+    from kwire.load.files import Columns, Rows
+
 SECONDS_A_FILE = 2.0
-ROWS_A_FILE = 200_000
-"""A file is written when one producer or reader has so many rows; with twice as many, it waits for the file."""
 NOT_ANSWERED = "no answer until the end of the run"
 
 
@@ -70,20 +70,12 @@ class Ledger:
         name = new_run() if run is None else run
         self.run = Run(name, bootstrap, tuple(topics), client, mode, acks, now_us() // 1000)
         self.run = replace(self.run, cluster_id=cluster_id)
-        self._schemas = {table: schema(table) for table in (SENT, SEEN)}  # PyArrow is missing now
         self._producers: dict[str, Producer] = {}
         self._readers: list[Reader] = []
-        self._seconds = seconds
-        self._files = 0
-        self._failure: OSError | None = None
-        self._is_closing = False
-        self._due = threading.Event()
-        self._written = threading.Condition()
-        for table in (SENT, SEEN):
-            (self.folder / table).mkdir(parents=True, exist_ok=True)
+        self._is_closed = False
+        self.files = Files(self.folder, seconds, self._collect)
         write_run(self.folder, self.run)
-        self._thread = threading.Thread(target=self._write_on, name="ledger", daemon=True)
-        self._thread.start()
+        self.files.start()
 
     def producer(self, name: str) -> Producer:
         """A producer of this run. `name` is one word; records of one name are counted together."""
@@ -99,14 +91,12 @@ class Ledger:
 
     def close(self) -> None:
         """Write all that is left and the end of the run. Records that nothing is known of become unknown."""
-        if self._is_closing:
+        if self._is_closed:
             return
+        self._is_closed = True
         for producer in self._producers.values():
             producer.give_up()
-        self._is_closing = True
-        self._due.set()
-        self._thread.join()
-        self.check()
+        self.files.close()
         write_run(self.folder, replace(self._counted(), ended=now_us() // 1000))
 
     def __enter__(self) -> Self:
@@ -115,61 +105,16 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def check(self) -> None:
-        """OSError, once a file could not be written."""
-        if self._failure is not None:
-            raise self._failure
+    def make_room(self, rows: Rows) -> None:
+        """Return when `rows` are not too many: they are written. OSError, once that has failed."""
+        self.files.make_room(rows)
 
-    def make_room(self, rows: list[tuple[Any, ...]]) -> None:
-        """Have a file written; return when `rows` are no longer too many."""
-        self._due.set()
-        with self._written:
-            while len(rows) >= 2 * ROWS_A_FILE and self._failure is None:
-                self._due.set()
-                self._written.wait(1)
-        self.check()
-
-    # --- the thread
-
-    def _write_on(self) -> None:
-        is_last = False
-        while not is_last:
-            self._due.wait(self._seconds)
-            self._due.clear()
-            is_last = self._is_closing
-            try:
-                self._write()
-            except OSError as error:
-                self._failure = error
-                is_last = True
-            with self._written:
-                self._written.notify_all()
-
-    def _write(self) -> None:
-        run = self.run.run
-        sent = [row for each in list(self._producers.values()) for row in taken(each.rows)]
-        if sent:
-            self._write_file(SENT, [[run] * len(sent), *zip(*sent, strict=True)])
-        seen = [row for each in list(self._readers) for row in taken(each.rows)]
-        if seen:
-            self._write_file(SEEN, list(zip(*seen, strict=True)))
-        if sent:
+    def _collect(self) -> dict[str, list[Columns]]:
+        sent = [each.columns(taken(each.rows)) for each in list(self._producers.values())]
+        seen = [each.columns(taken(each.rows)) for each in list(self._readers)]
+        if any(sent):
             write_run(self.folder, self._counted())
-
-    def _write_file(self, table: str, columns: list[Any]) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        self._files += 1
-        fields = self._schemas[table]
-        arrays = [
-            pa.array(values, field.type) for values, field in zip(columns, fields, strict=True)
-        ]
-        path = self.folder / table / f"{self._files:06}.parquet"
-        # Spark reads no file whose name begins with a dot.
-        beside = path.with_name(f".{path.name}.tmp")
-        pq.write_table(pa.Table.from_arrays(arrays, schema=fields), beside, compression="zstd")
-        beside.replace(path)
+        return {SENT: list(filter(None, sent)), SEEN: list(filter(None, seen))}
 
     def _counted(self) -> Run:
         return replace(self.run, records=sum(each.count for each in self._producers.values()))
@@ -178,15 +123,25 @@ class Ledger:
 class Producer:
     """A producer of a run: counts its records from 0, and knows which of them are not answered yet."""
 
-    __slots__ = ("_ledger", "_lock", "_transactions", "count", "name", "open", "rows")
+    __slots__ = (
+        *("_ledger", "_lock", "_prefix", "_transactions", "acknowledged", "committed_records"),
+        *("count", "errors", "name", "open", "rows"),
+    )
 
     def __init__(self, ledger: Ledger, name: str) -> None:
         self._ledger = ledger
         self._lock = threading.Lock()
+        self._prefix = value_prefix(ledger.run.run, name)
         self.name = name
         self.count = 0
+        self.acknowledged = 0
+        self.committed_records = 0
+        """Those acknowledged which a reader with read_committed may see."""
+        self.errors: dict[tuple[str, str], int] = {}
+        """Records that are not acknowledged, by outcome and error."""
         self.open: dict[int, Record] = {}
-        self.rows: list[tuple[Any, ...]] = []
+        """Those without an answer."""
+        self.rows: Rows = []
         self._transactions: dict[int, list[tuple[Record, int | None, int | None, int, int | None]]]
         self._transactions = {}
 
@@ -207,12 +162,23 @@ class Producer:
         with self._lock:
             number = self.count
             self.count += 1
-        value = value_prefix(self._ledger.run.run, self.name, number) + payload
+        value = b"%s%d %s" % (self._prefix, number, payload)
         if len(value) < size:
             value = value.ljust(size, b".")
         record = Record(self, number, topic, key, value, transaction)
         self.open[number] = record
         return record
+
+    def columns(self, rows: Rows) -> Columns:
+        """The rows as columns of the table sent; none without rows."""
+        if not rows:
+            return []
+        count = len(rows)
+        return [
+            same(self._ledger.run.run, count),
+            same(self.name, count),
+            *zip(*rows, strict=True),
+        ]
 
     def committed(self, transaction: int, epoch: int | None = None) -> None:
         """The client has said that the transaction is committed."""
@@ -245,7 +211,9 @@ class Producer:
         """A record is acknowledged: written now, or with its transaction."""
         if self.open.pop(record.number, None) is None:
             return
+        self.acknowledged += 1
         if record.transaction is None:
+            self.committed_records += 1
             self.rows.append(record.row(outcome, partition, offset, at, epoch, None))
         else:
             row = (record, partition, offset, at, epoch)
@@ -254,10 +222,15 @@ class Producer:
     def fail(self, record: Record, outcome: str, error: str) -> None:
         """A record is not acknowledged."""
         if self.open.pop(record.number, None) is not None:
+            with self._lock:
+                self.errors[outcome, error] = self.errors.get((outcome, error), 0) + 1
             self.rows.append(record.row(outcome, None, None, None, None, error))
 
     def _end(self, transaction: int, outcome: str, error: str | None, epoch: int | None) -> None:
-        for record, partition, offset, at, own in self._transactions.pop(transaction, ()):
+        records = self._transactions.pop(transaction, [])
+        if outcome == COMMITTED:
+            self.committed_records += len(records)
+        for record, partition, offset, at, own in records:
             told = epoch if own is None else own
             self.rows.append(record.row(outcome, partition, offset, at, told, error))
 
@@ -314,24 +287,26 @@ class Record:
         epoch: int | None,
         error: str | None,
     ) -> tuple[Any, ...]:
-        """The row of the table sent, without its run."""
-        value = self.value
+        """The row of the table sent, without run and producer."""
+        # fmt: off
         return (
-            *(self._producer.name, self.number, self.topic, partition, offset, self.key),
-            *(crc32(value), len(value), self.transaction, outcome, epoch, self.sent, at, error),
+            self.number, self.topic, partition, offset, self.key, crc32(self.value),
+            len(self.value), self.transaction, outcome, epoch, self.sent, at, error,
         )
+        # fmt: on
 
 
 class Reader:
     """A reader of a run."""
 
-    __slots__ = ("_isolation", "_ledger", "_name", "rows")
+    __slots__ = ("_isolation", "_known", "_ledger", "_name", "rows")
 
     def __init__(self, ledger: Ledger, name: str, isolation: str) -> None:
         self._ledger = ledger
         self._name = name
         self._isolation = isolation
-        self.rows: list[tuple[Any, ...]] = []
+        self._known: dict[bytes, tuple[str | None, str | None]] = {}
+        self.rows: Rows = []
 
     def seen(
         self,
@@ -345,14 +320,32 @@ class Reader:
         """The reader was given a record. `at`: when, in us."""
         if len(self.rows) >= ROWS_A_FILE:
             self._ledger.make_room(self.rows)
-        run, producer, number = whose(value)
-        self.rows.append(
-            (
-                *(run, self._name, self._isolation, topic, partition, offset, key),
-                None if value is None else crc32(value),
-                *(producer, number, now_us() if at is None else at),
-            )
-        )
+        run = producer = number = digest = None
+        if value is not None:
+            digest = crc32(value)
+            # As `whose`, of which one answer is kept for each producer: three times as fast.
+            end = value.find(b" ", 9)
+            known = self._known.get(value[:end])
+            digits = value[end + 1 : value.find(b" ", end + 1)]
+            if known is not None and digits.isdigit() and len(digits) < 19:
+                run, producer = known
+                number = int(digits)
+            else:
+                run, producer, number = whose(value)
+                if run is not None:
+                    self._known[value[:end]] = run, producer
+        if at is None:
+            at = now_us()
+        self.rows.append((topic, partition, offset, key, digest, run, producer, number, at))
+
+    def columns(self, rows: Rows) -> Columns:
+        """The rows as columns of the table seen; none without rows."""
+        if not rows:
+            return []
+        columns = list(zip(*rows, strict=True))
+        run = columns.pop(5)
+        count = len(rows)
+        return [run, same(self._name, count), same(self._isolation, count), *columns]
 
 
 def whose(value: bytes | None) -> tuple[str | None, str | None, int | None]:
@@ -366,13 +359,6 @@ def whose(value: bytes | None) -> tuple[str | None, str | None, int | None]:
             except ValueError:
                 pass
     return None, None, None
-
-
-def taken(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """The rows so far, taken out of a list to which other threads append."""
-    some = rows[:]
-    del rows[: len(some)]
-    return some
 
 
 def require_empty(folder: Path) -> Path:

@@ -118,9 +118,9 @@ def ddl(table: str) -> str:
     return ", ".join(f"{name} {words}" for name, words in COLUMNS[table].items())
 
 
-def value_prefix(run: str, producer: str, number: int) -> bytes:
-    """What the value of a record begins with: whose it is, in ASCII, each word with a blank behind it."""
-    return b"%s %s %d " % (run.encode(), producer.encode(), number)
+def value_prefix(run: str, producer: str) -> bytes:
+    """What the values of a producer begin with, in ASCII; the number of the record follows, and a blank."""
+    return b"%s %s " % (run.encode(), producer.encode())
 
 
 def write_run(folder: Path, run: Run) -> None:

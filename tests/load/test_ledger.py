@@ -82,8 +82,8 @@ def test_files_are_closed_while_it_runs(tmp_path: Path) -> None:
         producer = ledger.producer("p")
         record = producer.record("t")
         record.acknowledged(0, 0)
-        with ledger._written:
-            assert ledger._written.wait_for(lambda: files(tmp_path, "sent"), 10)
+        with ledger.files.written:
+            assert ledger.files.written.wait_for(lambda: files(tmp_path, "sent"), 10)
         run = read_run(tmp_path)
         assert run.ended is None  # as after kill -9
         check_files(tmp_path, run)
