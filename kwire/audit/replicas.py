@@ -85,7 +85,7 @@ def _compared(
         else each
         for each in found
     ]
-    chosen = pairs(found)
+    chosen = pairs(found, damaged)
     different = {row[:3]: row for row in differences(session, log, summary, chosen, found)}
     rows, findings = [], []
     of_pair = {pair[:3]: pair for pair in chosen}
@@ -96,7 +96,7 @@ def _compared(
             findings.append(_finding("replica_differs", each, first, words))
         size = sizes.get(each[:3], _Size(0, 0, -1))
         rows.append((*each[:6], size.records, size.bytes, each.lineage(), first))
-    findings += _of_damage(log, damaged, {each[:3]: each for each in found})
+    findings += _of_damage(log, bool(damaged), {each[:3]: each for each in found})
     return ReplicaAudit(
         session.createDataFrame(rows, ddl(REPLICAS)),
         session.createDataFrame(findings, ddl(FINDINGS)),
@@ -112,8 +112,8 @@ class _Size(NamedTuple):
 
 def _collected(
     summary: DataFrame,
-) -> tuple[dict[Key, list[Row]], dict[Key, _Size], set[str]]:
-    """Each replica's epochs as its batches have them, in the order of offsets; its size; topics with damage."""
+) -> tuple[dict[Key, list[Row]], dict[Key, _Size], set[Key]]:
+    """Each replica's epochs as its batches have them, in the order of offsets; its size; which are damaged."""
     rows = summary.sparkSession.sql(
         """
         select topic, partition, broker, epoch, sum(records) as records, sum(bytes) as bytes, min(first) as first,
@@ -122,7 +122,7 @@ def _collected(
         summary=summary,
     ).collect()
     epochs = defaultdict(list)
-    damaged = {row.topic for row in rows if row.damaged}
+    damaged = {row[:3] for row in rows if row.damaged}
     for row in rows:
         if row["last"] is not None:
             epochs[row[:3]].append(row)
@@ -144,21 +144,8 @@ def _first_difference(
     backwards = _epochs_backwards(replica, epochs.get(replica[:3], ()))
     if pair is None or pair.bound is None:
         return backwards or (None, None)
-    if row is not None and row["first"] < pair.bound:
-        words = [f"{_many(row.records, 'record')} of offsets {row['first']} to {row['last']}"]
-        if row.missing == row.records:
-            words.append(f"lacking that broker {pair.reference} has")
-        elif row.surplus == row.records:
-            words.append(f"that broker {pair.reference} has not")
-        else:
-            words.append(f"other than on broker {pair.reference}")
-        here, there = (
-            _epoch_at(epochs.get((*replica[:2], broker), ()), row["first"])
-            for broker in (replica.broker, pair.reference)
-        )
-        if here != there and None not in (here, there):
-            words.append(f"(epoch {here} here, {there} there)")
-        return row["first"], f"broker {replica.broker}: {' '.join(words)}"
+    if row is not None:
+        return row["first"], _difference(replica, pair, row, epochs)
     if backwards:
         return backwards
     if replica.log_end < pair.bound:
@@ -167,6 +154,27 @@ def _first_difference(
         )
         return replica.log_end, f"broker {replica.broker}: {detail}"
     return None, None
+
+
+def _difference(replica: Replica, pair: Pair, row: Row, epochs: Mapping[Key, Sequence[Row]]) -> str:
+    where = f"offset {row['first']}"
+    if row["last"] > row["first"]:
+        where = f"offsets {row['first']} to {row['last']}"
+    what = f"{_many(row.records, 'record')} ({where})"
+    if row.missing == row.records:
+        return f"broker {replica.broker} lacks {what} that broker {pair.reference} has"
+    if row.surplus == row.records:
+        return f"broker {replica.broker} has {what} that broker {pair.reference} lacks"
+    here, there = (
+        _epoch_at(epochs.get((*replica[:2], broker), ()), row["first"])
+        for broker in (replica.broker, pair.reference)
+    )
+    of_epochs = ""
+    if here != there and None not in (here, there):
+        of_epochs = f", of epoch {here}, there {there}"
+    return (
+        f"broker {replica.broker} has other records than broker {pair.reference}: {what}{of_epochs}"
+    )
 
 
 def _epochs_backwards(replica: Replica, rows: Sequence[Row]) -> tuple[int, str] | None:
@@ -195,11 +203,11 @@ def _epoch_at(rows: Iterable[Row], offset: int) -> int | None:
 
 
 def _of_damage(
-    log: Log, topics: set[str], found: Mapping[Key, Replica]
+    log: Log, is_damaged: bool, found: Mapping[Key, Replica]
 ) -> list[tuple[object, ...]]:
     """One finding a place that cannot be read. A torn tail is none: the broker writes there, or cuts it off when it
     starts."""
-    if not topics:
+    if not is_damaged:
         return []
     rows = (
         log.batches()

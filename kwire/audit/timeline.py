@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def timeline(events: DataFrame, epochs: DataFrame | None = None) -> DataFrame:
+def timeline(events: DataFrame | None, epochs: DataFrame | None = None) -> DataFrame:
     """`tables.TIMELINE` of rows of `kwire-events`; of partitions that no event names, by their logs' epochs
-    (`replicas.EPOCHS`)."""
-    found = intervals(collected(events))
+    (`replicas.EPOCHS`). One of the two must be given."""
+    found = intervals(collected(events)) if events is not None else []
     if epochs is not None:
         known = {(each.topic, each.partition) for each in found if each.kind == "leader"}
         found += [each for each in of_epochs(epoch_rows(epochs)) if each[:2] not in known]
-    return events.sparkSession.createDataFrame([_listed(each) for each in found], ddl(TIMELINE))
+    given = events if events is not None else epochs
+    assert given is not None
+    return given.sparkSession.createDataFrame([_listed(each) for each in found], ddl(TIMELINE))
 
 
 def lags(events: DataFrame) -> DataFrame:

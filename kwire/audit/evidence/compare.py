@@ -12,7 +12,7 @@ from kwire.pipeline.schema import ddl as log_ddl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
     from typing import Any
 
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -29,10 +29,11 @@ class Pair(NamedTuple):
     broker: int
     reference: int
     first: int
-    """Offsets below this are not in both, from `end` on, either."""
+    """Offsets below this are not in both."""
     end: int
+    """Exclusive: from here on they are not in both, or need not be equal."""
     bound: int | None
-    """Below it, exclusive, they must be equal: the lower high watermark. None: no broker has written one yet."""
+    """Below it they must be equal: the lower high watermark. None: not both brokers have written one yet."""
 
 
 class Log:
@@ -79,21 +80,27 @@ def digests(batches: DataFrame) -> DataFrame:
     )
 
 
-def pairs(found: Iterable[Replica]) -> list[Pair]:
-    """Whom to compare with whom, and which offsets."""
+def pairs(found: Iterable[Replica], damaged: Container[tuple[str, int, int]] = ()) -> list[Pair]:
+    """Whom to compare with whom, and which offsets; with one of `damaged` only if there is no other."""
     groups: dict[tuple[str, int], list[Replica]] = defaultdict(list)
     for each in found:
         groups[each.topic, each.partition].append(each)
     chosen = []
     for group in groups.values():
-        reference = max(group, key=lambda each: (each.epochs[-1:], each.log_end, -each.broker))
+        reference = max(
+            group,
+            key=lambda each: (
+                *(each.epochs[-1:], each[:3] not in damaged),
+                *(each.log_end, -each.broker),
+            ),
+        )
         for each in group:
             if each is reference:
                 continue
             known = (each.high_watermark, reference.high_watermark)
             bound = None if None in known else min(end for end in known if end is not None)
             first = max(each.log_start, reference.log_start)
-            end = min(each.log_end, reference.log_end)
+            end = first if bound is None else min(each.log_end, reference.log_end, bound)
             chosen.append(Pair(*each[:3], reference.broker, first, max(first, end), bound))
     return chosen
 
