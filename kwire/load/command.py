@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -27,15 +28,29 @@ def run_load(plan: Plan, bootstrap: str, folder: Path | None) -> int:
     """Run a load in the foreground; 0 if everything is acknowledged, 1 if not, 128 + the signal that ended it.
 
     ConfigurationError when it cannot begin."""
-    load = Load(plan, bootstrap, folder or Path(f"ledger-{new_run()}"))
+    folder = folder or Path(f"ledger-{new_run()}")
     line = ProgressLine()
-    with _stopped_by_signals(load) as signals:
-        summary = load.run(line.show if sys.stderr.isatty() else None)
+    with _named(folder):
+        load = Load(plan, bootstrap, folder)
+        with _stopped_by_signals(load) as signals:
+            summary = load.run(line.show if sys.stderr.isatty() else None)
     line.clear()
     sys.stdout.write("".join(f"{text}\n" for text in report(plan, summary)))
     if signals:
         return 128 + signals[0]
     return 0 if summary.is_complete else 1
+
+
+@contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    """An OSError that names no file is one of the ledger's: a full disk, as PyArrow and write() say it."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise OSError(error.errno or errno.EIO, reason, str(folder)) from error
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kwire.errors import ConfigurationError
+from kwire.load import command
 from kwire.load.clients import ClientError, TransactionEnd, load_client
 from kwire.load.command import report
 from kwire.load.generator import Summary
@@ -202,3 +204,18 @@ def test_what_is_printed() -> None:
         "6 × _MSG_TIMED_OUT",
         "ledger: led",
     ]
+
+
+@pytest.mark.parametrize(
+    "words", ["write() failed", "Error writing bytes to file. Detail: [errno 28]"]
+)
+def test_a_full_disk_is_said_of_the_ledger(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, words)
+
+    monkeypatch.setattr(command, "Load", full)
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        command.run_load(Plan(topic="t"), "h:1", tmp_path / "ledger")
+    assert raised.value.filename == str(tmp_path / "ledger")
