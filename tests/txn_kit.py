@@ -47,6 +47,7 @@ class TxnKit:
         self.hold = False
         self.fail_with: ErrorCode | None = None
         self._held: list[Callable[[ErrorCode], None]] = []
+        self.replicated = False
         self.markers_wait = False
         self.markers: list[tuple[TransactionMetadata, Callable[[ErrorCode], None]]] = []
         self.sent: list[tuple[int, int, str, list[tuple[str, int]], int]] = []
@@ -65,6 +66,10 @@ class TxnKit:
     def append(self, index: int, result: Result[None]) -> None:
         assert index == 3
         self.run(result)
+
+    def is_replicated(self, index: int) -> bool:
+        assert index == 3
+        return self.replicated
 
     def send_markers(
         self, index: int, metadata: TransactionMetadata, done: Callable[[ErrorCode], None]

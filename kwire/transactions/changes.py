@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from kwire.shards.result import Result
+from kwire.shards.result import Result, nothing
 from kwire.transactions.events import TransactionEvent
 from kwire.transactions.metadata import (
     ONGOING,
@@ -58,6 +58,10 @@ if TYPE_CHECKING:
 
         def append(self, index: int, result: Result[None]) -> None:
             """Append records of the shard that no request waits for."""
+            ...
+
+        def is_replicated(self, index: int) -> bool:
+            """Whether an append to the shard's partition waits for other brokers."""
             ...
 
         def send_markers(
@@ -229,15 +233,19 @@ class TransactionChanges:
 
         def decided(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
-                self._send_markers(metadata)
+                self._send_markers(metadata, answer_first=self._around.is_replicated(self._index))
             elif is_fence:
                 metadata.has_failed_epoch_fence = True
 
         return self._change(metadata, values, answer, decided)
 
-    def _send_markers(self, metadata: TransactionMetadata) -> None:
-        """Have the markers of a decided transaction written, then write its end."""
+    def _send_markers(self, metadata: TransactionMetadata, *, answer_first: bool) -> None:
+        """Have the markers of a decided transaction written, then write its end.
+
+        `answer_first`: in a step of its own, so that the answer to EndTxn, which has waited for other brokers, does
+        not wait for the work on markers, too."""
         values = metadata.prepare_complete(self._clock.wall_ms)
+        metadata.unmarked = None
 
         def written(error: ErrorCode) -> None:
             if self.transactions.get(metadata.transactional_id) is not metadata:
@@ -248,7 +256,14 @@ class TransactionChanges:
                 # As in Kafka it stays prepared until its partition is loaded again.
                 self._report(TransactionEvent.TRANSACTION_GIVEN_UP, metadata, detail=error.name)
 
-        metadata.unmarked = self._around.send_markers(self._index, metadata, written)
+        def send() -> Result[None]:
+            metadata.unmarked = self._around.send_markers(self._index, metadata, written)
+            return nothing()
+
+        if answer_first:
+            self._timer.schedule(("markers", metadata.transactional_id), 0, send)
+        else:
+            send()
 
     def _complete(self, metadata: TransactionMetadata, values: TransactionValues) -> Result[None]:
         record = self._record(metadata, values)

@@ -113,6 +113,10 @@ class TransactionShards:
         assert self.runtime is not None
         self.runtime.write(index, lambda _: result, _ignore, _ignore)
 
+    def is_replicated(self, index: int) -> bool:
+        assert self.runtime is not None
+        return len(self.runtime.contexts[index].partition.isr) > 1
+
     def send_markers(
         self, index: int, metadata: TransactionMetadata, done: Callable[[ErrorCode], None]
     ) -> Collection[TopicPartition]:

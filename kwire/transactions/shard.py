@@ -240,7 +240,7 @@ class TransactionShard(TransactionChanges):
         self._schedule_abort()
         for metadata in list(self.transactions.values()):
             if metadata.state in PREPARED:
-                self._send_markers(metadata)
+                self._send_markers(metadata, answer_first=False)
         return []
 
     def on_unloaded(self) -> None:

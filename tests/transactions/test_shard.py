@@ -19,6 +19,7 @@ NONE = ErrorCode.NONE
 FENCED = ErrorCode.PRODUCER_FENCED
 BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
 ABORTED = ["PrepareAbort", "CompleteAbort"]
+LAST = 32766  # the last epoch that a client may have
 
 
 def test_a_change_takes_effect_when_its_record_is_committed() -> None:
@@ -319,6 +320,39 @@ def test_a_shard_that_is_unloaded_sends_and_writes_no_more() -> None:
     assert kit.cancelled == 1
     done(NONE)
     assert kit.written == ["PrepareCommit"]
+
+
+def test_what_waited_for_other_brokers_is_answered_before_the_work_on_markers() -> None:
+    kit = TxnKit(TV_2)
+    kit.replicated = True
+    kit.put("Ongoing", client_version=TV_2)
+    assert kit.end(version=TV_2) == (NONE, PID, EPOCH + 1)
+    assert kit.sent == [] and kit.written == ["PrepareCommit"]
+    # As while the markers are on their way: all of its partitions are held, others have to wait.
+    assert list(kit.metadata.held_partitions) == [T0]
+    assert kit.add(epoch=EPOCH + 1, version=TV_2) is BUSY and kit.init() is BUSY
+    kit.advance(0)
+    assert len(kit.sent) == 1 and kit.written == ["PrepareCommit", "CompleteCommit"]
+
+
+def test_a_producer_whose_epochs_are_used_up_waits_before_the_markers_are_sent_too() -> None:
+    kit = TxnKit(TV_2)
+    kit.replicated = True
+    kit.put("Ongoing", producer_epoch=LAST, client_version=TV_2)
+    answer = kit.end(epoch=LAST, version=TV_2)
+    assert answer == (NONE, 100, 0)
+    assert kit.add(producer_id=100, epoch=0, version=TV_2) is BUSY
+    kit.advance(0)
+    assert kit.add(producer_id=100, epoch=0, version=TV_2) is None
+
+
+def test_the_partitions_of_an_earlier_transaction_are_not_taken_for_those_of_the_next() -> None:
+    kit = TxnKit(TV_2)
+    kit.replicated = True
+    kit.put("Ongoing", client_version=TV_2)
+    kit.metadata.unmarked = ()
+    kit.end(version=TV_2)
+    assert list(kit.metadata.held_partitions) == [T0]
 
 
 def test_records_to_come_are_passed_over_and_broken_ones_are_errors() -> None:
