@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
         schedule: Schedule
         network: Network
-        events: set[str]
-        """The names of the events that cores have logged."""
 
         def node_at(self, host: str, port: int) -> Node | None: ...
         def after_step(self, node: Node) -> None:
@@ -47,6 +45,10 @@ if TYPE_CHECKING:
 
         def on_request(self, node: Node, connection: Connection, frame: bytes) -> None:
             """Called before a request is handled."""
+            ...
+
+        def on_event(self, effect: Log) -> None:
+            """Called with each event that a core logs."""
             ...
 
         def trace(self, line: str) -> None: ...
@@ -161,7 +163,7 @@ class Node:
 
     def _check_event(self, effect: Log) -> None:
         assert set(effect.fields) == set(effect.event.fields), effect
-        self.world.events.add(effect.event.name)
+        self.world.on_event(effect)
         if self.world.tracing:
             self.world.trace(f"    {self}: {effect.event} {effect.text}")
 

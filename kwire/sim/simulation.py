@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kwire.replication.controller.controller import Controller
     from kwire.replication.controller.state import Record
     from kwire.replication.core.clock import Clock
-    from kwire.replication.core.outbox import Outbox
+    from kwire.replication.core.outbox import Log, Outbox
     from kwire.sim.network import Connection
     from kwire.sim.plan import TopicPlan
 
@@ -248,6 +248,10 @@ class Simulation:
             lines, self.invariants.trace_lines = self.invariants.trace_lines, []
             for line in lines:
                 self.trace(f"    {line}")
+
+    def on_event(self, effect: Log) -> None:
+        self.events.add(effect.event.name)
+        self.invariants.transactions.unfenced.on_event(effect)
 
     def on_request(self, node: Node, connection: Connection, frame: bytes) -> None:
         self.where = f"{node} at {connection}"

@@ -16,6 +16,7 @@ from kwire.replication.replica.delayed import (
     DelayedFetch,
     DelayedProduce,
 )
+from kwire.sim.transactions.waits import check_waiting_transactions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def check_waiting(checker: Invariants, node_id: int, broker: Broker) -> None:
     ):
         if purgatory.watchers:
             _check_purgatory(checker, node_id, manager, purgatory, broker.clock.now_ms)
+    if broker.services.transactions_if_used is not None:
+        check_waiting_transactions(checker, node_id, broker.services.transactions_if_used)
 
 
 def _check_purgatory(

@@ -2,6 +2,7 @@
 
 __all__ = [
     "coordinator",
+    "events",
     "guards",
     "marker_writer",
     "markers",

@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 class Waiting:
     """The requests of one shard that wait, by transactional id, in the order of their arrival."""
 
-    __slots__ = ("_clock", "_requests", "_timer")
+    __slots__ = ("_clock", "_timer", "requests")
 
     def __init__(self, clock: Clock, timer: CoordinatorTimer) -> None:
         self._clock = clock
         self._timer = timer
-        self._requests: dict[str, list[Callable[[], None]]] = {}
+        self.requests: dict[str, list[Callable[[], None]]] = {}
 
     def put(self, transactional_id: str, again: Callable[[], None], deadline_ms: int) -> None:
         """Call `again` after the next change of this id, or at `deadline_ms` of the clock."""
-        requests = self._requests.get(transactional_id)
+        requests = self.requests.get(transactional_id)
         if requests is not None:
             requests.append(
                 again
             )  # looked at with the first one's deadline, and put again if need be
             return
-        self._requests[transactional_id] = [again]
+        self.requests[transactional_id] = [again]
 
         def is_due() -> Result[None]:
             self._look_again(transactional_id)
@@ -48,15 +48,15 @@ class Waiting:
 
     def changed(self, transactional_id: str) -> None:
         """The id has no pending change any more, and no markers to write."""
-        if transactional_id in self._requests:
+        if transactional_id in self.requests:
             self._timer.cancel(("waiting", transactional_id))
             self._look_again(transactional_id)
 
     def unload(self) -> None:
         """The shard is unloaded: another broker may be the coordinator now."""
-        for transactional_id in list(self._requests):
+        for transactional_id in list(self.requests):
             self.changed(transactional_id)
 
     def _look_again(self, transactional_id: str) -> None:
-        for again in self._requests.pop(transactional_id, ()):
+        for again in self.requests.pop(transactional_id, ()):
             again()

@@ -44,9 +44,10 @@ from kwire.replication.replica.manager import ReplicaManager
 from kwire.replication.replica.partition import Partition
 from kwire.shards.context import ShardContext
 from kwire.sim.plan import ClientPlan, Plan, TopicPlan
-from kwire.transactions import guards, markers
-from kwire.transactions.metadata import TransactionMetadata
+from kwire.transactions import guards, markers, shard
+from kwire.transactions.metadata import COMPLETE_ABORT, ONGOING, TransactionMetadata
 from kwire.transactions.shard import TransactionShard
+from kwire.transactions.waiting import Waiting
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 Focus = Callable[[Plan], None]
@@ -524,6 +525,44 @@ def transactions_do_not_time_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionMetadata, "has_timed_out", lambda self, now_ms: False)
 
 
+def who_waits_for_a_transaction_is_not_woken(patch: pytest.MonkeyPatch) -> None:
+    """But by the clock."""
+    patch.setattr(Waiting, "changed", lambda self, transactional_id: None)
+
+
+def every_open_transaction_times_out(patch: pytest.MonkeyPatch) -> None:
+    """With the next look, however long it may take."""
+
+    def has_timed_out(self: TransactionMetadata, now_ms: int) -> bool:
+        return self.state is ONGOING and not self.is_pending
+
+    patch.setattr(TransactionMetadata, "has_timed_out", has_timed_out)
+
+
+def who_has_aborted_is_fenced(patch: pytest.MonkeyPatch) -> None:
+    """With version 1, where the epoch stays as it is."""
+    check = shard._check_producer
+
+    def strict(values: Any, producer_id: int, producer_epoch: int) -> None:
+        check(values, producer_id, producer_epoch)
+        if values.state is COMPLETE_ABORT:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+
+    patch.setattr(shard, "_check_producer", strict)
+
+
+def markers_are_an_epoch_ahead(patch: pytest.MonkeyPatch) -> None:
+    """So partitions refuse the next transaction of their producer."""
+    send = markers.MarkerSender.send
+
+    def ahead(
+        self: Any, index: int, coordinator_epoch: int, producer_id: int, epoch: int, *more: Any
+    ) -> Any:
+        return send(self, index, coordinator_epoch, producer_id, epoch + 1, *more)
+
+    patch.setattr(markers.MarkerSender, "send", ahead)
+
+
 def a_coordinator_sends_no_markers_after_loading(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionShard, "on_loaded", lambda self: [])
 
@@ -895,6 +934,11 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (aborted_transactions_are_not_listed, {"I43"}, _transactions("kill")),
     (fenced_producers_go_on, {"I44", "I22"}, _transactions("kill", "slow", bumping=1)),
     (transactions_do_not_time_out, {"I30"}, _transactions("kill")),
+    (who_waits_for_a_transaction_is_not_woken, {"I23"}, _transactions("slow")),
+    (every_open_transaction_times_out, {"I52"}, _transactions("slow")),
+    (who_has_aborted_is_fenced, {"I52"}, _transactions("slow")),
+    (markers_are_an_epoch_ahead, {"I52"}, _transactions("slow")),
+    (markers_are_an_epoch_ahead, {"I52"}, _transactions("slow", bumping=1)),
     (a_coordinator_sends_no_markers_after_loading, {"I30"}, _transactions("kill", "elect")),
     (offsets_of_open_transactions_are_read, {"I45"}, _transformers("kill", grouped=0)),
     (stable_reads_wait_for_nothing, {"I45", "I46"}, _transformers("slow", grouped=1)),

@@ -141,6 +141,7 @@ def test_seeds_reach_what_they_are_for() -> None:
     often += ["transactions committed", "transactions aborted", "transactional batches read"]
     often += ["transactions of several partitions", "offsets written in transactions"]
     often += ["stable offsets", "stretches joined", "transactional ids compared"]
+    often += ["answers to unfenced producers", "waits for a transactional id"]
     assert {name for name in often if counts[name] >= 2} == set(often), counts
     assert counts["logs moved"]
 

@@ -30,9 +30,13 @@ def check(answers: Answers, answer: Answer) -> None:
                 answers.invariants.violated(
                     "I38", f"{answer.node_id} took a broken batch for {topic.name}-{data.index}"
                 )
-            if data.error_code or data.base_offset < 0:
-                continue
             partition = answer.broker.services.replica_manager.hosted((topic.name, data.index))
+            if data.error_code or data.base_offset < 0:
+                if partition is not None and answer.request.transactional_id is not None:
+                    ghost = answers.invariants.ghost_of(partition)
+                    unfenced = answers.invariants.transactions.unfenced
+                    unfenced.refused_batch(answer, ghost, data.error_code, records)
+                continue
             if partition is not None:
                 _check_partition(answers, answer, partition, data.base_offset, records)
     if sent:

@@ -1,4 +1,4 @@
-"""Record what transaction coordinators answer: who is fenced (I44), how transactions ended (I41)."""
+"""Record what transaction coordinators answer: who is fenced or not (I44, I52), how transactions ended (I41)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def check_init(answers: Answers, answer: Answer) -> None:
     if request.transactional_id is None:
         return
     answers.reach("INIT_PRODUCER_ID", response.error_code)
+    answers.invariants.transactions.unfenced.initialized(answer)
     if not response.error_code:
         answers.invariants.transactions.initialized(
             request.transactional_id, response.producer_id, response.producer_epoch
@@ -22,20 +23,32 @@ def check_init(answers: Answers, answer: Answer) -> None:
 
 
 def check_add(answers: Answers, answer: Answer) -> None:
-    """Count it among the states reached."""
+    """I52."""
+    request = answer.request
+    producer = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
     for topic in answer.response.results_by_topic_v3_and_below:
         for partition in topic.results_by_partition:
-            answers.reach("ADD_PARTITIONS_TO_TXN", partition.partition_error_code)
+            error = partition.partition_error_code
+            answers.reach("ADD_PARTITIONS_TO_TXN", error)
+            answers.invariants.transactions.unfenced.refused(
+                answer, request.v3_and_below_transactional_id, producer, error
+            )
 
 
 def check_add_offsets(answers: Answers, answer: Answer) -> None:
-    """Count it among the states reached."""
-    answers.reach("ADD_OFFSETS_TO_TXN", answer.response.error_code)
+    """I52."""
+    request, error = answer.request, answer.response.error_code
+    answers.reach("ADD_OFFSETS_TO_TXN", error)
+    producer = request.producer_id, request.producer_epoch
+    answers.invariants.transactions.unfenced.refused(
+        answer, request.transactional_id, producer, error
+    )
 
 
 def check_end(answers: Answers, answer: Answer) -> None:
-    """Remember how a transaction has ended, as its producer was answered."""
+    """Remember how a transaction has ended, as its producer was answered; I52."""
     answers.reach("END_TXN", answer.response.error_code)
+    answers.invariants.transactions.unfenced.ended(answer)
     assert isinstance(answer.client, TransactionalProducer)
     transaction = answer.client.ends.get(id(answer.request))
     if not answer.response.error_code and transaction is not None:

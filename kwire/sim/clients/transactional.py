@@ -77,7 +77,8 @@ class TransactionalProducer(Client):
         self._records = 0
         self._is_unsure = False  # what has become of a batch of the transaction
         self._sequences: dict[TopicPartition, int] = {}
-        self._requests: list[EndTxnRequest] = []  # keeps their id()
+        self._requests: list[EndTxnRequest | InitProducerIdRequest] = []  # keeps their id()
+        self._unfenced = setting.answers.invariants.transactions.unfenced
         if bumping:
             setting.answers.invariants.transactions.bumping.add(transactional_id)
         self.later("work", 5, self._work)
@@ -171,6 +172,8 @@ class TransactionalProducer(Client):
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
         )
+        self._requests.append(request)
+        self._unfenced.asked(self._id, request)
 
         def error_of(response: Any) -> int:
             if not response.error_code:
@@ -332,6 +335,7 @@ class TransactionalProducer(Client):
         )
         self._requests.append(request)
         self.ends[id(request)] = self.transaction
+        self._unfenced.ending(self._id)
 
         def error_of(response: Any) -> int:
             if not response.error_code:

@@ -22,6 +22,7 @@ def clock_jump(nemesis: Nemesis) -> None:
     jump_ms = int(random.choice(_JUMPS_MS) * random.random()) * random.choice((1, -1))
     simulation.report_fault(f"the clock of {node} is {jump_ms} ms off")
     node.wall_offset_ms = jump_ms
+    simulation.invariants.transactions.unfenced.clocks_jump = True
     simulation.schedule.after(2 * nemesis.outage_us(), _set_right, nemesis, node, jump_ms)
 
 

@@ -19,6 +19,7 @@ from kwire.replication.core.metadata import (
     TRANSACTION_STATE_TOPIC,
 )
 from kwire.sim.transactions.offsets import verify_stretches
+from kwire.sim.transactions.unfenced import Unfenced
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Transactions:
 
     def __init__(self, invariants: Invariants) -> None:
         self.invariants = invariants
+        self.unfenced = Unfenced(invariants)
         self.fences: dict[int, int] = {}
         self.ids: dict[str, set[int]] = {}  # the producer ids of a transactional id
         self.told: dict[Transaction, bool] = {}
