@@ -155,6 +155,9 @@ def _carry_out(
 ) -> bool:
     """Take the role, and add the partition to `changed` if it is another. True: a leader epoch begins."""
     key, partition, is_new = order.key, order.partition, order.state.is_new
+    if key in manager.offline:  # an earlier order has found its directory broken
+        order.error = ErrorCode.KAFKA_STORAGE_ERROR
+        return False
     epoch = -1 if partition is None else partition.leader_epoch
     try:
         # Before the role: without a log of this very topic there must be no partition.

@@ -540,8 +540,9 @@ class ReplicaManager:
             if is_stale:  # an earlier incarnation, whose log may be lost (KIP-903)
                 results[number] = FetchPartitionData(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue
-            try:
-                moved = hosted[key].update_follower_fetch_state(request, params)
+            try:  # what goes on because of an earlier one of these may take it offline
+                partition = hosted.get(key) or self.partition(*key)
+                moved = partition.update_follower_fetch_state(request, params)
             except KafkaError as error:
                 results[number] = FetchPartitionData(error.code)
                 continue

@@ -207,6 +207,18 @@ def test_S87_a_stray_that_cannot_be_set_aside_is_in_the_way_of_a_new_log(two: Tw
     assert order(two, 0, 1, is_new=True) == 0
 
 
+def test_S87_what_a_failed_directory_holds_takes_no_role_in_the_same_order(two: TwoDisks) -> None:
+    # given two partitions in one directory
+    two.create(4)
+    assert [two.where(index) for index in range(4)] == [A, B, A, B]
+    # when an order that raises their epochs finds at the first of them that it cannot be written
+    two.stores[B].fail_next("write_file", EIO)
+    with pytest.raises(AssertionError, match=r"56>, .*: 0>, .*56>"):
+        two.rig.lead(1, 2, partitions=[1, 0, 3], to=[1])
+    # then none of the directory leads
+    assert set(two.node.manager.by_key) == {("t", 0), ("t", 2)}
+
+
 def test_S87_the_last_directory_halts_the_broker(two: TwoDisks) -> None:
     two.create()
     for path, index in ((A, 0), (B, 1)):

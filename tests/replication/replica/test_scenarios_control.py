@@ -12,6 +12,7 @@ from leader_rig import Leader
 from kwire.protocol.errors import ErrorCode
 from kwire.replication.core.events import Event
 from kwire.replication.core.log_store import PartitionFault
+from kwire.replication.replica.fetch_data import FetchParams, FetchPartition
 from kwire.replication.replica.status import describe
 
 
@@ -181,6 +182,27 @@ def test_S87_a_partition_whose_log_fails_is_offline_and_the_others_go_on(touch):
     # and t-1 is as before
     assert leader.node.produce(1, index=1).error == 0
     assert leader.fetch(2, 0, index=1).error == 0
+
+
+def test_S87_a_partition_that_goes_offline_while_a_fetch_is_served_is_answered_so():
+    leader = Leader()
+    leader.lead(1, partitions=[0, 1])
+    leader.append(1)
+    # given somebody who, when t-0's high watermark moves, finds that t-1 cannot be written
+    leader.manager.await_replication(
+        [(("t", 0), leader.manager.append_to_leader("t", 0, leader.rig.batch(1), -1))],
+        1000,
+        lambda: leader.manager.mark_offline(("t", 1), "it cannot be written"),
+    )
+    leader.fetch(3, 2)
+    # when a follower fetches both
+    answers = []
+    params = FetchParams(replica_id=2, max_wait_ms=0, min_bytes=1, fetch_only_leader=True)
+    asked = [(("t", index), FetchPartition(2 if index == 0 else 0, 1 << 20)) for index in (0, 1)]
+    for _, each in asked:
+        each.log_start_offset = 0
+    leader.manager.fetch_records(params, asked, answers.extend)
+    assert [each.error for each in answers] == [0, ErrorCode.KAFKA_STORAGE_ERROR]
 
 
 def test_S87_an_epoch_that_cannot_be_written_is_not_led():
