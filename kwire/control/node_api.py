@@ -309,7 +309,7 @@ def compaction(broker: Broker, topic: str) -> dict[str, Any]:
 def apply_retention(broker: Broker, topic: str | None) -> dict[str, Any]:
     """Delete what retention does not keep, of one topic or of all; returns how many segments."""
     logs = broker.services.log_manager.logs()
-    wanted = [log for log in logs if topic is None or log.topic == topic]
+    wanted = [log for log in logs if topic in (None, log.topic) and not log.is_offline]
     return {"segments": sum(log.delete_old_segments() for log in wanted)}
 
 

@@ -96,7 +96,7 @@ def read_entries(log: Log, offset: int, end: int) -> list[Entry]:
 class GhostLog:
     """One replica's log: batches from `start` (which may lie within the first) to `end`."""
 
-    __slots__ = ("_ended", "_open", "end", "entries", "producers", "real", "start")
+    __slots__ = ("_decided", "_ended", "_open", "end", "entries", "producers", "real", "start")
 
     def __init__(self, start: int = 0) -> None:
         self.real: Log | None = None  # the one that is mirrored
@@ -105,6 +105,7 @@ class GhostLog:
         self.entries: list[Entry] = []
         self.producers: dict[int, list[Entry]] = {}
         self._open: dict[int, int] = {}  # producer id: where its transaction begins
+        self._decided = 0  # the highest high watermark
         self._ended: list[tuple[int, int]] = []  # a marker, and where its transaction begins
 
     def covering(self, offset: int) -> Entry | None:
@@ -147,10 +148,13 @@ class GhostLog:
         return min(self._open.values(), default=self.end)
 
     def first_undecided(self, high_watermark: int) -> int:
-        """Where the first transaction begins that no marker below the high watermark ends; or that."""
+        """Where the first transaction begins that no marker below the high watermark ends; or that.
+
+        A marker that was below it once decides for good: a new leader's high watermark may be lower."""
+        self._decided = max(min(self._decided, self.end), high_watermark)
         first = min(self._open.values(), default=high_watermark)
         for marker, begin in reversed(self._ended):
-            if marker < high_watermark:
+            if marker < self._decided:
                 break
             first = min(first, begin)
         return min(first, high_watermark)

@@ -75,6 +75,7 @@ class LocalLog:
         self.is_topic_id_flushed = recovery_point > 0  # it is before any flush of the data
         self._log_event = log_event
         self.closed = False
+        self.is_offline = False  # its replica is, and what keeps logs small leaves it as it is
         self._config = config
         self._bases = [segment.base_offset for segment in segments]
         self._unflushed_messages = 0

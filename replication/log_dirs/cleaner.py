@@ -155,7 +155,7 @@ class LogCleaner:
         for log in [each for each in manager.logs() if each.config.compact]:
             key = (log.topic, log.partition)
             being_cleaned = None if self._cleaning is None else self._cleaning.log
-            if log is being_cleaned or key in self._uncleanable or log.closed:
+            if log is being_cleaned or key in self._uncleanable or log.closed or log.is_offline:
                 continue
             try:
                 log.delete_old_segments(50)  # more in the next round
@@ -176,7 +176,7 @@ class LogCleaner:
 
     def _find_due(self, manager: LogManager, log: Log) -> LogToClean | None:
         key = (log.topic, log.partition)
-        if log.closed or key in self._uncleanable:
+        if log.closed or log.is_offline or key in self._uncleanable:
             return None
         if manager.future(*key) is not None:
             return None

@@ -69,7 +69,7 @@ def _delete_old_segments(manager: LogManager) -> Steps:
 
 def _delete_those_of(directory: LogDirectory) -> Steps:
     for log in list(directory.logs.values()):
-        if not (log.config.compact or log.closed):
+        if not (log.config.compact or log.closed or log.is_offline):
             yield from log.apply_retention()
 
 

@@ -252,8 +252,7 @@ class ReplicaManager:
         reports the error; the partition may not be hosted yet.
         """
         if ordered or key in self.by_key:
-            topic, index = key
-            self.log_event(Event.REPLICA_OFFLINE, topic=topic, partition=index, detail=reason)
+            self.log_event(Event.REPLICA_OFFLINE, topic=key[0], partition=key[1], detail=reason)
             self._take_offline(key, reason)
             if self.on_partition_lost is not None and not ordered:
                 self.on_partition_lost()
@@ -263,10 +262,8 @@ class ReplicaManager:
         reason = f"log directory {directory.path} has failed: {directory.failure}"
         keys = [key for key, found in self.by_key.items() if directory.holds(found.log)]
         if keys:
-            names = [f"{topic}-{index}" for topic, index in keys]
-            self.log_event(
-                Event.LOG_DIR_REPLICAS_OFFLINE, log_dir=directory.path or None, partitions=names
-            )
+            names, path = [f"{topic}-{index}" for topic, index in keys], directory.path or None
+            self.log_event(Event.LOG_DIR_REPLICAS_OFFLINE, log_dir=path, partitions=names)
         for key in keys:
             self._take_offline(key, reason)
 
@@ -282,6 +279,8 @@ class ReplicaManager:
     def _take_offline(self, key: TopicPartition, reason: str) -> None:
         partition = self.by_key.pop(key, None)
         self.offline.add(key)
+        if partition is not None:
+            partition.log.is_offline = True
         self.timers.schedule(
             (self, "offline", key),
             self.clock.now_ms,
@@ -540,7 +539,7 @@ class ReplicaManager:
             if is_stale:  # an earlier incarnation, whose log may be lost (KIP-903)
                 results[number] = FetchPartitionData(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue
-            try:  # what goes on because of an earlier one of these may take it offline
+            try:  # what an earlier one of these lets go on may have taken it offline
                 partition = hosted.get(key) or self.partition(*key)
                 moved = partition.update_follower_fetch_state(request, params)
             except KafkaError as error:
@@ -592,10 +591,9 @@ class ReplicaManager:
         """Return (NONE, smallest log start of the live replicas), or (error, -1)."""
         partition = self.by_key.get(key)
         if partition is None:
-            offline = key in self.offline
-            return (
-                ErrorCode.KAFKA_STORAGE_ERROR if offline else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            ), -1
+            if key in self.offline:
+                return ErrorCode.KAFKA_STORAGE_ERROR, -1
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
         if not partition.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         return ErrorCode.NONE, partition.low_watermark()

@@ -75,6 +75,7 @@ class Answers:
         self.offsets = offsets.Offsets()
         self.events = 0  # requests that have arrived, and answers
         self._arrived: dict[tuple[int, int], tuple[int, int]] = {}
+        self._free_us: dict[int, int] = {}  # by connection: the time of its last answer
 
     def on_request(self, connection: int, frame: bytes, broker: Broker) -> None:
         """Record the arrival of a client's request at a broker."""
@@ -101,6 +102,8 @@ class Answers:
             self.invariants.violated(
                 "I23", f"request {correlation} of {client.name} answered twice"
             )
+        now_us = self.invariants.schedule.now_us
+        free_us, self._free_us[connection] = self._free_us.get(connection, 0), now_us
         sent = client.sent.get(correlation)
         if sent is None:
             return
@@ -110,8 +113,8 @@ class Answers:
             return
         _, response = api.parse_response(key, version, frame)
         answer = Answer(node_id, broker, client, request, response, event)
-        now_us = self.invariants.schedule.now_us
-        waited_us = now_us - max(arrived_us, paused_us)
+        # A connection's requests are served one after the other.
+        waited_us = now_us - max(arrived_us, paused_us, free_us)
         limit_ms = WAITS[key](request) if key in WAITS else None
         answer.early = limit_ms is not None and now_us < arrived_us + limit_ms * MS - _GRACE_US
         check(self, answer)

@@ -31,6 +31,8 @@ def check_election(
     stopping = {b for b in alive if brokers[b].shutting_down}
     if 0 <= new.leader != old.leader and new.leader in old.isr:
         candidates = [b for b in alive if b in old.isr and b not in stopping]
+        if old.leader in candidates and old.leader in old.adding:  # the reassignment is called off
+            candidates = [b for b in candidates if b not in old.adding]
         if new.leader != next(iter(candidates), None):
             checker.violated(
                 "I51", f"elected not as {candidates[:1]}, the first of {candidates}, {what}"

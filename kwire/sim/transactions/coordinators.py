@@ -102,7 +102,11 @@ def unfinished(checker: Invariants, broker: Broker, offsets: Offsets) -> str | N
         if excepts(checker.ghost_of(context.partition)):
             continue  # the newer epoch of a partition may keep its markers from being written
         for metadata in context.shard.transactions.values():
-            if metadata.state not in IDLE:
+            if (
+                metadata.values.start_ms > broker.clock.wall_ms
+            ):  # by a clock that has been set back since
+                checker.transactions.ahead.update(f"{t}-{p}" for t, p in metadata.values.partitions)
+            elif metadata.state not in IDLE:
                 return f"has {metadata}"
     for groups in broker.services.group_coordinator.runtime.contexts.values():
         for group in offsets.groups:

@@ -94,6 +94,9 @@ class Transactions:
         self.bumping: set[str] = set()  # transactional ids with an epoch for each transaction
         self.decided: dict[tuple[GhostKey, Transaction], bool] = {}  # by partition
         self.owed: dict[GhostKey, set[Transaction]] = {}  # whose offsets were acknowledged
+        self.ahead: set[str] = (
+            set()
+        )  # partitions of transactions whose time-out is far in the future
 
     def initialized(self, transactional_id: str, producer_id: int, epoch: int) -> None:
         """Record an answer to InitProducerId: it fences all epochs before."""
@@ -159,6 +162,7 @@ class Transactions:
         return (
             ghost.reset_epoch >= 0
             or ghost.leaving
+            or ghost.name in self.ahead
             or (ghost.compacted is not None and ghost.compacted.has_missed)
             or ghost.name.rpartition("-")[0] in self.invariants.gone_names
             or any(

@@ -12,6 +12,7 @@ from leader_rig import Leader
 from kwire.protocol.errors import ErrorCode
 from kwire.replication.core.events import Event
 from kwire.replication.core.log_store import PartitionFault
+from kwire.replication.log_dirs import periodic
 from kwire.replication.replica.fetch_data import FetchParams, FetchPartition
 from kwire.replication.replica.status import describe
 
@@ -203,6 +204,19 @@ def test_S87_a_partition_that_goes_offline_while_a_fetch_is_served_is_answered_s
         each.log_start_offset = 0
     leader.manager.fetch_records(params, asked, answers.extend)
     assert [each.error for each in answers] == [0, ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_S87_retention_leaves_the_log_of_an_offline_replica_as_it_is():
+    leader = Leader()
+    leader.lead(1, partitions=[0, 1])
+    asked = []
+    for index in (0, 1):
+        log = leader.node.log(index=index)
+        log.apply_retention = lambda index=index: iter([asked.append(index)])
+    leader.manager.mark_offline(("t", 0), "its log has a fault")
+    for _ in periodic._delete_old_segments(leader.node.log_manager):
+        pass
+    assert asked == [1]
 
 
 def test_S87_an_epoch_that_cannot_be_written_is_not_led():
