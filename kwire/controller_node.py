@@ -113,13 +113,15 @@ class ControllerNode(Core):
             self._random,
             clock=self.clock,
             timers=self.timers,
+            work=self.work,
             log_event=self.outbox.log,
             cluster_id=self.services.cluster_id,
         )
         self.channels = channels
         if self._shared:
             controller.active = False  # until it takes over
-            controller.registry.on_isolated = self._resign_isolated
+            assert controller.registry.leases is not None
+            controller.registry.leases.on_isolated = self._resign_isolated
         if self._on_new_controller is not None:
             self._on_new_controller(controller)
 
@@ -302,6 +304,12 @@ class ControllerNode(Core):
             return None
         first = broker.endpoints[0]
         return first.host, first.port
+
+    def next_deadline_ms(self) -> int | None:
+        """Now, too, while effects that were held leave in parts."""
+        if self._held is not None and self._held.has_more:
+            return self.clock.now_ms
+        return super().next_deadline_ms()
 
     def prepare_stop(self, on_ready: Callable[[], None]) -> None:
         """Release the lease, so that a standby can take over immediately."""

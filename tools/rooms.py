@@ -56,6 +56,7 @@ FOLDERS = (
     "replication/log_dirs",
     "replication/log",
     "replication/controller",
+    "replication/controller/brokers",
     "replication/config",
     "replication/core",
     "protocol",

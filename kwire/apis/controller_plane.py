@@ -112,19 +112,17 @@ def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> None:
     except KafkaError as error:
         ctx.reply(EnvelopeResponse(error_code=error.code))
         return
-    deciding = True
 
     def completed(response: Message) -> None:
-        if deciding and not controller.active:  # deposed in this step: its decision was not written
-            ctx.reply(EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
-            return
         parts = api.encode_response(
             header.api_key, header.api_version, header.correlation_id, response
         )
         ctx.reply(EnvelopeResponse(response_data=b"".join(parts)[4:]))
 
-    controller.submit(inner, header.api_version, completed)
-    deciding = False
+    def undecided() -> None:
+        ctx.reply(EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
+
+    controller.submit(inner, header.api_version, completed, undecided)
 
 
 def _open_envelope(data: Buffer) -> tuple[api.RequestHeader, Message]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from kwire.replication.controller.state import PartitionState
 from kwire.sim.ghost import GhostPartition, Loss
 from kwire.sim.state.deciding import check_election, check_finished
+from kwire.sim.state.pieces import count_take_over
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Decisions:
             )
         if lacks is not None:
             self._checker.violated("I25", f"the new controller of epoch {epoch}: {lacks}")
+        count_take_over(self._checker, self._current)
         if self._current is not None:
             self._checker.counts["controllers"] += 1
             self._checker.counts["deposed controllers"] += deposes

@@ -39,6 +39,7 @@ from kwire.sim.node import EPOCH_WALL_MS, LISTENER, Node
 from kwire.sim.plan import Plan
 from kwire.sim.schedule import MS, Schedule
 from kwire.sim.state.deciding import check_kept
+from kwire.sim.state.pieces import are_small, count_waiting, cut_changes, cut_work
 from kwire.sim.waiting import check_waiting
 
 TYPE_CHECKING = False
@@ -169,12 +170,16 @@ class Simulation:
             alone=not any(self.nodes[c].up for c in self.controller_ids if c != node_id),
             on_new_controller=self._observe,
         )
+        if are_small(self.seed):
+            cut_work(node)
         node.start([Endpoint(LISTENER, f"controller-{node_id}", _PORT)])
         return node
 
     def _observe(self, controller: Controller) -> None:
         """Check every commit, as the last one of a step would not show all its changes."""
         checker, commit = self.decisions, controller.changelog.commit
+        if are_small(self.seed):
+            cut_changes(controller)
 
         def observed_commit(records: list[Record]) -> None:
             lacks, before = checker.missing_decisions(controller), self.controller
@@ -244,6 +249,7 @@ class Simulation:
             if self.decisions.is_active_controller(core.controller):
                 has_failed = self.stores[node_id].has_failed
                 check_kept(self.invariants, core.controller, has_failed=has_failed)
+                count_waiting(self.invariants, core.controller)
         if self.tracing and self.invariants.trace_lines:
             lines, self.invariants.trace_lines = self.invariants.trace_lines, []
             for line in lines:

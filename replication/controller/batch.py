@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kwire.protocol.language.schema import Message
     from kwire.replication.controller.context import ControllerContext
     from kwire.replication.controller.state import PartitionState, TopicState
+    from kwire.replication.core.work import Steps
 
     class ControllerListener(Protocol):
         """The sender of the controller's requests to brokers."""
@@ -70,6 +71,9 @@ if TYPE_CHECKING:
 # The type of LeaderAndIsr and UpdateMetadata (KRaft's field). FULL: partitions that are not listed
 # do not belong to the broker, or do not exist.
 UNKNOWN, INCREMENTAL, FULL = 0, 1, 2
+
+_MADE_AT_ONCE = 100  # states of partitions, between two yields
+_UNITS_MADE = 5
 
 _Orders = dict[str, LeaderAndIsrTopicState]
 
@@ -221,42 +225,44 @@ class RequestBatch:
         """Send UpdateMetadata with the live brokers and no partitions."""
         self._send_metadata(brokers, [])
 
-    def send_everything(self, broker_id: int) -> None:
+    def send_everything(self, broker_id: int) -> Steps:
         """Send a registered broker all metadata, then all its roles.
 
         Metadata comes first: the broker refuses leaders that it does not know to be alive."""
-        state = self._context.state
-        metadata = [
-            UpdateMetadataTopicState(
-                topic_name=topic.name,
-                topic_id=topic.topic_id,
-                partition_states=[
-                    self._metadata_state(topic, index, False)
-                    for index in range(len(topic.partitions))
-                ],
+        metadata = []
+        for topic in self._context.state.topics.values():
+            states: list[UpdateMetadataPartitionState] = []
+            count = len(topic.partitions)
+            for start in range(0, count, _MADE_AT_ONCE):
+                some = range(start, min(start + _MADE_AT_ONCE, count))
+                states += [self._metadata_state(topic, index, False) for index in some]
+                yield len(some) * _UNITS_MADE
+            metadata.append(
+                UpdateMetadataTopicState(
+                    topic_name=topic.name, topic_id=topic.topic_id, partition_states=states
+                )
             )
-            for topic in state.topics.values()
-        ]
         self._send_metadata([broker_id], metadata, FULL)
-        self.send_roles(broker_id)
+        yield from self.send_roles(broker_id)
 
-    def send_roles(self, broker_id: int) -> None:
+    def send_roles(self, broker_id: int) -> Steps:
         """Send a FULL LeaderAndIsr with all roles of a broker; its other logs are strays."""
         topics = []
         for topic in self._context.state.topics.values():
-            orders = [
-                self._role_state(
-                    topic.name, index, p, broker_id in p.adding and broker_id not in p.isr
-                )
-                for index, p in enumerate(topic.partitions)
-                if broker_id in p.replicas
-            ]
+            orders = []
+            for index, p in enumerate(topic.partitions):
+                if broker_id in p.replicas:
+                    is_new = broker_id in p.adding and broker_id not in p.isr
+                    orders.append(self._role_state(topic.name, index, p, is_new))
+                if not (index + 1) % _MADE_AT_ONCE:
+                    yield _MADE_AT_ONCE * _UNITS_MADE
             if orders:
                 topics.append(
                     LeaderAndIsrTopicState(
                         topic_name=topic.name, topic_id=topic.topic_id, partition_states=orders
                     )
                 )
+            yield len(topic.partitions) % _MADE_AT_ONCE * _UNITS_MADE
         self._send_roles(broker_id, topics, FULL)
 
     # --- parts

@@ -1,8 +1,9 @@
 """Partition changes: commit to the journal and the state, then counters and events.
 
 All changes of one step are one batch of the journal: either all of them take effect or none. A
-partition may change several times within a step (the end of a reassignment); each change raises its
-epochs and has its own record.
+decision about very many partitions is several steps, each with a batch. A partition may change
+several times within a step (the end of a reassignment); each change raises its epochs and has its
+own record.
 """
 
 from __future__ import annotations
@@ -174,6 +175,10 @@ class ChangeLog:
             self._on_refused(error)
             raise
 
+    def resign(self, error: KafkaError) -> None:
+        """Let the controller resign: the journal has refused the rest of a decision."""
+        self._on_refused(error)
+
     def when_flushed(self, callback: Callable[[], None]) -> None:
         """Call back once the records so far are durable."""
         self._journal.when_flushed(callback)
@@ -260,12 +265,18 @@ class Changes:
         self.set_state(topic, index, state, why)
         return True
 
-    def commit(self) -> None:
-        """Journal all changes, then count and log them.
+    def commit(self, *, is_rest: bool = False) -> None:
+        """Journal all changes, then count and log them; again for those that have come since.
 
-        KafkaError from the journal: nothing has changed."""
+        KafkaError from the journal: nothing has changed. `is_rest`: the first part of the same
+        decision was journaled before, so that a controller that cannot finish it resigns."""
         if self.records:
-            self._log.commit(self.records)
+            try:
+                self._log.commit(self.records)
+            except KafkaError as error:
+                if is_rest:
+                    self._log.resign(error)
+                raise
             self.records = []
         for event in self._events:
             self._log.record_event(event)

@@ -7,6 +7,8 @@ the state.
 
 from __future__ import annotations
 
+from typing import Final
+
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.broker_config import topic_log_config
 from kwire.replication.controller.state import ControllerState, PartitionState
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from kwire.replication.core.events import EventType
     from kwire.replication.core.log_config import LogConfig
     from kwire.replication.core.metadata import Endpoint
+
+
+_PIECE: Final = 50
 
 
 class LiveBroker:
@@ -103,8 +108,10 @@ class ControllerContext:
         "config",
         "eligible",
         "has_survivors",
+        "is_late",
         "is_standalone",
         "node_id",
+        "piece",
         "state",
     )
 
@@ -123,6 +130,10 @@ class ControllerContext:
         self.cluster_id = cluster_id
         self.is_standalone = is_standalone
         self.active = True
+        self.is_late = False
+        """Whether the request that is handled has waited for others: its sender may be dead by now."""
+        self.piece = _PIECE
+        """Partitions of a large change that are journaled and sent together."""
         self.state = ControllerState()
         self.brokers: dict[int, LiveBroker] = {}
         self.eligible: set[int] = set()  # alive and not shutting down

@@ -14,7 +14,8 @@ imports it. From the bottom up (an import contract in pyproject.toml keeps the o
     deletion.py                 topic deletion
     producer_ids.py             blocks of producer ids
     partitions.py               elections, AlterPartition, ElectLeaders, preferred leaders
-    brokers.py                  registration, leases, failure, controlled shutdown
+    brokers/                    registration, leases, failure, controlled shutdown
+    line.py                     long changes, one after the other
     configs.py                  dynamic configurations
     topics.py                   creation, deletion, more partitions
     table.py, refusals.py       the part that handles each request, and error responses
@@ -22,22 +23,23 @@ imports it. From the bottom up (an import contract in pyproject.toml keeps the o
 Invariants: a record is journaled and flushed before its effects leave the controller: a step
 ends with one flush, its effects leave after that. A broker gets LeaderAndIsr, then
 UpdateMetadata, then StopReplica; a newly registered broker gets UpdateMetadata first (it refuses
-leaders that it does not know to be alive). A controller that finds another controller's records
-in the journal resigns: it answers NOT_CONTROLLER and sends no more requests to brokers.
+leaders that it does not know to be alive). A change of thousands of partitions is several
+steps, between which nothing else is changed (`line.py`). A controller that finds another controller's
+records in the journal resigns: it answers NOT_CONTROLLER and sends no more requests to brokers.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TypeVar
 
 from kwire.protocol.api import ApiKey, key_of
 from kwire.protocol.errors import ErrorCode, KafkaError, error_name
 from kwire.replication.controller.batch import Orders
-from kwire.replication.controller.brokers import BrokerRegistry
+from kwire.replication.controller.brokers.registry import BrokerRegistry
 from kwire.replication.controller.changes import ChangeLog
 from kwire.replication.controller.configs import ConfigControl
 from kwire.replication.controller.context import ControllerContext
+from kwire.replication.controller.line import Line
 from kwire.replication.controller.partitions import PartitionControl
 from kwire.replication.controller.producer_ids import ProducerIdControl
 from kwire.replication.controller.state import DeposedError
@@ -45,10 +47,11 @@ from kwire.replication.controller.table import BY_KEY, AskedBy, refusal
 from kwire.replication.controller.topics import TopicControl
 from kwire.replication.core.events import Event, ignore
 from kwire.replication.core.types import NO_LEADER
+from kwire.replication.core.work import at_once
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from random import Random
     from typing import Any
 
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.events import EventType, LogEvent
     from kwire.replication.core.metadata import Endpoint
+    from kwire.replication.core.work import Steps, WorkQueue
 
 # Reasons for a controller's resignation.
 DEPOSED, STORAGE_ERROR, ISOLATED, STOPPED = "deposed", "storage_error", "isolated", "stopped"
@@ -82,19 +86,19 @@ class Controller:
         *,
         clock: Clock | None = None,
         timers: Timers | None = None,
+        work: WorkQueue | None = None,
         log_event: LogEvent = ignore,
         cluster_id: str = "",
     ) -> None:
         """Create the parts; call `start` first. `node_id`: the controller's own.
 
-        `timers`: for leases of brokers in other processes; None with a standalone broker."""
+        `timers`: for leases of brokers in other processes; None with a standalone broker. `work`:
+        for long changes; None: they are made at once."""
         self.node_id = node_id
         self.config = config
         self._listener = listener
         self._log_event = log_event
         self._reassignments: Reassignments | None = None
-        self._busy = False
-        self._responses: deque[tuple[int, Message, Any]] = deque()
         self.context = context = ControllerContext(
             node_id, config, clock, cluster_id=cluster_id, is_standalone=timers is None
         )
@@ -103,6 +107,7 @@ class Controller:
         self.changelog = changelog = ChangeLog(
             context, journal, log_event=self.log_event, on_refused=self.resign_after
         )
+        self.line = Line(context, changelog.flush, work)
         self._orders = orders = Orders(context, listener)
         self.partitions = PartitionControl(
             context,
@@ -180,48 +185,72 @@ class Controller:
         return self.step(lambda: method(request, version))
 
     def submit(
-        self, request: Message, version: int, on_complete: Callable[[Message], None]
+        self,
+        request: Message,
+        version: int,
+        on_complete: Callable[[Message], None],
+        on_undecided: Callable[[], None] | None = None,
     ) -> None:
         """Handle `request` and call `on_complete` once, when all live brokers have acknowledged its
-        effects.
+        effects. It waits for a change that is under way, but for heartbeats without news.
 
-        That may be before this returns, and is at most the request's own time-out later;
-        requests of brokers are answered immediately. KeyError for an API that controllers do not
-        serve."""
+        That may be before this returns, and is at most the request's own time-out later than the
+        decision; requests of brokers are answered immediately then. `on_undecided`: called instead
+        if this controller resigns before it has decided, while it was the active one. KeyError for
+        an API that controllers do not serve."""
         if not self.active:
             on_complete(refusal(request, version, ErrorCode.NOT_CONTROLLER))
             return
-        given = self._orders.sent_count
-        try:
-            response = self.handle(request, version)
-        except KafkaError as error:
-            on_complete(refusal(request, version, error.code, error.message))
-            return
-        at_once = BY_KEY[key_of(request)].asked_by is AskedBy.BROKERS
-        if at_once or given == self._orders.sent_count or not self.active:
-            on_complete(response)
-            return
-        timeout_ms: int = getattr(request, "timeout_ms", self.config.request_timeout_ms)
-        self._listener.when_acknowledged(timeout_ms, lambda: on_complete(response))
+        line = self.line
+        if not line.is_changing:
+            line.begin(self._request(request, version, on_complete, on_undecided))
+        elif self.registry.renew_while_waiting(request):
+            at_once(self._request(request, version, on_complete, on_undecided, is_beside=True))
+        else:
+            line.add(self._request(request, version, on_complete, on_undecided, is_late=True))
 
-    def step(self, action: Callable[[], _Result]) -> _Result:
+    def _request(
+        self,
+        request: Message,
+        version: int,
+        on_complete: Callable[[Message], None],
+        on_undecided: Callable[[], None] | None,
+        *,
+        is_late: bool = False,
+        is_beside: bool = False,
+    ) -> Steps:
+        """The work of a request. `is_late`, `is_beside`: as for `Line.in_steps`."""
+        given = self._orders.sent_count
+        row = BY_KEY[key_of(request)]
+        method = row.method(self)
+        try:
+            response = yield from self.line.in_steps(
+                lambda: method(request, version), is_late=is_late, is_beside=is_beside
+            )
+        except KafkaError as error:
+            response, given = refusal(request, version, error.code, error.message), -1
+        if not self.active and on_undecided is not None:
+            on_undecided()
+        elif (
+            row.asked_by is AskedBy.BROKERS
+            or given in (-1, self._orders.sent_count)
+            or not self.active
+        ):
+            on_complete(response)
+        else:
+            timeout_ms: int = getattr(request, "timeout_ms", self.config.request_timeout_ms)
+            self._listener.when_acknowledged(timeout_ms, lambda: on_complete(response))
+
+    # --- steps
+
+    def step(self, action: Callable[[], _Result | Generator[int, None, _Result]]) -> _Result:
         """Run `action` as one step: then apply brokers' responses that arrived meanwhile, then
         flush.
 
-        `action` may journal records and send requests; nested calls join the step. DeposedError
-        when another controller has written to the journal, KafkaError when it cannot be flushed:
-        this controller has resigned by then."""
-        if self._busy:
-            return action()
-        self._busy = True
-        try:
-            result = action()
-            while self._responses:
-                self._apply_response(*self._responses.popleft())
-        finally:
-            self._busy = False
-            self.changelog.flush()
-        return result
+        `action` may journal records and send requests; nested calls join the step. A change that is
+        under way is completed first. DeposedError when another controller has written to the
+        journal, KafkaError when it cannot be flushed: this controller has resigned by then."""
+        return self.line.step(action)
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once all changes so far survive a power cut; a response to them waits for it.
@@ -229,12 +258,19 @@ class Controller:
         That is before this returns, unless the journal flushes in the background."""
         self.changelog.when_flushed(callback)
 
-    def step_or_resign(self, action: Callable[[], None]) -> None:
-        """Run a step that no request caused; resign if the journal cannot take its records."""
+    def step_or_resign(self, action: Callable[[], Steps | None]) -> None:
+        """Run a step, or several, that no request caused; resign if the journal cannot take its
+        records. It waits for a change that is under way."""
+        if self.line.is_in_step:
+            self.step(action)
+        else:
+            self.line.begin(self._resigning(action))
+
+    def _resigning(self, action: Callable[[], Steps | None]) -> Steps:
         if not self.active:
             return
         try:
-            self.step(action)
+            yield from self.line.in_steps(action)
         except KafkaError as error:
             self.resign_after(error)
 
@@ -249,7 +285,7 @@ class Controller:
         if not self.active:
             return
         self.active = False
-        self._responses.clear()
+        self.line.responses.clear()
         if reason == STOPPED:
             self.log_event(Event.CONTROLLER_STOPPED)
         else:
@@ -260,23 +296,28 @@ class Controller:
     def handle_response(self, broker_id: int, request: Message, response: Any) -> None:
         """Apply a broker's response to a request of this controller, in this step or one of its
         own."""
-        if self._busy:
-            self._responses.append((broker_id, request, response))
+        broker, leases = self._sender(broker_id, request), self.registry.leases
+        if broker is not None and leases is not None:
+            leases.mark_reachable(broker)
+
+        def apply() -> Steps | None:
+            return self._apply_response(broker_id, request, response)
+
+        if self.line.is_in_step:
+            self.line.responses.append(apply)
         else:
-            self.step_or_resign(lambda: self._apply_response(broker_id, request, response))
+            self.step_or_resign(apply)
 
-    def _apply_response(self, broker_id: int, request: Any, response: Any) -> None:
+    def _sender(self, broker_id: int, request: Any) -> LiveBroker | None:
+        """The broker that has answered a request, unless it was an earlier incarnation."""
         broker = self.brokers.get(broker_id)
-        if broker is None or getattr(request, "broker_epoch", broker.epoch) != broker.epoch:
-            return  # of an earlier incarnation of the broker
-        self.registry.mark_reachable(broker)
-        key = key_of(request)
-        if key is ApiKey.LEADER_AND_ISR:
-            self.registry.handle_role_response(broker, response)
-        elif key is ApiKey.STOP_REPLICA:
-            from kwire.replication.controller.deletion import handle_stop_replica_response
+        is_it = broker and getattr(request, "broker_epoch", broker.epoch) == broker.epoch
+        return broker if is_it else None
 
-            handle_stop_replica_response(broker_id, request, response, self.log_event)
+    def _apply_response(self, broker_id: int, request: Any, response: Any) -> Steps | None:
+        broker = self._sender(broker_id, request)
+        if broker is None:
+            return None
         if response.error_code:
             self.log_event(
                 Event.BROKER_REQUEST_FAILED,
@@ -284,6 +325,14 @@ class Controller:
                 request=type(request).__name__,
                 error=error_name(response.error_code),
             )
+        key = key_of(request)
+        if key is ApiKey.LEADER_AND_ISR:
+            return self.registry.handle_role_response(broker, response)
+        if key is ApiKey.STOP_REPLICA:
+            from kwire.replication.controller.deletion import handle_stop_replica_response
+
+            handle_stop_replica_response(broker_id, request, response, self.log_event)
+        return None
 
     # --- brokers
 
@@ -294,16 +343,18 @@ class Controller:
         A live registration of the same id (of this run or, after a restart, of the journal) is
         fenced first: its partitions lose their leader (leader epoch + 1) and elect one (+ 1), as
         in Kafka."""
-        return self.step(lambda: self.registry.register(broker_id, rack, endpoints))
+        return self.step(lambda: at_once(self.registry.register(broker_id, rack, endpoints)))
 
     def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
         """Fence a broker whose connection has ended unless it sends a request within 30 ms."""
-        self.registry.connection_lost(broker_id, broker_epoch)
+        if self.registry.leases is not None:
+            self.registry.leases.connection_lost(broker_id, broker_epoch)
 
     def unreachable(self, broker_id: int) -> None:
         """Report that the controller's own connection to a broker has ended or could not be
         made."""
-        self.registry.unreachable(broker_id)
+        if self.registry.leases is not None:
+            self.registry.leases.unreachable(broker_id)
 
     def create_auto(self, name: str) -> TopicState:
         """Return the topic; create it first if missing (internal topics: with their own settings).

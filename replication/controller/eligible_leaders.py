@@ -25,8 +25,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container
 
+    from kwire.protocol.schemas.metadata import (
+        DescribeTopicPartitionsRequest,
+        DescribeTopicPartitionsResponse,
+    )
     from kwire.replication.controller.election import Elected
-    from kwire.replication.controller.state import PartitionState
+    from kwire.replication.controller.state import ControllerState, PartitionState
 
 ELIGIBLE, LAST_KNOWN = "eligible leader replica", "last known leader"
 
@@ -68,3 +72,36 @@ def elect_eligible(state: PartitionState, alive: Container[int]) -> tuple[Electe
         if broker in alive and broker in state.replicas:
             return (broker, [broker], True), LAST_KNOWN
     return None
+
+
+def describe_eligible(
+    state: ControllerState, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """Partitions with eligible or last known leaders, of the named topics or all."""
+    from kwire.protocol.schemas.metadata import (
+        DescribeTopicPartitionsResponse,
+        DescribeTopicPartitionsResponsePartition,
+        DescribeTopicPartitionsResponseTopic,
+    )
+
+    response = DescribeTopicPartitionsResponse()
+    names = {topic.name for topic in request.topics}
+    for topic in state.topics.values():
+        if names and topic.name not in names:
+            continue
+        partitions = [
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=index,
+                eligible_leader_replicas=partition.elr,
+                last_known_elr=partition.last_known_elr,
+            )
+            for index, partition in enumerate(topic.partitions)
+            if partition.elr or partition.last_known_elr
+        ]
+        if partitions:
+            response.topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    name=topic.name, topic_id=topic.topic_id, partitions=partitions
+                )
+            )
+    return response

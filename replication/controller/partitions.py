@@ -15,10 +15,11 @@ from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.broker_config import EPOCH_BUMP_KEY
 from kwire.replication.controller import election
 from kwire.replication.core.types import NO_LEADER
+from kwire.replication.core.work import at_once
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from kwire.protocol.schemas.control_plane import (
         AlterPartitionRequest,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 _PREFERRED, _UNCLEAN = 0, 1  # ElectLeaders' types
 _FIRST_BALANCING_MS = 5000
+_UNITS_ELECTED = 120  # with its event and its requests
+_SCANNED, _UNITS_SCANNED = 1000, 300  # partitions that are looked at between two yields
 
 
 class PartitionControl:
@@ -119,18 +122,26 @@ class PartitionControl:
     def _unclean_allowed(self, topic: str) -> bool:
         return self._context.topic_log_config(topic).unclean_leader_election_enable
 
-    def elect_offline(self) -> Changes:
-        """Elect leaders for partitions without one; journal the changes, do not send them."""
+    def elect_offline(self, *, is_rest: bool = False) -> Generator[int, None, Changes]:
+        """Elect leaders for partitions without one; journal the changes, do not send them.
+
+        `is_rest`: the first part of the decision is journaled."""
         changes = self._changelog.begin()
-        for topic, index, partition in self._context.partitions():
+        for number, (topic, index, partition) in enumerate(self._context.partitions(), 1):
             if partition.leader == NO_LEADER:
                 self.elect(topic, index, changes)
-        changes.commit()
+            if len(changes.records) >= self._context.piece:
+                changes.commit(is_rest=is_rest)
+                is_rest = True
+                yield self._context.piece * _UNITS_ELECTED
+            elif not number % _SCANNED:
+                yield _UNITS_SCANNED
+        changes.commit(is_rest=is_rest)
         return changes
 
     def retry_offline_elections(self) -> None:
         """Run elections that a changed configuration may allow, and send the results."""
-        self._announce(self.elect_offline())
+        self._announce(at_once(self.elect_offline()))
 
     # --- eligible leaders (KIP-966)
 
@@ -140,7 +151,7 @@ class PartitionControl:
         for topic, index, partition in self._context.partitions():
             if broker_id in partition.elr:
                 changes.set_state(topic, index, partition, "unclean shutdown", unclean=(broker_id,))
-        changes.commit()
+        changes.commit(is_rest=True)  # of a registration
 
     def shrink_elr(self) -> None:
         """Clear the ELR where, by a changed min.insync.replicas, enough replicas are in sync."""
@@ -157,33 +168,9 @@ class PartitionControl:
     ) -> DescribeTopicPartitionsResponse:
         """Handle DescribeTopicPartitions v0: partitions with eligible or last known leaders
         only."""
-        from kwire.protocol.schemas.metadata import (
-            DescribeTopicPartitionsResponse,
-            DescribeTopicPartitionsResponsePartition,
-            DescribeTopicPartitionsResponseTopic,
-        )
+        from kwire.replication.controller.eligible_leaders import describe_eligible
 
-        response = DescribeTopicPartitionsResponse()
-        names = {topic.name for topic in request.topics}
-        for topic in self._context.state.topics.values():
-            if names and topic.name not in names:
-                continue
-            partitions = [
-                DescribeTopicPartitionsResponsePartition(
-                    partition_index=index,
-                    eligible_leader_replicas=partition.elr,
-                    last_known_elr=partition.last_known_elr,
-                )
-                for index, partition in enumerate(topic.partitions)
-                if partition.elr or partition.last_known_elr
-            ]
-            if partitions:
-                response.topics.append(
-                    DescribeTopicPartitionsResponseTopic(
-                        name=topic.name, topic_id=topic.topic_id, partitions=partitions
-                    )
-                )
-        return response
+        return describe_eligible(self._context.state, request)
 
     def _announce(self, changes: Changes) -> None:
         if changes:

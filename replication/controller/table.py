@@ -17,12 +17,12 @@ from kwire.protocol.api import ApiKey, key_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from typing import Any, Protocol, TypeVar
 
     from kwire.protocol.errors import ErrorCode
     from kwire.protocol.language.schema import Message
-    from kwire.replication.controller.brokers import BrokerRegistry
+    from kwire.replication.controller.brokers.registry import BrokerRegistry
     from kwire.replication.controller.configs import ConfigControl
     from kwire.replication.controller.partitions import PartitionControl
     from kwire.replication.controller.producer_ids import ProducerIdControl
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
         def producer_ids(self) -> ProducerIdControl: ...
 
     _Request = TypeVar("_Request", bound=Message)
-    Method = Callable[[_Request, int], Message]
-    """(request, version) -> response"""
+    Method = Callable[[_Request, int], Message | Generator[int, None, Message]]
+    """(request, version) -> response, in parts (core/work.py) where that may take long"""
     Refuse = Callable[[_Request, int, int, str | None], Message]
     """(request, version, error code, text) -> response"""
 

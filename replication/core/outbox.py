@@ -146,6 +146,10 @@ class Hold:
         self.is_over = False
 
 
+_DRAINED = 100
+"""Effects that leave at once: one flush may end the waiting of a hundred steps, with thousands."""
+
+
 class HoldingOutbox(Outbox):
     """An outbox of a controller: effects wait until what they follow from is on the disk.
 
@@ -189,12 +193,19 @@ class HoldingOutbox(Outbox):
         kept = set(map(id, self.effects))
         self._left = sum(id(effect) in kept for effect in before)
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the next `drain` has effects that the last one could have had."""
+        first = self._entries()[0] if self.effects else None
+        return isinstance(first, Hold) and first.is_over
+
     def drain(self) -> list[Effect]:
+        """The effects that may leave; those of some steps only, if there are many (`has_more`)."""
         free: list[Effect] = []
         taken = 0
         for each in self._entries():
             if isinstance(each, Hold):
-                if not each.is_over:
+                if not each.is_over or len(free) >= _DRAINED:
                     break
             else:
                 free.append(each)

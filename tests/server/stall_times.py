@@ -235,13 +235,11 @@ CASES = [
         "A stop beside another broker: 10,000 partitions",
         stop_neighbour,
         options=("--brokers", "2"),
-        limit_ms=700,
     ),
     Case(
         "A stop beside another broker: 10,000 partitions on disk",
         stop_neighbour,
         options=("--brokers", "2"),
         on_disk=True,
-        limit_ms=700,
     ),
 ]

@@ -17,7 +17,7 @@ from kwire.coordinator.offsets import OffsetManager
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import iter_batches
 from kwire.replication.controller import election
-from kwire.replication.controller.brokers import BrokerRegistry
+from kwire.replication.controller.brokers.registry import BrokerRegistry
 from kwire.replication.controller.claim import ClaimedJournal
 from kwire.replication.controller.journal import StoreJournal
 from kwire.replication.controller.partitions import PartitionControl

@@ -194,3 +194,36 @@ def test_what_is_taken_back_leaves_the_places_of_others() -> None:
     outbox.release(second)
     assert [type(effect) for effect in outbox.drain()] == [Reply]
     assert outbox.drain() == []
+
+
+def thousands(outbox: HoldingOutbox) -> None:
+    """Thirty steps of ten effects each, which one flush lets go."""
+    holds = []
+    for step in range(30):
+        holds.append(outbox.hold())
+        for effect in range(10):
+            outbox.reply(step, [b"%d" % effect])
+        assert outbox.drain() == [] and not outbox.has_more
+    for hold in holds:
+        outbox.release(hold)
+
+
+def test_what_one_flush_has_held_leaves_in_parts() -> None:
+    """Thousands of events at once would keep all others on the loop waiting, half a second."""
+    thousands(outbox := HoldingOutbox())
+    left: list[int] = []
+    while outbox.has_more:
+        part = outbox.drain()
+        assert len(part) <= 100
+        left += [reply.connection for reply in part if isinstance(reply, Reply)]
+    assert left == sorted(left) and len(left) == 300
+
+
+def test_a_node_is_due_while_effects_leave_in_parts(disk: Disk) -> None:
+    rig = Rig(disk, outbox := HoldingOutbox())
+    assert rig.node.next_deadline_ms() != rig.clock.now_ms
+    thousands(outbox)
+    while outbox.has_more:
+        assert rig.node.next_deadline_ms() == rig.clock.now_ms
+        outbox.drain()
+    assert rig.node.next_deadline_ms() != rig.clock.now_ms
