@@ -130,6 +130,7 @@ IMPURE = {
     "kwire/apis/compatibility.py": ("sys", "a tool: prints docs/compatibility.md"),
     "kwire/sim/faults/nemesis.py": ("random", "faults are drawn from the seed"),
     "kwire/sim/plan.py": ("random", "a plan is drawn from the seed"),
+    "kwire/sim/state/pieces.py": ("random", "the seed says how small pieces are"),
     "kwire/sim/simulation.py": ("random", "everything is drawn from the seed"),
 }
 
