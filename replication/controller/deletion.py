@@ -21,7 +21,9 @@ from kwire.replication.core.metadata import LEADER_DURING_DELETE, TOPIC_RESOURCE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kwire.protocol.errors import KafkaError
     from kwire.protocol.schemas.control_plane import StopReplicaRequest, StopReplicaResponse
+    from kwire.protocol.schemas.topics import DeletableTopicResult
     from kwire.replication.controller.batch import Orders
     from kwire.replication.controller.changes import ChangeLog
     from kwire.replication.controller.context import ControllerContext
@@ -90,3 +92,14 @@ def handle_stop_replica_response(
                     broker_id=broker_id,
                     error=ErrorCode(code).name,
                 )
+
+
+def result_of(name: str | None, topic_id: bytes, error: KafkaError | None) -> DeletableTopicResult:
+    """The answer about one topic of a DeleteTopics."""
+    from kwire.protocol.schemas.topics import DeletableTopicResult
+
+    if error is None:
+        return DeletableTopicResult(name=name, topic_id=topic_id)
+    return DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=int(error.code), error_message=error.message
+    )

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.language.primitives import ZERO_UUID
-from kwire.replication.controller.placement import assign_replicas, check_manual_assignment
 from kwire.replication.controller.state import (
     PartitionState,
     Record,
@@ -26,7 +25,6 @@ from kwire.replication.controller.state import (
 )
 from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import TOPIC_RESOURCE
-from kwire.replication.core.topic_names import topic_name_problem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -157,6 +155,8 @@ class TopicControl:
 
     def _plan(self, topic: CreatableTopic) -> tuple[TopicState, dict[str, str]]:
         """Validate a new topic, place its replicas and return (topic, overrides)."""
+        from kwire.replication.core.topic_names import topic_name_problem
+
         context = self._context
         name = topic.name
         problem = topic_name_problem(name)
@@ -179,6 +179,8 @@ class TopicControl:
         return TopicState(name, self._new_topic_id(), partitions), overrides
 
     def _manual_partitions(self, topic: CreatableTopic) -> list[PartitionState]:
+        from kwire.replication.controller.placement import check_manual_assignment
+
         prefix = "A manual partition assignment was specified, but"
         if topic.replication_factor != -1:
             message = f"{prefix} replication factor was not set to -1."
@@ -205,6 +207,8 @@ class TopicControl:
         ]
 
     def _placed_partitions(self, topic: CreatableTopic) -> list[PartitionState]:
+        from kwire.replication.controller.placement import assign_replicas
+
         context = self._context
         count, factor = topic.num_partitions, topic.replication_factor
         if factor < -1 or factor == 0:
@@ -269,7 +273,7 @@ class TopicControl:
     def delete_topics(self, request: DeleteTopicsRequest, version: int) -> DeleteTopicsResponse:
         """Handle DeleteTopics v0-6."""
         from kwire.protocol.schemas.topics import DeleteTopicsResponse
-        from kwire.replication.controller.deletion import announce
+        from kwire.replication.controller.deletion import announce, result_of
 
         if version >= 6:
             wanted = [(topic.name, topic.topic_id) for topic in request.topics]
@@ -279,7 +283,7 @@ class TopicControl:
             code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             message = "Topic deletion is disabled."
             return DeleteTopicsResponse(
-                responses=[_result(name, i, KafkaError(code, message)) for name, i in wanted]
+                responses=[result_of(name, i, KafkaError(code, message)) for name, i in wanted]
             )
         # Duplicates are refused, with one result each.
         distinct = dict.fromkeys(wanted)
@@ -309,7 +313,7 @@ class TopicControl:
         repeated: set[_NameAndId],
         deleted: list[TopicState],
     ) -> DeletableTopicResult:
-        from kwire.replication.controller.deletion import delete_topic
+        from kwire.replication.controller.deletion import delete_topic, result_of
 
         try:
             if name is None and topic_id == ZERO_UUID:
@@ -334,8 +338,8 @@ class TopicControl:
             delete_topic(self._context, self._changelog, topic)
             deleted.append(topic)
         except KafkaError as error:
-            return _result(name, topic_id, error)
-        return _result(name, topic.topic_id, None)
+            return result_of(name, topic_id, error)
+        return result_of(name, topic.topic_id, None)
 
     # --- more partitions
 
@@ -366,6 +370,8 @@ class TopicControl:
         return CreatePartitionsResponse(results=results)
 
     def _add_partitions(self, request: CreatePartitionsTopic, validate_only: bool) -> None:
+        from kwire.replication.controller.placement import assign_replicas
+
         context = self._context
         topic = context.state.topics.get(request.name)
         if topic is None:
@@ -408,6 +414,8 @@ class TopicControl:
     def _manual_additions(
         self, request: CreatePartitionsTopic, added: int, factor: int
     ) -> list[list[int]]:
+        from kwire.replication.controller.placement import check_manual_assignment
+
         assignments = request.assignments or []
         if len(assignments) != added:
             message = (
@@ -448,13 +456,3 @@ def _check_batch_size(partitions: int) -> None:
             f"At most {_MAX_PARTITIONS_PER_BATCH} can be created at once."
         )
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
-
-
-def _result(name: str | None, topic_id: bytes, error: KafkaError | None) -> DeletableTopicResult:
-    from kwire.protocol.schemas.topics import DeletableTopicResult
-
-    if error is None:
-        return DeletableTopicResult(name=name, topic_id=topic_id)
-    return DeletableTopicResult(
-        name=name, topic_id=topic_id, error_code=int(error.code), error_message=error.message
-    )
