@@ -190,6 +190,7 @@ class Broker(Core):
             self._journal,
             listener,
             random,
+            work=self.work,
             log_event=self._log_of_controller,
         )
 

@@ -7,7 +7,8 @@ the state.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Hashable
+from typing import Final, TypeVar
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.broker_config import topic_log_config
@@ -17,7 +18,7 @@ from kwire.replication.core.types import NO_LEADER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from kwire.replication.config.broker_config import BrokerConfig
     from kwire.replication.controller.state import Record, TopicState
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _PIECE: Final = 50
+_Item = TypeVar("_Item", bound=Hashable)
 
 
 class LiveBroker:
@@ -230,3 +232,12 @@ class ControllerContext:
         leads."""
         alive = [broker for broker in replicas if broker in self.eligible]
         return PartitionState(replicas, alive, alive[0] if alive else NO_LEADER)
+
+
+def duplicates(items: Iterable[_Item]) -> set[_Item]:
+    """Return the items that occur more than once."""
+    seen: set[_Item] = set()
+    result: set[_Item] = set()
+    for item in items:
+        (result if item in seen else seen).add(item)
+    return result

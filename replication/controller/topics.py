@@ -10,11 +10,10 @@ is not used here: `Controller.submit` waits for the brokers.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Generator, Mapping
 
 from kwire.protocol.errors import ErrorCode, KafkaError
-from kwire.protocol.language.primitives import ZERO_UUID
+from kwire.replication.controller.context import duplicates
 from kwire.replication.controller.state import (
     PartitionState,
     Record,
@@ -25,6 +24,7 @@ from kwire.replication.controller.state import (
 )
 from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import TOPIC_RESOURCE
+from kwire.replication.core.work import at_once
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         CreatePartitionsTopic,
         CreateTopicsRequest,
         CreateTopicsResponse,
-        DeletableTopicResult,
         DeleteTopicsRequest,
         DeleteTopicsResponse,
     )
@@ -48,14 +47,13 @@ if TYPE_CHECKING:
     from kwire.replication.controller.configs import ConfigControl
     from kwire.replication.controller.context import ControllerContext
     from kwire.replication.core.events import LogEvent
+    from kwire.replication.core.work import Steps
 
 _CLUSTER_METADATA = "__cluster_metadata"  # the metadata log of KRaft, reserved
 _MAX_PARTITIONS_PER_BATCH = 10_000  # KRaft's limit per controller operation
 
-_NameAndId = tuple["str | None", bytes]
-_Item = TypeVar("_Item", bound=Hashable)
-
-UNKNOWN_ID = "This server does not host this topic ID."
+_ANNOUNCED = 100  # partitions, between two yields
+_UNITS_PLANNED, _UNITS_ANNOUNCED = 2, 10
 
 
 class TopicControl:
@@ -81,11 +79,13 @@ class TopicControl:
 
     # --- create
 
-    def create_topics(self, request: CreateTopicsRequest, version: int) -> CreateTopicsResponse:
+    def create_topics(
+        self, request: CreateTopicsRequest, version: int
+    ) -> Generator[int, None, CreateTopicsResponse]:
         """Handle CreateTopics v0-7."""
         from kwire.protocol.schemas.topics import CreatableTopicResult, CreateTopicsResponse
 
-        repeated = _duplicates(topic.name for topic in request.topics)
+        repeated = duplicates(topic.name for topic in request.topics)
         refused: set[str] = set()
         results: list[CreatableTopicResult] = []
         created: list[TopicState] = []
@@ -102,8 +102,10 @@ class TopicControl:
                         f"Creation of internal topic {_CLUSTER_METADATA} is prohibited.",
                     )
                 state, overrides = self._plan(topic)
+                yield len(state.partitions) * _UNITS_PLANNED
                 if not request.validate_only:
                     self._commit_topic(state, overrides)
+                    yield len(state.partitions) * _UNITS_PLANNED
                     created.append(state)
             except KafkaError as error:
                 code, message = int(error.code), error.message
@@ -121,7 +123,7 @@ class TopicControl:
                         configs=self._result_configs(overrides) if version >= 5 else [],
                     )
                 )
-        self._announce_partitions(created)
+        yield from self._announce_partitions(created)
         return CreateTopicsResponse(topics=results)
 
     def create_auto(self, name: str) -> TopicState:
@@ -140,17 +142,21 @@ class TopicControl:
         )
         state, _ = self._plan(topic)
         self._commit_topic(state, overrides)
-        self._announce_partitions([state])
+        at_once(self._announce_partitions([state]))
         return state
 
-    def _announce_partitions(self, topics: list[TopicState], first_partition: int = 0) -> None:
+    def _announce_partitions(self, topics: list[TopicState], first_partition: int = 0) -> Steps:
         """Send new partitions (from `first_partition` on): roles to replicas, metadata to all."""
         if not topics:
             return
         batch = self._orders.batch()
         for topic in topics:
-            for index in range(first_partition, len(topic.partitions)):
-                batch.add_partition(topic, index, is_new=True)
+            count = len(topic.partitions)
+            for start in range(first_partition, count, _ANNOUNCED):
+                end = min(start + _ANNOUNCED, count)
+                for index in range(start, end):
+                    batch.add_partition(topic, index, is_new=True)
+                yield (end - start) * _UNITS_ANNOUNCED
         batch.send()
 
     def _plan(self, topic: CreatableTopic) -> tuple[TopicState, dict[str, str]]:
@@ -272,87 +278,23 @@ class TopicControl:
 
     def delete_topics(self, request: DeleteTopicsRequest, version: int) -> DeleteTopicsResponse:
         """Handle DeleteTopics v0-6."""
-        from kwire.protocol.schemas.topics import DeleteTopicsResponse
-        from kwire.replication.controller.deletion import announce, result_of
+        from kwire.replication.controller.deletion import Deletion
 
-        if version >= 6:
-            wanted = [(topic.name, topic.topic_id) for topic in request.topics]
-        else:
-            wanted = [(name, ZERO_UUID) for name in request.topic_names]
-        if not self._context.config.delete_topic_enable:
-            code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
-            message = "Topic deletion is disabled."
-            return DeleteTopicsResponse(
-                responses=[result_of(name, i, KafkaError(code, message)) for name, i in wanted]
-            )
-        # Duplicates are refused, with one result each.
-        distinct = dict.fromkeys(wanted)
-        repeated = _duplicates(wanted)
-        deleted: list[TopicState] = []
-        configured = {name for kind, name in self._context.state.configs if kind == TOPIC_RESOURCE}
-        responses = [
-            self._delete_one(name, topic_id, distinct, repeated, deleted)
-            for name, topic_id in distinct
-            if not self._is_also_named(name, topic_id, distinct)
-        ]
-        announce(self._orders, deleted, configured, self._log_event)
-        return DeleteTopicsResponse(responses=responses)
-
-    def _is_also_named(
-        self, name: str | None, topic_id: bytes, wanted: Mapping[_NameAndId, None]
-    ) -> bool:
-        """Whether the request lists the topic of this id by its name, too."""
-        known = self._context.state.names_by_id.get(topic_id) if name is None else None
-        return known is not None and (known, ZERO_UUID) in wanted
-
-    def _delete_one(
-        self,
-        name: str | None,
-        topic_id: bytes,
-        wanted: Mapping[_NameAndId, None],
-        repeated: set[_NameAndId],
-        deleted: list[TopicState],
-    ) -> DeletableTopicResult:
-        from kwire.replication.controller.deletion import delete_topic, result_of
-
-        try:
-            if name is None and topic_id == ZERO_UUID:
-                message = "Neither topic name nor id were specified."
-                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-            if name is not None and topic_id != ZERO_UUID:
-                message = "You may not specify both topic name and topic id."
-                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-            if (name, topic_id) in repeated:
-                word = "name" if name is not None else "id"
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {word}.")
-            if name is None:
-                found = self._context.state.names_by_id.get(topic_id)
-                if found is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, UNKNOWN_ID)
-                name = found
-            topic = self._context.topic(name)
-            if (None, topic.topic_id) in wanted and topic_id == ZERO_UUID:
-                topic_id = topic.topic_id
-                message = "The provided topic name maps to an ID that was already supplied."
-                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-            delete_topic(self._context, self._changelog, topic)
-            deleted.append(topic)
-        except KafkaError as error:
-            return result_of(name, topic_id, error)
-        return result_of(name, topic.topic_id, None)
+        deletion = Deletion(self._context, self._changelog, self._orders, self._log_event)
+        return deletion.handle(request, version)
 
     # --- more partitions
 
     def create_partitions(
         self, request: CreatePartitionsRequest, version: int
-    ) -> CreatePartitionsResponse:
+    ) -> Generator[int, None, CreatePartitionsResponse]:
         """Handle CreatePartitions v0-3."""
         from kwire.protocol.schemas.topics import (
             CreatePartitionsResponse,
             CreatePartitionsTopicResult,
         )
 
-        repeated = _duplicates(topic.name for topic in request.topics)
+        repeated = duplicates(topic.name for topic in request.topics)
         refused: set[str] = set()
         results: list[CreatePartitionsTopicResult] = []
         for topic in request.topics:
@@ -363,13 +305,13 @@ class TopicControl:
                 if topic.name in repeated:
                     refused.add(topic.name)
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-                self._add_partitions(topic, request.validate_only)
+                yield from self._add_partitions(topic, request.validate_only)
             except KafkaError as error:
                 result.error_code, result.error_message = int(error.code), error.message
             results.append(result)
         return CreatePartitionsResponse(results=results)
 
-    def _add_partitions(self, request: CreatePartitionsTopic, validate_only: bool) -> None:
+    def _add_partitions(self, request: CreatePartitionsTopic, validate_only: bool) -> Steps:
         from kwire.replication.controller.placement import assign_replicas
 
         context = self._context
@@ -409,7 +351,8 @@ class TopicControl:
                 for index, r in enumerate(replicas, current)
             ]
         )
-        self._announce_partitions([topic], current)
+        yield added * _UNITS_PLANNED
+        yield from self._announce_partitions([topic], current)
 
     def _manual_additions(
         self, request: CreatePartitionsTopic, added: int, factor: int
@@ -438,15 +381,6 @@ class TopicControl:
         first = topic.partitions[0].replicas[0]
         ids = sorted(broker_id for broker_id, _ in self._context.racks())
         return next((index for index, broker_id in enumerate(ids) if broker_id >= first), 0)
-
-
-def _duplicates(items: Iterable[_Item]) -> set[_Item]:
-    """Return the items that occur more than once."""
-    seen: set[_Item] = set()
-    result: set[_Item] = set()
-    for item in items:
-        (result if item in seen else seen).add(item)
-    return result
 
 
 def _check_batch_size(partitions: int) -> None:

@@ -13,6 +13,12 @@ from controller_harness import ListJournal, Simulated, in_words
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.schemas.control_plane import LeaderAndIsrRequest, UpdateMetadataRequest
 from kwire.protocol.schemas.nodes import BrokerHeartbeatRequest
+from kwire.protocol.schemas.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+)
 from kwire.replication.controller.line import Line
 from kwire.replication.core.work import WorkQueue
 
@@ -352,3 +358,29 @@ def test_the_error_of_a_journal_is_that_of_the_piece(cluster: Cut) -> None:
     with pytest.raises(KafkaError):
         changes.commit()
     assert cluster.controller.active
+
+
+def test_a_topic_of_many_partitions_is_announced_whole(cluster: Cut) -> None:
+    """Clients count the partitions of a topic: its metadata is one request, made in parts."""
+    topic = CreatableTopic(name="u", num_partitions=250, replication_factor=2)
+    answers = cluster.later(CreateTopicsRequest(topics=[topic]), 7)
+    cluster.turn(3)
+    assert len(cluster.leaders("u")) == 250 and not answers and not cluster.brokers.take()
+    cluster.controller.connection_lost(1, cluster.epochs[1])
+    cluster.advance(30)
+    cluster.finish()
+    assert answers[0].topics[0].error_code == 0
+    said = [r for _, r in cluster.brokers.take() if isinstance(r, UpdateMetadataRequest)]
+    assert sum(len(t.partition_states) for t in said[0].topic_states) == 250
+    assert 1 not in cluster.leaders("u")  # the failure came after all
+
+
+def test_more_partitions_are_announced_in_one(cluster: Cut) -> None:
+    more = CreatePartitionsTopic(name="t", count=303, assignments=None)
+    answers = cluster.later(CreatePartitionsRequest(topics=[more]), 3)
+    cluster.turn()
+    assert not answers and not cluster.brokers.take()
+    cluster.finish()
+    assert answers[0].results[0].error_code == 0
+    said = [r for to, r in cluster.brokers.take() if isinstance(r, UpdateMetadataRequest)]
+    assert {len(r.topic_states[0].partition_states) for r in said} == {300}
