@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from types import GeneratorType
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from kwire.replication.controller.state import DeposedError
 from kwire.replication.core.work import at_once
@@ -26,6 +26,42 @@ if TYPE_CHECKING:
     from kwire.replication.core.work import Steps, WorkQueue
 
 _Result = TypeVar("_Result")
+
+
+_ALL = 1 << 62  # units
+
+
+class _Change(Generic[_Result]):
+    """An action that is done in parts, if it is a generator. `result`: once it `is_over`."""
+
+    __slots__ = ("_action", "_steps", "is_over", "result")
+
+    def __init__(self, action: Callable[[], _Result | Generator[int, None, _Result]]) -> None:
+        self._action = action
+        self._steps: Generator[int, None, _Result] | None = None
+        self.is_over = False
+        self.result: _Result
+
+    def do(self, units: int) -> int:
+        """Do a part that is worth these units, or what is left; return what it was worth."""
+        if self._steps is None:
+            outcome = self._action()
+            if not isinstance(outcome, GeneratorType):
+                self.is_over, self.result = True, outcome  # type: ignore[assignment]
+                return 0
+            self._steps = outcome
+        spent = 0
+        try:
+            while spent < units:
+                spent += next(self._steps) or 1
+        except StopIteration as end:
+            self.is_over, self.result = True, end.value
+        return spent
+
+    def close(self) -> None:
+        """Do no more of it."""
+        if self._steps is not None:
+            self._steps.close()
 
 
 class Line:
@@ -98,32 +134,33 @@ class Line:
 
         `is_late`: it has waited for other changes. `is_beside`: it is no part of the change that is
         under way. DeposedError, KafkaError."""
-        if not self._context.active:
-            raise DeposedError
-        outcome = self._step(action, is_late=is_late, goes_on=is_beside)
-        if not isinstance(outcome, GeneratorType):
-            return outcome  # type: ignore[return-value]
+        units = _ALL if self._work is None else self._work.first_units
+        change = _Change(action)
         while True:
-            try:
-                cost = self._step(outcome.__next__, is_late=is_late, goes_on=True)
-            except StopIteration as end:
-                result: _Result = end.value
-                break
-            yield cost
             if not self._context.active:
-                outcome.close()
+                change.close()
                 raise DeposedError
-        self._step(_nothing)
-        return result
+            spent = self._step(
+                lambda: change.do(units),
+                is_late=is_late,
+                goes_on=lambda: is_beside or not change.is_over,
+            )
+            if change.is_over:
+                return change.result
+            yield spent
 
     def _step(
-        self, action: Callable[[], _Result], *, is_late: bool = False, goes_on: bool = False
+        self,
+        action: Callable[[], _Result],
+        *,
+        is_late: bool = False,
+        goes_on: Callable[[], bool] = lambda: False,
     ) -> _Result:
-        """A step. `goes_on`: the change does; responses wait."""
+        """A step. `goes_on`: whether the change does; then responses wait."""
         self._busy, self._context.is_late = True, is_late
         try:
             result = action()
-            while self.responses and not goes_on:
+            while self.responses and not goes_on():
                 complete(self.responses.popleft()())
         finally:
             self._busy = self._context.is_late = False
@@ -154,7 +191,3 @@ class Line:
 def complete(outcome: _Result | Generator[int, None, _Result]) -> _Result:
     """The result of an action, all parts of which are done now."""
     return at_once(outcome) if isinstance(outcome, GeneratorType) else outcome  # type: ignore[return-value]
-
-
-def _nothing() -> None:
-    pass
