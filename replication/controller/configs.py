@@ -28,7 +28,6 @@ from kwire.replication.core.metadata import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
-from kwire.replication.core.topic_names import topic_name_problem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -162,6 +161,8 @@ class ConfigControl:
             if not name:
                 message = "Default topic resources are not allowed."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+            from kwire.replication.core.topic_names import topic_name_problem
+
             problem = topic_name_problem(name)
             if problem is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
