@@ -230,18 +230,19 @@ class BrokerRegistry:
         """Renew the lease of a request's sender, as the request itself has to wait for others.
 
         True: that is all that the request is for (a heartbeat), so it need not wait."""
-        from kwire.protocol.schemas.nodes import BrokerHeartbeatRequest
+        from kwire.protocol.schemas.nodes import BrokerHeartbeatRequest, BrokerRegistrationRequest
 
-        broker = self._context.brokers.get(getattr(request, "broker_id", -1))
-        if broker is not None:
+        if isinstance(request, BrokerRegistrationRequest):
+            broker = self._context.brokers.get(request.broker_id)
+            is_sender = broker is not None and broker.incarnation == request.incarnation_id
+        else:
             epoch = getattr(request, "broker_epoch", -1)
-            is_retry = getattr(request, "incarnation_id", None) == broker.incarnation
-            if epoch == broker.epoch or is_retry:
-                self._start_lease(broker)
-            else:
-                broker = None
+            broker = self._context.brokers.get(request.broker_id) if epoch >= 0 else None
+            is_sender = broker is not None and broker.epoch == epoch
+        if broker is not None and is_sender:
+            self._start_lease(broker)
         return isinstance(request, BrokerHeartbeatRequest) and (
-            broker is None or _only_renews(request, broker)
+            broker is None or not is_sender or _only_renews(request, broker)
         )
 
     # --- departures
