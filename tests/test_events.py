@@ -37,6 +37,7 @@ REGISTRIES: dict[str, type] = {
 # Fields that the `log_event` of a folder's components adds to every event.
 ADDED = {
     "replication/controller": {"controller_epoch"},
+    "replication/controller/brokers": {"controller_epoch"},
     "replication/log": {"log", "topic", "partition"},
 }
 

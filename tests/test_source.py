@@ -509,6 +509,7 @@ ASK_MESSAGES = {
     "kwire/apis/parts/chunks.py": "error_code, where a response has it",
     "kwire/recent.py": "what requests of all kinds are about",
     "kwire/sim/describe.py": "traces of requests of all kinds",
+    "replication/controller/brokers/registry.py": "broker_epoch, where a request has one",
     "replication/controller/controller.py": "timeout_ms and broker_epoch, where a request has them",
     "replication/controller/refusals.py": "error_message, where a response has it",
     "replication/member/controller_link.py": "timeout_ms, where a request has it",

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 
 _PIECE: Final = 50
+UNITS_CHANGED: Final = 120
+"""Of a partition that changes, its event and its requests included (core/work.py)."""
+SCANNED: Final = 1000
+"""Partitions that are looked at between two yields."""
+UNITS_SCANNED: Final = 300
 _Item = TypeVar("_Item", bound=Hashable)
 
 

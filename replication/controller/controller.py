@@ -118,7 +118,7 @@ class Controller:
             step_or_resign=self.step_or_resign,
             reassignments=lambda: self.reassignments,
         )
-        self.registry = BrokerRegistry(
+        self.registry = registry = BrokerRegistry(
             context,
             changelog,
             orders,
@@ -133,9 +133,7 @@ class Controller:
         self.topics = TopicControl(
             context, changelog, orders, self.configs, random, log_event=self.log_event
         )
-        self.producer_ids = ProducerIdControl(
-            context, changelog, renew_lease=self.registry.renew_lease
-        )
+        self.producer_ids = ProducerIdControl(context, changelog, renew_lease=registry.renew_lease)
         listener.on_response = self.handle_response
 
     @property

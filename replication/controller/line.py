@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from kwire.replication.controller.context import ControllerContext
     from kwire.replication.core.work import Steps, WorkQueue
 
-_Result = TypeVar("_Result")
+_Answer = TypeVar("_Answer")
 
 
 _ALL = 1 << 62  # units
 
 
-class _Change(Generic[_Result]):
+class _Change(Generic[_Answer]):
     """An action that is done in parts, if it is a generator. `result`: once it `is_over`."""
 
     __slots__ = ("_action", "_steps", "is_over", "result")
 
-    def __init__(self, action: Callable[[], _Result | Generator[int, None, _Result]]) -> None:
+    def __init__(self, action: Callable[[], _Answer | Generator[int, None, _Answer]]) -> None:
         self._action = action
-        self._steps: Generator[int, None, _Result] | None = None
+        self._steps: Generator[int, None, _Answer] | None = None
         self.is_over = False
-        self.result: _Result
+        self.result: _Answer
 
     def do(self, units: int) -> int:
         """Do a part that is worth these units, or what is left; return what it was worth."""
@@ -114,7 +114,7 @@ class Line:
         if self._steps is None:
             self._start()
 
-    def step(self, action: Callable[[], _Result | Generator[int, None, _Result]]) -> _Result:
+    def step(self, action: Callable[[], _Answer | Generator[int, None, _Answer]]) -> _Answer:
         """Do an action as one step, and before it all that is left of others. Nested calls join the
         step."""
         if self._busy:
@@ -125,11 +125,11 @@ class Line:
 
     def in_steps(
         self,
-        action: Callable[[], _Result | Generator[int, None, _Result]],
+        action: Callable[[], _Answer | Generator[int, None, _Answer]],
         *,
         is_late: bool = False,
         is_beside: bool = False,
-    ) -> Generator[int, None, _Result]:
+    ) -> Generator[int, None, _Answer]:
         """Do an action whose parts, if it has several, are a step each.
 
         `is_late`: it has waited for other changes. `is_beside`: it is no part of the change that is
@@ -151,11 +151,11 @@ class Line:
 
     def _step(
         self,
-        action: Callable[[], _Result],
+        action: Callable[[], _Answer],
         *,
         is_late: bool = False,
         goes_on: Callable[[], bool] = lambda: False,
-    ) -> _Result:
+    ) -> _Answer:
         """A step. `goes_on`: whether the change does; then responses wait."""
         self._busy, self._context.is_late = True, is_late
         try:
@@ -188,6 +188,6 @@ class Line:
                 self._start()
 
 
-def complete(outcome: _Result | Generator[int, None, _Result]) -> _Result:
+def complete(outcome: _Answer | Generator[int, None, _Answer]) -> _Answer:
     """The result of an action, all parts of which are done now."""
     return at_once(outcome) if isinstance(outcome, GeneratorType) else outcome  # type: ignore[return-value]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.broker_config import EPOCH_BUMP_KEY
 from kwire.replication.controller import election
+from kwire.replication.controller.context import SCANNED, UNITS_CHANGED, UNITS_SCANNED
 from kwire.replication.core.types import NO_LEADER
 from kwire.replication.core.work import at_once
 
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 _PREFERRED, _UNCLEAN = 0, 1  # ElectLeaders' types
 _FIRST_BALANCING_MS = 5000
-_UNITS_ELECTED = 120  # with its event and its requests
-_SCANNED, _UNITS_SCANNED = 1000, 300  # partitions that are looked at between two yields
 
 
 class PartitionControl:
@@ -133,9 +132,9 @@ class PartitionControl:
             if len(changes.records) >= self._context.piece:
                 changes.commit(is_rest=is_rest)
                 is_rest = True
-                yield self._context.piece * _UNITS_ELECTED
-            elif not number % _SCANNED:
-                yield _UNITS_SCANNED
+                yield self._context.piece * UNITS_CHANGED
+            elif not number % SCANNED:
+                yield UNITS_SCANNED
         changes.commit(is_rest=is_rest)
         return changes
 

@@ -105,7 +105,6 @@ class TopicControl:
                 yield len(state.partitions) * _UNITS_PLANNED
                 if not request.validate_only:
                     self._commit_topic(state, overrides)
-                    yield len(state.partitions) * _UNITS_PLANNED
                     created.append(state)
             except KafkaError as error:
                 code, message = int(error.code), error.message
@@ -320,8 +319,9 @@ class TopicControl:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # without a message, as in Kafka
         current = len(topic.partitions)
         if request.count == current:
-            message = f"Topic already has {current} partition(s)."
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s)."
+            )
         if request.count < current:
             message = (
                 f"The topic {topic.name} currently has {current} partition(s); "
@@ -351,7 +351,6 @@ class TopicControl:
                 for index, r in enumerate(replicas, current)
             ]
         )
-        yield added * _UNITS_PLANNED
         yield from self._announce_partitions([topic], current)
 
     def _manual_additions(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from kwire.protocol.errors import KafkaError
 from kwire.replication.controller import election
+from kwire.replication.controller.context import SCANNED, UNITS_CHANGED, UNITS_SCANNED
 from kwire.replication.core.events import Event
 
 TYPE_CHECKING = False
@@ -37,12 +38,6 @@ _FAILURES = {
     "unregistered": "unregistered by request",
     "absent": "it is not started in this run",
 }
-
-_UNITS = 120
-"""Of a partition that changes, its event and its requests included."""
-_SCANNED = 1000
-"""Partitions that are looked at between two yields, at a third of a microsecond each."""
-_UNITS_SCANNED = 300
 
 
 class Departures:
@@ -89,10 +84,10 @@ class Departures:
                 piece.take_offline(topic, index, broker_id)
             if piece.size >= context.piece:
                 self._end_piece(piece, broker)
-                yield piece.size * _UNITS
+                yield piece.size * UNITS_CHANGED
                 piece = _Piece(self, is_restart=is_restart, follows=True)
-            elif not number % _SCANNED:
-                yield _UNITS_SCANNED
+            elif not number % SCANNED:
+                yield UNITS_SCANNED
         if broker is not None and not self._is_standalone:
             piece.changes.records.append(broker.record(live=False))
         self._end_piece(piece, broker)
@@ -131,10 +126,10 @@ class Departures:
             if piece.size >= context.piece:
                 piece.commit()
                 piece.send()
-                yield piece.size * _UNITS
+                yield piece.size * UNITS_CHANGED
                 piece = _Piece(self, follows=True)
-            elif not number % _SCANNED:
-                yield _UNITS_SCANNED
+            elif not number % SCANNED:
+                yield UNITS_SCANNED
         piece.commit()
         piece.send()
 
@@ -162,10 +157,10 @@ class Departures:
             if piece.size >= context.piece:
                 piece.commit()
                 piece.send()
-                yield piece.size * _UNITS
+                yield piece.size * UNITS_CHANGED
                 piece = _Piece(self, follows=True)
-            elif not number % _SCANNED:
-                yield _UNITS_SCANNED
+            elif not number % SCANNED:
+                yield UNITS_SCANNED
         piece.commit()
         piece.send()
         return remaining
