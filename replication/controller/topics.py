@@ -318,16 +318,7 @@ class TopicControl:
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # without a message, as in Kafka
         current = len(topic.partitions)
-        if request.count == current:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s)."
-            )
-        if request.count < current:
-            message = (
-                f"The topic {topic.name} currently has {current} partition(s); "
-                f"{request.count} would not be an increase."
-            )
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+        _check_count(topic.name, current, request.count)
         added = request.count - current
         factor = len(topic.partitions[0].original)
         if request.assignments is not None:
@@ -380,6 +371,18 @@ class TopicControl:
         first = topic.partitions[0].replicas[0]
         ids = sorted(broker_id for broker_id, _ in self._context.racks())
         return next((index for index, broker_id in enumerate(ids) if broker_id >= first), 0)
+
+
+def _check_count(topic: str, current: int, count: int) -> None:
+    if count == current:
+        message = f"Topic already has {current} partition(s)."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+    if count < current:
+        message = (
+            f"The topic {topic} currently has {current} partition(s); "
+            f"{count} would not be an increase."
+        )
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
 
 
 def _check_batch_size(partitions: int) -> None:
