@@ -19,7 +19,7 @@ from time import time_ns
 from zlib import crc32
 
 from kwire.errors import ConfigurationError
-from kwire.load.files import ROWS_A_FILE, Files, same, taken
+from kwire.load.files import NULL, Files
 from kwire.pipeline.ledger import (
     ABORTED,
     ACKNOWLEDGED,
@@ -37,9 +37,9 @@ from kwire.pipeline.ledger import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any, Self
+    from typing import Self
 
-    from kwire.load.files import Columns, Rows
+    from kwire.load.files import Rows
 
 SECONDS_A_FILE = 2.0
 NOT_ANSWERED = "no answer until the end of the run"
@@ -70,10 +70,11 @@ class Ledger:
         name = new_run() if run is None else run
         self.run = Run(name, bootstrap, tuple(topics), client, mode, acks, now_us() // 1000)
         self.run = replace(self.run, cluster_id=cluster_id)
+        self._lock = threading.Lock()
         self._producers: dict[str, Producer] = {}
-        self._readers: list[Reader] = []
         self._is_closed = False
-        self.files = Files(self.folder, seconds, self._collect)
+        self._noted = self.run
+        self.files = Files(self.folder, seconds, self._note_count)
         write_run(self.folder, self.run)
         self.files.start()
 
@@ -81,13 +82,14 @@ class Ledger:
         """A producer of this run. `name` is one word; records of one name are counted together."""
         if not name or not name.isascii() or any(letter.isspace() for letter in name):
             raise ConfigurationError(f"producer {name!r}: expected one word in ASCII")
-        return self._producers.setdefault(name, Producer(self, name))
+        with self._lock:
+            if name not in self._producers:
+                self._producers[name] = Producer(self, name)
+            return self._producers[name]
 
     def reader(self, name: str, isolation: str = "read_uncommitted") -> Reader:
         """A reader of this run; `isolation` is its isolation.level, in Kafka's words."""
-        reader = Reader(self, name, isolation)
-        self._readers.append(reader)
-        return reader
+        return Reader(self, name, isolation)
 
     def close(self) -> None:
         """Write all that is left and the end of the run. Records that nothing is known of become unknown."""
@@ -105,16 +107,11 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def make_room(self, rows: Rows) -> None:
-        """Return when `rows` are not too many: they are written. OSError, once that has failed."""
-        self.files.make_room(rows)
-
-    def _collect(self) -> dict[str, list[Columns]]:
-        sent = [each.columns(taken(each.rows)) for each in list(self._producers.values())]
-        seen = [each.columns(taken(each.rows)) for each in list(self._readers)]
-        if any(sent):
-            write_run(self.folder, self._counted())
-        return {SENT: list(filter(None, sent)), SEEN: list(filter(None, seen))}
+    def _note_count(self) -> None:
+        counted = self._counted()
+        if counted != self._noted:
+            self._noted = counted
+            write_run(self.folder, counted)
 
     def _counted(self) -> Run:
         return replace(self.run, records=sum(each.count for each in self._producers.values()))
@@ -124,12 +121,11 @@ class Producer:
     """A producer of a run: counts its records from 0, and knows which of them are not answered yet."""
 
     __slots__ = (
-        *("_ledger", "_lock", "_prefix", "_transactions", "acknowledged", "committed_records"),
+        *("_lock", "_prefix", "_transactions", "acknowledged", "committed_records"),
         *("count", "errors", "name", "open", "rows"),
     )
 
     def __init__(self, ledger: Ledger, name: str) -> None:
-        self._ledger = ledger
         self._lock = threading.Lock()
         self._prefix = value_prefix(ledger.run.run, name)
         self.name = name
@@ -141,7 +137,7 @@ class Producer:
         """Records that are not acknowledged, by outcome and error."""
         self.open: dict[int, Record] = {}
         """Those without an answer."""
-        self.rows: Rows = []
+        self.rows = ledger.files.rows(SENT, run=ledger.run.run, producer=name)
         self._transactions: dict[int, list[tuple[Record, int | None, int | None, int, int | None]]]
         self._transactions = {}
 
@@ -157,8 +153,6 @@ class Producer:
         """The next record, to be sent now; its `value`: RUN PRODUCER NUMBER and the payload, filled up to `size` bytes.
 
         `transaction`: the producer's own count; its records are written when `committed` or `aborted` is called."""
-        if len(self.rows) >= ROWS_A_FILE:
-            self._ledger.make_room(self.rows)
         with self._lock:
             number = self.count
             self.count += 1
@@ -168,17 +162,6 @@ class Producer:
         record = Record(self, number, topic, key, value, transaction)
         self.open[number] = record
         return record
-
-    def columns(self, rows: Rows) -> Columns:
-        """The rows as columns of the table sent; none without rows."""
-        if not rows:
-            return []
-        count = len(rows)
-        return [
-            same(self._ledger.run.run, count),
-            same(self.name, count),
-            *zip(*rows, strict=True),
-        ]
 
     def committed(self, transaction: int, epoch: int | None = None) -> None:
         """The client has said that the transaction is committed."""
@@ -214,7 +197,7 @@ class Producer:
         self.acknowledged += 1
         if record.transaction is None:
             self.committed_records += 1
-            self.rows.append(record.row(outcome, partition, offset, at, epoch, None))
+            record.write(self.rows, outcome, partition, offset, at, epoch, None)
         else:
             row = (record, partition, offset, at, epoch)
             self._transactions.setdefault(record.transaction, []).append(row)
@@ -224,7 +207,7 @@ class Producer:
         if self.open.pop(record.number, None) is not None:
             with self._lock:
                 self.errors[outcome, error] = self.errors.get((outcome, error), 0) + 1
-            self.rows.append(record.row(outcome, None, None, None, None, error))
+            record.write(self.rows, outcome, None, None, None, None, error)
 
     def _end(self, transaction: int, outcome: str, error: str | None, epoch: int | None) -> None:
         records = self._transactions.pop(transaction, [])
@@ -232,7 +215,7 @@ class Producer:
             self.committed_records += len(records)
         for record, partition, offset, at, own in records:
             told = epoch if own is None else own
-            self.rows.append(record.row(outcome, partition, offset, at, told, error))
+            record.write(self.rows, outcome, partition, offset, at, told, error)
 
 
 class Record:
@@ -278,35 +261,40 @@ class Record:
         """The client does not know whether it is written: a time-out, a connection that broke, acks=0."""
         self._producer.fail(self, UNKNOWN, error)
 
-    def row(
+    def write(
         self,
+        rows: Rows,
         outcome: str,
         partition: int | None,
         offset: int | None,
         at: int | None,
         epoch: int | None,
         error: str | None,
-    ) -> tuple[Any, ...]:
-        """The row of the table sent, without run and producer."""
-        # fmt: off
-        return (
-            self.number, self.topic, partition, offset, self.key, crc32(self.value),
-            len(self.value), self.transaction, outcome, epoch, self.sent, at, error,
+    ) -> None:
+        """Add the row of the table sent."""
+        rows.add(
+            self.key,
+            (self.topic, outcome, error),
+            self.number,
+            NULL if partition is None else partition,
+            NULL if offset is None else offset,
+            crc32(self.value),
+            len(self.value),
+            NULL if self.transaction is None else self.transaction,
+            NULL if epoch is None else epoch,
+            self.sent,
+            NULL if at is None else at,
         )
-        # fmt: on
 
 
 class Reader:
     """A reader of a run."""
 
-    __slots__ = ("_isolation", "_known", "_ledger", "_name", "rows")
+    __slots__ = ("_known", "_rows")
 
     def __init__(self, ledger: Ledger, name: str, isolation: str) -> None:
-        self._ledger = ledger
-        self._name = name
-        self._isolation = isolation
         self._known: dict[bytes, tuple[str | None, str | None]] = {}
-        self.rows: Rows = []
+        self._rows = ledger.files.rows(SEEN, reader=name, isolation=isolation)
 
     def seen(
         self,
@@ -318,8 +306,6 @@ class Reader:
         at: int | None = None,
     ) -> None:
         """The reader was given a record. `at`: when, in us."""
-        if len(self.rows) >= ROWS_A_FILE:
-            self._ledger.make_room(self.rows)
         run = producer = number = digest = None
         if value is not None:
             digest = crc32(value)
@@ -334,18 +320,15 @@ class Reader:
                 run, producer, number = whose(value)
                 if run is not None:
                     self._known[value[:end]] = run, producer
-        if at is None:
-            at = now_us()
-        self.rows.append((topic, partition, offset, key, digest, run, producer, number, at))
-
-    def columns(self, rows: Rows) -> Columns:
-        """The rows as columns of the table seen; none without rows."""
-        if not rows:
-            return []
-        columns = list(zip(*rows, strict=True))
-        run = columns.pop(5)
-        count = len(rows)
-        return [run, same(self._name, count), same(self._isolation, count), *columns]
+        self._rows.add(
+            key,
+            (run, producer, topic),
+            partition,
+            offset,
+            NULL if digest is None else digest,
+            NULL if number is None else number,
+            now_us() if at is None else at,
+        )
 
 
 def whose(value: bytes | None) -> tuple[str | None, str | None, int | None]:
