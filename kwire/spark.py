@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 
-from kwire import spark_log, spark_session
+from kwire import spark_log, spark_produce, spark_session
 from kwire.spark_options import to_texts, topics_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
+    from kwire.client.views import Record
     from kwire.cluster import Cluster
+    from kwire.load.ledger import Ledger
     from kwire.spark_options import Topics
+    from kwire.spark_produce import BackgroundLoad
 
 # Java's admin client, by which Spark asks for offsets, holds on to a leader that has died until the time of the call is
 # over; by default that is a minute.
@@ -48,6 +51,7 @@ class Spark:
         self.cluster = cluster
         self._folder = folder
         self._checkpoints = 0
+        self._loads = 0
 
     @property
     def options(self) -> dict[str, str]:
@@ -89,6 +93,25 @@ class Spark:
             given["checkpointLocation"] = str(self._folder / f"checkpoint-{self._checkpoints}")
         writer: DataStreamWriter = frame.writeStream.format("kafka").options(**given)
         return writer
+
+    def produce(
+        self, topic: str, rows: Iterable[object], *, ledger: Ledger | None = None
+    ) -> list[Record]:
+        """Write rows in their order, without a DataFrame; return them with partition and offset.
+
+        A row is a dict of `value`, `key`, `timestamp` (a datetime, ms since 1970, or an ISO text; UTC without a zone),
+        `headers` (a dict or pairs) and `partition`, or a value alone: text, bytes, None, or what JSON can hold.
+        `ledger`: notes each; values begin with RUN PRODUCER NUMBER then. RequestError, ConfigurationError."""
+        return spark_produce.produce(self.cluster.bootstrap_servers, topic, rows, ledger)
+
+    def load(self, topic: str = "load", **options: object) -> BackgroundLoad:
+        """Begin a load by a stock client, as `kwire load`; it goes on in threads, best in a `with` block.
+
+        `options`: those of `kwire load` with underscores (`seconds=5, rate=500, readers=1, mode="idempotent"`). Its
+        ledger is in the directory `load.ledger`; `stop()` and `wait()` return what it has done. ConfigurationError."""
+        self._loads += 1
+        folder = self._folder / f"ledger-{self._loads}"
+        return spark_produce.load(self.cluster.bootstrap_servers, topic, folder, options)
 
     def log(
         self,
