@@ -20,7 +20,10 @@ def shoot(path: Path, width: int, height: int, dark: bool = False) -> Path:
     """A picture of a page in a frame of this width: a browser's window may not be narrow."""
     frame, image = path.with_name("frame.html"), path.with_name(f"{width}{dark}.png")
     style = f"border:0;width:{width}px;height:{height}px"
-    frame.write_text(f'<body style="margin:0"><iframe src="{path.name}" style="{style}"></iframe>')
+    scheme = (
+        '<meta name="color-scheme" content="light dark">'  # a frame has that of the page around it
+    )
+    frame.write_text(f'{scheme}<body style="margin:0"><iframe src="{path.name}" style="{style}">')
     with tempfile.TemporaryDirectory() as profile:
         options = (
             *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
