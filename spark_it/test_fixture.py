@@ -80,7 +80,7 @@ def test_the_examples_of_the_docs_and_what_a_test_leaves(tmp_path: Path) -> None
     (readme,) = examples("README.md")
     assert len(readme.strip().splitlines()) == 5
     docs = examples("docs/spark.md")
-    assert len(docs) == 4
+    assert len(docs) == 6
     if pyspark.__version__.startswith("3."):  # kwire-log is PySpark 4's
         docs = [block for block in docs if "kwire_spark.log" not in block]
     ini = "kwire_spark_config =\n    spark.sql.session.timeZone=Pacific/Apia\n"
