@@ -52,10 +52,11 @@ def effects(core: Core) -> list[tuple[type, int]]:
 
 @pytest.mark.parametrize("kind", [Broker, ControllerNode, Client])
 def test_nodes_and_simulated_clients_are_cores(kind: type) -> None:
-    """They share one `next_deadline_ms` and one `step_failed`."""
+    """They share one `step_failed`, and one `next_deadline_ms` but for effects that a controller holds."""
     assert issubclass(kind, Core)
-    for step in ("next_deadline_ms", "step_failed", "close_connection"):
+    for step in ("step_failed", "close_connection"):
         assert getattr(kind, step) is getattr(Core, step)
+    assert (kind.next_deadline_ms is Core.next_deadline_ms) == (kind is not ControllerNode)
 
 
 def test_a_timer_that_replies_runs_the_next_frame_in_the_same_step(

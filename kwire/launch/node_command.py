@@ -165,13 +165,13 @@ def run_node(options: dict[str, Any], *, supervised: bool) -> int:
 def import_all() -> None:
     """Import what a node imports sooner or later, for a process that is forked into nodes.
 
-    Whole rooms, of which a node leaves out very little; and what they import late."""
+    Whole rooms with the rooms inside them, of which a node leaves out very little; and what they import late."""
     from importlib import import_module
-    from pkgutil import iter_modules
+    from pkgutil import walk_packages
 
     for room in _ROOMS:
         package = import_module(room)
-        for module in iter_modules(package.__path__, f"{room}."):
+        for module in walk_packages(package.__path__, f"{room}."):
             import_module(module.name)
     for name in _LATE:
         with suppress(ImportError):  # an extra that is not installed

@@ -111,9 +111,10 @@ def test_a_node_that_outlives_its_supervisor_keeps_its_directory(
 
 
 def has_ended(pid: int) -> bool:
-    """Gone, or a zombie: only then are its locks released (the command line is gone before)."""
+    """Gone, or a zombie without threads: only then are its locks released (its command line is gone before)."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        ended = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        return ended and os.listdir(f"/proc/{pid}/task") == [str(pid)]
     except OSError:
         return True
 

@@ -17,11 +17,13 @@ from kwire.coordinator.offsets import OffsetManager
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import iter_batches
 from kwire.replication.controller import election
+from kwire.replication.controller.brokers.leases import Leases
 from kwire.replication.controller.brokers.registry import BrokerRegistry
 from kwire.replication.controller.claim import ClaimedJournal
 from kwire.replication.controller.journal import StoreJournal
 from kwire.replication.controller.partitions import PartitionControl
 from kwire.replication.core.metadata import MetadataCache
+from kwire.replication.core.work import Steps
 from kwire.replication.fetcher import fetcher as replica_fetcher
 from kwire.replication.log import loader, retention, validation, verification
 from kwire.replication.log.indexes import TransactionIndex
@@ -195,14 +197,14 @@ def orders_before_registration(patch: pytest.MonkeyPatch) -> None:
 def a_restarted_broker_stays_in_the_isr(patch: pytest.MonkeyPatch) -> None:
     """A broker that registers again is not taken out of ISRs first."""
 
-    def not_failed(self: Any, broker_id: int, why: str) -> None:
+    def not_failed(self: Any, broker_id: int, why: str) -> Steps:
         if why != "registered_again":
-            fail(self, broker_id, why)
+            yield from fail(self, broker_id, why)
 
     fail = BrokerRegistry.fence
     patch.setattr(BrokerRegistry, "fence", not_failed)
-    patch.setattr(BrokerRegistry, "connection_lost", lambda self, broker_id, epoch: None)
-    patch.setattr(BrokerRegistry, "_in_grace_period", lambda self, broker: True)
+    patch.setattr(Leases, "connection_lost", lambda self, broker_id, epoch: None)
+    patch.setattr(Leases, "is_in_grace_period", lambda self, broker: True)
 
 
 def a_pending_change_is_dropped_on_any_error(patch: pytest.MonkeyPatch) -> None:
