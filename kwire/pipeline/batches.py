@@ -168,14 +168,17 @@ def next_offset(file: int, position: int, end: int, offset: int) -> tuple[int, i
 def pieces(file: int, start: int, end: int, index: Index, damage: list[Damage]) -> Iterator[Piece]:
     """Read `file` from `start` to `end`, both between batches; what cannot be read is added to `damage`.
 
-    At most about PIECE_BYTES at a time, or one batch."""
+    At most about PIECE_BYTES at a time, or one batch. A piece's data is good until the next piece is taken."""
     position, want = start, PIECE_BYTES
+    data = bytearray()
     while position < end:
-        data = bytearray(min(want, end - position) + PADDING)
+        size = min(want, end - position) + PADDING
+        if len(data) != size:  # else the memory of the last piece: new pages cost as much as the read
+            data = bytearray(size)
         length = os.preadv(file, [memoryview(data)[:-PADDING]], position)
         if length < len(data) - PADDING:  # cut off since the range was planned
             end = position + length
-            del data[length:-PADDING]
+            data = data[:length] + bytes(PADDING)
         rows, wrong, needed = walk(data, length)
         if rows:
             heads = np.array(rows, np.int64)
