@@ -7,6 +7,7 @@ of jars, and finally the artifact of the same version, which Spark fetches.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -58,7 +59,12 @@ def running_session(
     ):
         if mine:
             require_java(version)
-            session = _start({**_files(folder), **defaults, **jars(version, config), **config})
+            more = {
+                **_files(folder),
+                **_workers(version, {**defaults, **config}),
+                **jars(version, config),
+            }
+            session = _start({**more, **defaults, **config})
         else:
             session = SparkSession.builder.getOrCreate()
         try:
@@ -67,6 +73,18 @@ def running_session(
         finally:
             if mine:
                 session.stop()
+
+
+def _workers(version: str, config: Mapping[str, str]) -> dict[str, str]:
+    """The configuration by which Python workers begin with what kwire's sources need imported.
+
+    It saves each query about half a second. Empty where the sources cannot run, and on other machines, which may have
+    no kwire."""
+    has_all = all(importlib.util.find_spec(name) for name in ("pyarrow", "numpy"))
+    is_here = config.get("spark.master", "local").startswith("local")
+    if int(version.split(".")[0]) < 4 or not has_all or not is_here:
+        return {}
+    return {"spark.python.daemon.module": "kwire.pipeline.daemon"}
 
 
 def pyspark_version() -> str:
