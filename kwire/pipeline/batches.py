@@ -173,7 +173,9 @@ def pieces(file: int, start: int, end: int, index: Index, damage: list[Damage]) 
     data = bytearray()
     while position < end:
         size = min(want, end - position) + PADDING
-        if len(data) != size:  # else the memory of the last piece: new pages cost as much as the read
+        if (
+            len(data) != size
+        ):  # else the memory of the last piece: new pages cost as much as the read
             data = bytearray(size)
         length = os.preadv(file, [memoryview(data)[:-PADDING]], position)
         if length < len(data) - PADDING:  # cut off since the range was planned

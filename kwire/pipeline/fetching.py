@@ -70,15 +70,16 @@ class _Fetching:
                 if self._offset == before:  # no batch of it can be read
                     self._step_over("no whole batch")
                 give_up = monotonic() + _PATIENCE_SECONDS
-            elif found.high_watermark >= reach.end_offset:
-                return  # compacted away up to the end
+            elif found.high_watermark > self._offset:
+                # Behind a gap of compaction there is a batch, the last one is never cleaned away.
+                self._step_over("the broker finds no batch")
             elif monotonic() >= give_up:
                 self._warn(f"ends at {found.high_watermark}, not at {reach.end_offset}")
                 return
 
-    def _ask(self, offset: int, give_up: float) -> Any:
+    def _ask(self, offset: int, give_up: float, wait_ms: int = _WAIT_MS) -> Any:
         """A partition's data at an offset. BrokerNotAvailableError when no answer came in time."""
-        request = fetch_request({self._key: offset}, _WAIT_MS, FETCH_BYTES)
+        request = fetch_request({self._key: offset}, wait_ms, FETCH_BYTES)
         while True:
             try:
                 response = self._client.run(
@@ -140,16 +141,28 @@ class _Fetching:
         self._bytes += int(last[batches.POSITION] + last[batches.SIZE])
 
     def _step_over(self, reason: str) -> None:
-        """Go on at a later offset, looked for in growing steps, at which the broker has a batch again."""
-        first, step = self._offset, 1
-        while self._offset < self._reach.end_offset:
-            self._offset = min(first + step, self._reach.end_offset)
-            step *= 2
-            found = self._ask(self._offset, monotonic() + _PATIENCE_SECONDS)
-            if not found.error_code and _is_readable(found.records):
+        """Go on at the first later offset at which the broker has a batch again, sought in growing steps and halves."""
+        first = bad = self._offset
+        good, step = self._reach.end_offset, 1
+        while bad + step < good:
+            if self._has_batch(bad + step):
+                good = bad + step
                 break
-        detail = f"offsets {first} to {self._offset - 1} cannot be fetched: {reason}"
+            bad, step = bad + step, step * 2
+        while good - bad > 1:
+            middle = (good + bad) // 2
+            if self._has_batch(middle):
+                good = middle
+            else:
+                bad = middle
+        self._offset = good
+        detail = f"offsets {first} to {good - 1} cannot be fetched: {reason}"
         self._damage.append(Damage(self._bytes, 0, first, RECORDS, detail))
+
+    def _has_batch(self, offset: int) -> bool:
+        found = self._ask(offset, monotonic() + _PATIENCE_SECONDS, wait_ms=0)
+        data = bytearray(found.records or b"")
+        return not found.error_code and bool(batches.walk(data, len(data))[0])
 
     def _name(self) -> str:
         where, (host, port) = self._reach.where, self._reach.address
@@ -159,8 +172,3 @@ class _Fetching:
 
     def _warn(self, text: str) -> None:
         logging.getLogger(__name__).warning("%s %s", self._name(), text)
-
-
-def _is_readable(records: bytes | memoryview | None) -> bool:
-    data = bytearray(records or b"")
-    return not data or bool(batches.walk(data, len(data))[0])

@@ -6,6 +6,7 @@ import random
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kwire.errors import ConfigurationError
 from kwire.pipeline import fetching, planning, reading, remote
 from kwire.pipeline.options import parse
 from kwire.pipeline.schema import COLUMNS
+from kwire.protocol.records import iter_batches
 
 OF_FILES = ("segment", "batch_position", "position")
 
@@ -217,3 +219,28 @@ def test_what_cannot_be_is_refused_in_one_line(cluster: Cluster, http_server: st
         assert message in str(caught.value) and "\n" not in str(caught.value)
     with pytest.raises(ConfigurationError, match="replica needs bootstrap"):
         parse({"path": "/tmp", "replica": "1"})
+
+
+@pytest.mark.parametrize(("at", "value"), [(16, 9), (8, 0x7F), (60, 0x55)])
+def test_damage_is_told_and_stepped_over(
+    cluster: Cluster, at: int, value: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A wrong magic, a wrong length, a wrong number of records. A broker looks for an offset from the last indexed one
+    on, so that more is missing by Fetch than on the disk; but what is missing is told."""
+    topic = f"damaged-{at}"
+    config = {"index.interval.bytes": "300"}
+    cluster.create_topic(topic, partitions=1, replication_factor=1, config=config)
+    for number in range(60):
+        cluster.produce(topic, f"{number} " * 20)
+    leader = cluster.broker(cluster.partition(topic, 0).leader)
+    path = Path(leader.log_dirs[0]) / f"{topic}-0" / f"{0:020d}.log"
+    starts = [batch.position for batch in iter_batches(path.read_bytes())]
+    with path.open("r+b") as file:
+        file.seek(starts[10] + at)
+        file.write(bytes([value]))
+    offsets = [row["offset"] for row in by_fetch(cluster, "offset", "value", topic=topic)]
+    assert 10 not in offsets and offsets[:10] == list(range(10))
+    assert offsets[-35:] == list(range(25, 60))
+    assert "cannot be read, the first at" in caplog.text
+    lost = by_fetch(cluster, topic=topic, mode="damage")
+    assert lost and all(row["position"] is None for row in lost)
