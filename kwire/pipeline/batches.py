@@ -173,9 +173,7 @@ def pieces(file: int, start: int, end: int, index: Index, damage: list[Damage]) 
     data = bytearray()
     while position < end:
         size = min(want, end - position) + PADDING
-        if (
-            len(data) != size
-        ):  # else the memory of the last piece: new pages cost as much as the read
+        if len(data) != size:  # or in the last one's memory: new pages cost as much as the read
             data = bytearray(size)
         length = os.preadv(file, [memoryview(data)[:-PADDING]], position)
         if length < len(data) - PADDING:  # cut off since the range was planned
@@ -196,19 +194,32 @@ def pieces(file: int, start: int, end: int, index: Index, damage: list[Damage]) 
         if wrong is None and needed <= end - position and needed > want:
             want = needed
             continue
-        kind, detail = wrong or (
-            TORN,
-            f"{end - position} bytes of a batch of {needed}"
-            if needed
-            else f"{end - position} bytes",
-        )
-        after = index.next_batch(file, position, end)
-        stop = end if after is None else after
-        if wrong is None and after is not None:
-            kind, detail = LENGTH, f"a batch of {needed} bytes"
-        offset = _PREFIX.unpack_from(data)[0] if length >= _PREFIX.size else None
-        damage.append(Damage(position, stop - position, offset, kind, detail))
-        position, want = stop, PIECE_BYTES
+        found = _unreadable(file, position, end, data[: _PREFIX.size], wrong, needed, index)
+        damage.append(found)
+        position, want = position + found.bytes, PIECE_BYTES
+
+
+def _unreadable(
+    file: int,
+    position: int,
+    end: int,
+    begin: bytearray,
+    wrong: tuple[str, str] | None,
+    needed: int,
+    index: Index,
+) -> Damage:
+    """What is damaged at `position`, up to the next batch that the index names. `begin`: the bytes there."""
+    left = end - position
+    kind, detail = wrong or (
+        TORN,
+        f"{left} bytes of a batch of {needed}" if needed else f"{left} bytes",
+    )
+    after = index.next_batch(file, position, end)
+    stop = end if after is None else after
+    if wrong is None and after is not None:
+        kind, detail = LENGTH, f"a batch of {needed} bytes"
+    offset = _PREFIX.unpack_from(begin)[0] if left >= _PREFIX.size else None
+    return Damage(position, stop - position, offset, kind, detail)
 
 
 def headers(file: int, start: int, end: int, index: Index, damage: list[Damage]) -> Iterator[Piece]:
