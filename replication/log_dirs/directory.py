@@ -255,6 +255,7 @@ class LogDirectory:
             if entry[0] > log.leader_epochs.latest_epoch:
                 log.leader_epochs.assign(*entry)
         log.recovery_point = future.recovery_point
+        log.is_topic_id_flushed = future.is_topic_id_flushed
         log.log_end_offset = current.log_end_offset
         log.producer_state.unreplicated = current.producer_state.unreplicated  # not in snapshots
         log.update_high_watermark(current.high_watermark)

@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Final
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.protocol.varint import INT32_MAX
 from kwire.replication.core.events import Event
 from kwire.replication.log.truncation import (
@@ -136,6 +137,9 @@ class LogDirMoves:
 
     def _copy(self, current: Log, future: Log) -> None:
         future.config = current.config
+        if future.topic_id == ZERO_UUID != current.topic_id:
+            # A power cut has taken it (LogManager.getOrCreateLog assigns it, too).
+            future.assign_topic_id(current.topic_id)
         recovery_point = future.recovery_point
         if (
             future.log_end_offset < current.log_start_offset

@@ -336,6 +336,38 @@ def test_a_move_continues_after_a_restart(two: TwoDisks, monkeypatch: pytest.Mon
     moved(two, before)
 
 
+def test_a_move_continues_after_a_power_cut_that_took_the_topics_id(two: TwoDisks) -> None:
+    two.produce()
+    two.node.log_manager.checkpoint_recovery_points(flush=True)
+    two.node.log().flush()
+    alter(two, B)
+    for store in two.stores.values():
+        store.crash()
+    two.start()
+    future = two.node.log_manager.future("t", 0)
+    assert future is not None and future.topic_id == bytes(16)
+    assert order(two, 0, 2) == 0
+    before = state(two.node.log())
+    step(two)
+    assert moved(two, before).topic_id == topic_id("t")
+    for store in two.stores.values():  # now it is on the disk
+        store.crash()
+    log = two.start().log_manager.get("t", 0)
+    assert log is not None and log.topic_id == topic_id("t")
+
+
+def test_the_topics_id_of_a_moved_log_is_flushed_before_its_data(two: TwoDisks) -> None:
+    two.produce()
+    alter(two, B)
+    two.stores[B].end_flushes = lambda: None  # that of the future log takes its time
+    step(two)
+    log = two.node.manager.by_key["t", 0].log
+    assert two.where(0) == B and not log.is_topic_id_flushed
+    log.flush()
+    path = f"{log.directory}/partition.metadata"
+    assert two.stores[B].flushed_size(path) == len(two.stores[B].content(path))
+
+
 def test_a_move_back_cancels_a_move(two: TwoDisks) -> None:
     two.produce()
     alter(two, B)
