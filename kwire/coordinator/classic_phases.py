@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from kwire.coordinator.config import GroupConfig
+    from kwire.protocol.schemas.groups import JoinGroupResponse
     from kwire.replication.core.clock import Clock
     from kwire.replication.core.events import LogEvent
     from kwire.shards.result import CoordinatorTimer
@@ -241,6 +242,14 @@ class ClassicPhases:
         if group.state == states.PREPARING_REBALANCE and group.has_all_members_joined:
             return self.complete_join(group)
         return nothing()
+
+    def answer_join(
+        self, group: ClassicGroup, member: ClassicGroupMember, response: JoinGroupResponse
+    ) -> None:
+        """Answer a parked join outside of a rebalance, and restart the session: an expiry meanwhile was
+        ignored. Kafka does not restart it here: a client that dies after a long append stays."""
+        if group.complete_join(member, response):
+            self.schedule_heartbeat(group, member.member_id, member.session_timeout_ms)
 
     def fail_parked_join(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         """Answer the parked join of a removed member."""

@@ -225,21 +225,21 @@ class ClassicProtocol(ClassicPhases):
 
         def on_append(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
-                group.update_member(member, *before, None)
-                back = group.replace_static_member(instance_id, member_id, old_member_id)
-                self.schedule_heartbeat(group, old_member_id, back.session_timeout_ms)
-                answer.complete(
-                    generation(group, "", with_members=False, leader=old_leader, error=error)
-                )
+                if group.members.get(member_id) is member:  # not left, or returned again, meanwhile
+                    group.update_member(member, *before, None)
+                    back = group.replace_static_member(instance_id, member_id, old_member_id)
+                    self.schedule_heartbeat(group, old_member_id, back.session_timeout_ms)
+                refusal = generation(group, "", with_members=False, leader=old_leader, error=error)
+                answer.complete(refusal)
             elif context.api_version >= JOIN_SKIPS_ASSIGNMENT_VERSION:
                 # KIP-814: a returning leader gets the members, but skips the assignment.
                 response = generation(group, member_id)
                 response.skip_assignment = group.leader_id == member_id
-                group.complete_join(member, response)
+                self.answer_join(group, member, response)
             else:
                 # Older clients must not become leader: they would assign without members.
                 response = generation(group, member_id, with_members=False, leader=old_leader)
-                group.complete_join(member, response)
+                self.answer_join(group, member, response)
 
         assignment = {each.member_id: each.assignment for each in group.members.values()}
         record = group_metadata_record(group, assignment)

@@ -74,6 +74,7 @@ class ShardKit:
         self.hold = False
         self.fail_with: ErrorCode | None = None
         self._held: list[Callable[[], None]] = []
+        self._waiting: list[Callable[[ErrorCode], None]] = []
 
     # the shard's timer
 
@@ -111,6 +112,8 @@ class ShardKit:
 
         if self.hold:
             self._held.append(committed)
+            if result.records and result.on_append is not None:
+                self._waiting.append(result.on_append)
         else:
             committed()
         return result.response
@@ -119,8 +122,16 @@ class ShardKit:
         """Commit all records: the high watermark reaches the log end."""
         self.hold = False
         held, self._held = self._held, []
+        self._waiting.clear()
         for committed in held:
             committed()
+
+    def fail(self, error: ErrorCode) -> None:
+        """No record that is held is committed: leadership is lost, or time is up."""
+        self._held.clear()
+        waiting, self._waiting = self._waiting, []
+        for on_append in waiting:
+            on_append(error)
 
     def restart(self) -> ShardKit:
         """Replace the shard by a new one that has loaded the encoded log."""

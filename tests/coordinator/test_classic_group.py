@@ -618,6 +618,36 @@ def test_a_static_return_that_cannot_be_written_is_undone() -> None:
     assert kit.heartbeat(second, 2, instance="i2") is NONE
 
 
+def test_a_static_return_that_is_written_for_longer_than_a_session_still_has_one() -> None:
+    kit = ShardKit()
+    first, _ = static_group(kit)
+    kit.hold = True
+    box = kit.join(instance="i2")
+    for _ in range(4):
+        kit.advance(5_000)
+        assert kit.heartbeat(first, 2, instance="i1") is NONE
+    kit.commit()
+    again = box.value.member_id
+    kit.advance(9_000)
+    assert kit.heartbeat(first, 2, instance="i1") is NONE
+    assert again in kit.shard.classic.groups["g"].members
+    kit.advance(1_000)
+    assert again not in kit.shard.classic.groups["g"].members, "nobody would ever remove it"
+
+
+def test_a_static_member_that_returns_twice_before_a_write_fails_is_back() -> None:
+    kit = ShardKit()
+    static_group(kit)
+    kit.hold = True
+    boxes = [kit.join(instance="i2"), kit.join(instance="i2")]
+    assert boxes[0].error is FENCED_INSTANCE_ID and boxes[1].waits
+    kit.fail(ErrorCode.NOT_COORDINATOR)
+    assert boxes[1].error is ErrorCode.NOT_COORDINATOR
+    kit.hold = False
+    assert not kit.join(instance="i2").error
+    assert len(kit.shard.classic.groups["g"].members) == 2
+
+
 # ---- restart and loss of leadership
 
 
