@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 
-from kwire import spark_log, spark_produce, spark_session
+from kwire import spark_audit, spark_log, spark_produce, spark_session
 from kwire.spark_options import to_texts, topics_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kwire.client.views import Record
     from kwire.cluster import Cluster
     from kwire.load.ledger import Ledger
+    from kwire.spark_audit import Audit
     from kwire.spark_options import Topics
     from kwire.spark_produce import BackgroundLoad
 
@@ -52,6 +54,9 @@ class Spark:
         self._folder = folder
         self._checkpoints = 0
         self._loads = 0
+        self._audits = 0
+        self.ledger: Path | None = None
+        """Of the last `load`; `audit` takes it unless it is given another."""
 
     @property
     def options(self) -> dict[str, str]:
@@ -111,7 +116,9 @@ class Spark:
         ledger is in the directory `load.ledger`; `stop()` and `wait()` return what it has done. ConfigurationError."""
         self._loads += 1
         folder = self._folder / f"ledger-{self._loads}"
-        return spark_produce.load(self.cluster.bootstrap_servers, topic, folder, options)
+        begun = spark_produce.load(self.cluster.bootstrap_servers, topic, folder, options)
+        self.ledger = folder
+        return begun
 
     def log(
         self,
@@ -142,6 +149,21 @@ class Spark:
         return spark_log.frame(
             self.session, self.session.readStream, self.cluster, topic, broker, columns, options
         )
+
+    def audit(
+        self,
+        ledger: str | os.PathLike[str] | None = None,
+        topics: Sequence[str] = (),
+        *,
+        logs: bool = False,
+    ) -> Audit:
+        """A ledger of `kwire load` beside what lies in its topics: lists `.lost`, `.doubled`, `.reordered` …
+
+        `topics`: of the ledger's, all by default. `logs`: the brokers' log directories are read, not the topics; so
+        brokers may be dead. ConfigurationError for a ledger that is none; SparkError before PySpark 4.0."""
+        self._audits += 1
+        out = self._folder / f"audit-{self._audits}"
+        return spark_audit.audit(self, ledger, topics, out, logs)
 
     def _source(
         self, method: str, topics: Topics | None, options: Mapping[str, object]

@@ -1,4 +1,4 @@
-"""The word count by spark-submit on a standalone Spark cluster: a master and two workers, on loopback."""
+"""The word count and the audit by spark-submit on a standalone Spark cluster: a master and two workers, on loopback."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_it import support
+from spark_it import audit_kit, support
 from spark_it.test_wordcount import SCRIPT, result_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -102,6 +102,37 @@ def test_the_word_count_runs_on_a_master_and_two_workers(
     said = result_of(support.submit_command(SCRIPT, arguments, *where), standalone.folder)
     assert any(f"by spark-submit, {standalone.url}" in line for line in said), said
     assert said[-1].endswith("the same as counted without Kafka")
+    for number in range(WORKERS):
+        (log,) = standalone.work_dir(number).glob("app-*/*/stderr")
+        assert re.search(r"Finished task \d", log.read_text()), f"worker {number} had no task"
+
+
+def test_the_audit_runs_on_a_master_and_two_workers(
+    brokers: Any, standalone: Standalone, tmp_path: Path
+) -> None:
+    import pyspark
+
+    if pyspark.__version__.startswith("3."):
+        pytest.skip("the audit needs PySpark 4")
+    brokers.create_topic("audited-by-workers", partitions=2, replication_factor=3)
+    story = audit_kit.story(brokers, "audited-by-workers", tmp_path / "ledger")
+    script = tmp_path / "audit.py"
+    script.write_text("from kwire.cli.main import main\n\nmain()\n")
+    arguments = ["audit", str(story.ledger), "--out", str(tmp_path / "out")]
+    for directory in (path for each in brokers.brokers for path in each.log_dirs):
+        arguments += ["--logs", directory]
+    executors = ["--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1"]
+    command = support.submit_command(script, arguments, "--master", standalone.url, *executors)
+    root = str(Path(__file__).resolve().parents[1])
+    done = subprocess.run(
+        command,
+        env={**support.spark_environment(), "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr[-4000:]
+    assert "1 lost, 1 doubled, 1 present, never acknowledged" in done.stdout
     for number in range(WORKERS):
         (log,) = standalone.work_dir(number).glob("app-*/*/stderr")
         assert re.search(r"Finished task \d", log.read_text()), f"worker {number} had no task"

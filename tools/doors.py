@@ -32,7 +32,7 @@ SAME = {
 LEFT_OUT = {
     "Python": "started external inside node of network.apply network.lift network.undo network.rules_of",
     "pytest": "kwire_spark kwire_spark_session kwire_spark_config",
-    "CLI": "node config dump-log sim completion load",
+    "CLI": "node config dump-log audit sim completion load",
     "HTTP": "GET /,GET /v1,GET /healthz",
     "container": "KWIRE_LOG_LEVEL KWIRE_LOG_JSON KWIRE_AS_VERSION KWIRE_HEALTH_FILE KWIRE_CONTROL"
     " KWIRE_CONTROL_HOSTS"

@@ -33,6 +33,7 @@ FOLDERS = (
     "kwire/report",
     "kwire/audit",
     "kwire/audit/evidence",
+    "kwire/audit/jobs",
     "kwire/load",
     "kwire/pipeline",
     "kwire/control",

@@ -41,6 +41,7 @@ SECTIONS = {
     "Files and more": {
         "config": "kwire.cli.files:config",
         "dump-log": "kwire.cli.files:dump_log",
+        "audit": "kwire.cli.audit:audit",
         "sim": "kwire.cli.sim:sim",
         "completion": "kwire.cli.completion:completion",
     },

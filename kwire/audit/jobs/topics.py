@@ -1,0 +1,116 @@
+"""The topic audit: what a ledger says beside what lies in the topics. Each half is a set of tables.
+
+`of_partitions` is done for some partitions at a time, so that its memory is bounded and a killed audit goes on with the
+next ones; `of_all` takes what that has left over.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import functions as F
+
+from kwire.audit.jobs import partitions, verdicts
+from kwire.audit.jobs.partitions import PARTITION
+from kwire.audit.tables import KINDS, TOPICS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+OF_PARTITIONS = ("extents", "residue", "reordered", "gaps", "vanished", "newest")
+_INFINITY = "timestamp'9999-12-31 00:00:00'"
+
+
+def of_partitions(
+    sent: DataFrame, seen: DataFrame, records: DataFrame, bounds: DataFrame, run: str
+) -> dict[str, DataFrame]:
+    """The tables OF_PARTITIONS. `records` is used several times: it should be cached."""
+    uncompacted = bounds.where("not compacted")
+    looked_at = records.join(F.broadcast(uncompacted.select(*PARTITION)), PARTITION, "left_semi")
+    compacted = F.broadcast(bounds.where("compacted").select(*PARTITION))
+    return {
+        "residue": partitions.residue(partitions.pairs(sent, records, run), sent.columns),
+        "extents": partitions.extents(records, run),
+        "reordered": partitions.reordered(records, run),
+        "gaps": partitions.gaps(looked_at, uncompacted),
+        "vanished": partitions.vanished(seen, records, bounds),
+        "newest": partitions.newest_of_keys(records.join(compacted, PARTITION, "left_semi")),
+    }
+
+
+def of_all(
+    sent: DataFrame, seen: DataFrame, bounds: DataFrame, parts: Mapping[str, DataFrame]
+) -> dict[str, DataFrame]:
+    """The findings and the topics (`tables`), of the parts' tables put together."""
+    oldest = parts["extents"].select(*PARTITION, "oldest")
+    # What has no offset in the ledger was removed if it is older than what is there, and something was removed.
+    dated = bounds.join(oldest, PARTITION, "left").withColumn(
+        "oldest", F.expr(f"if(log_start > 0, coalesce(oldest, {_INFINITY}), null)")
+    )
+    nowhere = sent.where("offset is null")
+    left = partitions.left_of_ledger(parts["residue"]).unionByName(nowhere)
+    rows = verdicts.cases(sent, left, partitions.left_of_topic(parts["residue"]))
+    compacted = F.broadcast(bounds.where("compacted").select(*PARTITION))
+    acknowledged = sent.where(partitions.is_acknowledged()).join(compacted, PARTITION, "left_semi")
+    newest_sent = partitions.newest_of_keys(
+        acknowledged.withColumn("key_hash", F.expr("if(key is null, null, xxhash64(key))"))
+    )
+    judged = verdicts.judged(
+        rows, verdicts.transactions(sent, rows), dated, newest_sent, parts["newest"]
+    ).cache()
+    found = reduce(
+        lambda one, other: one.unionByName(other),
+        (
+            verdicts.of_verdicts(judged),
+            verdicts.of_order(parts["reordered"], judged, sent),
+            verdicts.of_vanished(parts["vanished"]),
+            verdicts.read_though_aborted(seen, sent),
+            verdicts.expired(judged),
+            verdicts.of_gaps(parts["gaps"]),
+            verdicts.of_foreign(parts["extents"]),
+        ),
+    ).cache()
+    return {"findings": found, "topics": counted(sent, seen, bounds, parts, judged, found)}
+
+
+def counted(
+    sent: DataFrame,
+    seen: DataFrame,
+    bounds: DataFrame,
+    parts: Mapping[str, DataFrame],
+    judged: DataFrame,
+    found: DataFrame,
+) -> DataFrame:
+    """`tables.TOPICS`."""
+    is_acknowledged = F.expr(partitions.is_acknowledged())
+    nowhere = sent.where("offset is null and partition is not null").groupBy(*PARTITION)
+    without_offset = nowhere.agg(
+        F.count("*").alias("more"), F.count_if(is_acknowledged).alias("more_acknowledged")
+    )
+    kinds = [name for name in TOPICS if name in KINDS]
+    of_kinds = found.groupBy(*PARTITION).pivot("kind", kinds).count()
+    removed = (
+        judged.where("verdict = 'expired'").groupBy(*PARTITION).agg(F.count("*").alias("removed"))
+    )
+    strangers = parts["extents"].select(*PARTITION, "strangers")
+    sights = seen.groupBy(*PARTITION).agg(F.count("*").alias("seen"))
+    rows = bounds.select(*PARTITION, "log_start", "log_end")
+    counts = partitions.counts(parts["residue"])
+    for table in (counts, without_offset, of_kinds, removed, strangers, sights):
+        rows = rows.join(table, PARTITION, "left")
+    totals = {
+        **{name: f"coalesce({name}, 0)" for name in TOPICS if TOPICS[name] == "bigint"},
+        "sent": "coalesce(sent, 0) + coalesce(more, 0)",
+        "acknowledged": "coalesce(acknowledged, 0) + coalesce(more_acknowledged, 0)",
+        "expired": "coalesce(removed, 0)",
+        "foreign": "coalesce(strangers, 0)",
+    }
+    return rows.select(
+        *(
+            F.expr(totals.get(name, f"`{name}`")).cast(kind).alias(name)
+            for name, kind in TOPICS.items()
+        )
+    )

@@ -1,0 +1,141 @@
+"""Which partitions are audited, from where to where: asked of a cluster, or read of log directories. Without Spark.
+
+Every problem with what was given is a ConfigurationError of one line, before Spark starts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from kwire.errors import ConfigurationError
+from kwire.replication.log.checkpoints import read_meta_properties
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kwire.client.admin import Steps
+    from kwire.client.blocking import Client
+
+
+class Place(NamedTuple):
+    """A partition, and the offsets of it that are audited; the end is exclusive."""
+
+    topic: str
+    partition: int
+    log_start: int
+    log_end: int
+    compacted: bool
+    log_dirs: tuple[str, ...] = ()
+    """Of the broker whose replica stands for the topic, where log directories are read."""
+
+
+class Places(NamedTuple):
+    places: tuple[Place, ...]
+    cluster_id: str | None
+
+
+def of_logs(paths: Sequence[str], topics: Sequence[str]) -> Places:
+    """The topics' partitions in brokers' log directories. Of the replicas that one stands for the topic which is in the
+    latest leader epoch, and of these the longest: what the topic's readers get, or would get of its leader."""
+    from kwire.audit.evidence.files import replicas
+    from kwire.pipeline.layout import broker_of, log_dirs
+
+    folders = log_dirs(paths)
+    of_broker: dict[int, list[str]] = {}
+    for folder in folders:
+        of_broker.setdefault(broker_of(folder), []).append(str(folder))
+    best: dict[tuple[str, int], tuple[tuple[int, int], Place]] = {}
+    for each in replicas(paths, tuple(topics)):
+        rank = (each.epochs[-1][0] if each.epochs else -1, each.log_end)
+        key = each.topic, each.partition
+        if key not in best or rank > best[key][0]:
+            dirs = tuple(of_broker[each.broker])
+            is_cleaned = each.cleaned is not None
+            best[key] = rank, Place(*key, each.log_start, each.log_end, is_cleaned, dirs)
+    found = {topic for topic, _ in best}
+    for topic in topics:
+        if topic not in found:
+            raise ConfigurationError(
+                f"topic {topic} is in none of the log directories"
+                + (f"; there are {', '.join(sorted(found)[:10])}" if found else "")
+            )
+    ids = {text for folder in folders if (text := _cluster_id(folder)) is not None}
+    if len(ids) > 1:
+        raise ConfigurationError(f"the log directories are of {len(ids)} clusters: {sorted(ids)}")
+    return Places(tuple(best[key][1] for key in sorted(best)), next(iter(ids), None))
+
+
+class _Files:
+    """A folder's files, for the readers of checkpoints."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def exists(self, path: str) -> bool:
+        return (self._folder / path).exists()
+
+    def read_file(self, path: str) -> bytes:
+        return (self._folder / path).read_bytes()
+
+
+def _cluster_id(folder: Path) -> str | None:
+    return read_meta_properties(_Files(folder)).get("cluster.id")
+
+
+def of_cluster(bootstrap: str, topics: Sequence[str]) -> Places:
+    """The topics' partitions on a running cluster, up to their high watermarks."""
+    from kwire.client.admin import CONNECTION_SECONDS, NoBrokerError
+    from kwire.client.blocking import Client
+    from kwire.client.connection import NoResponseError, parse_address
+    from kwire.protocol.errors import KafkaError
+
+    try:
+        addresses = [parse_address(text) for text in bootstrap.split(",")]
+    except ValueError as error:
+        raise ConfigurationError(f"--bootstrap: {error}") from None
+    client = Client(lambda: addresses, CONNECTION_SECONDS, "kwire-audit")
+    try:
+        return client.run(_places(client, topics))
+    except (NoBrokerError, NoResponseError, KafkaError) as error:
+        raise ConfigurationError(f"--bootstrap {bootstrap}: {error}") from None
+    finally:
+        client.close()
+
+
+def _places(client: Client, topics: Sequence[str]) -> Steps[Places]:
+    from kwire.client.admin import EARLIEST, LATEST
+
+    metadata = yield from client.metadata(topics)
+    for each in metadata.topics:
+        if each.error_code:
+            raise ConfigurationError(f"topic {each.name} is not in the cluster")
+    brokers = client.brokers_in(metadata)
+    found = []
+    for each in sorted(metadata.topics, key=lambda one: str(one.name)):
+        compacted = yield from _is_compacted(client, next(iter(brokers.values())), each.name)
+        for partition in sorted(each.partitions, key=lambda one: int(one.partition_index)):
+            index = partition.partition_index
+            leader = brokers.get(partition.leader_id)
+            if leader is None:
+                raise ConfigurationError(f"{each.name}-{index} has no leader that could be read")
+            start = yield from client.offset(leader, each.name, index, EARLIEST)
+            end = yield from client.offset(leader, each.name, index, LATEST)
+            found.append(Place(each.name, index, start, end, compacted))
+    return Places(tuple(found), metadata.cluster_id)
+
+
+def _is_compacted(client: Client, address: tuple[str, int], topic: str) -> Steps[bool]:
+    from kwire.client.admin import TOPIC_RESOURCE
+    from kwire.protocol.schemas.configs import DescribeConfigsRequest, DescribeConfigsResource
+
+    resource = DescribeConfigsResource(
+        resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=["cleanup.policy"]
+    )
+    response = yield from client.ask_at(address, DescribeConfigsRequest(resources=[resource]))
+    return any(
+        "compact" in (config.value or "")
+        for result in response.results
+        for config in result.configs
+    )

@@ -1,0 +1,61 @@
+"""The Spark of the command: this machine, or the master that is given; by spark-submit as that has configured it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+
+from kwire import spark_session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit, whose JVM runs already: its master and memory cannot be changed."""
+
+_JOBS = {
+    "spark.app.name": "kwire audit",
+    "spark.sql.shuffle.partitions": "32",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Shuffles need memory, what is cached between them goes to disk.
+    "spark.memory.storageFraction": "0.2",
+}
+_PROCESS = {
+    **spark_session.LOOPBACK,
+    "spark.ui.enabled": "false",
+}
+DRIVER_MEMORY = "2g"
+
+
+@contextmanager
+def running_session(
+    master: str | None = None, *, config: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """A session for the audit's jobs, stopped at the end. SparkError in one line when there is none."""
+    given = dict(config or {})
+    defaults = dict(_JOBS)
+    if _SUBMITTED not in os.environ:
+        given["spark.master"] = master or given.get("spark.master", "local[*]")
+        defaults["spark.driver.memory"] = DRIVER_MEMORY
+        if given["spark.master"].startswith("local"):
+            defaults |= _PROCESS
+    elif master is not None:
+        given["spark.master"] = master
+    with spark_session.running_session(given, defaults) as session:
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+
+
+def require(*, kafka: bool) -> None:
+    """What can be known to be missing before Spark starts. SparkError in one line."""
+    version = spark_session.pyspark_version()
+    spark_session.require_sources("kwire audit")
+    if _SUBMITTED not in os.environ:
+        spark_session.require_java(version)
+        if kafka:
+            spark_session.jars(version, {})

@@ -1,0 +1,56 @@
+"""Which replica stands for a topic, and where it begins and ends, by log directories alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kwire.audit.places import Place, of_cluster, of_logs
+from kwire.errors import ConfigurationError
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import Record
+
+
+def replica(root: Path, broker: int, count: int, epoch: int, cluster: str = "c-1") -> Path:
+    """A broker's log directory with orders-0, which has so many records and this last leader epoch."""
+    folder = root / f"broker-{broker}"
+    partition = folder / "orders-0"
+    partition.mkdir(parents=True)
+    (folder / "meta.properties").write_text(
+        f"version=1\nnode.id={broker}\ncluster.id={cluster}\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\n"
+    )
+    batches = [build_batch([Record(i, i, None, b"%d" % i)], base_offset=i) for i in range(count)]
+    (partition / f"{0:020}.log").write_bytes(b"".join(batches))
+    (partition / "leader-epoch-checkpoint").write_text(f"0\n1\n{epoch} 0\n")
+    return folder
+
+
+def test_the_replica_of_the_latest_epoch_stands_for_the_topic(tmp_path: Path) -> None:
+    replica(tmp_path, 1, 9, epoch=0)  # was leader, is dead, has records that nobody else has
+    second = replica(tmp_path, 2, 5, epoch=2)
+    replica(tmp_path, 3, 4, epoch=2)
+    found = of_logs([str(tmp_path)], ["orders"])
+    assert found.cluster_id == "c-1"
+    assert found.places == (Place("orders", 0, 0, 5, False, (str(second),)),)
+
+
+def test_checkpoints_say_where_a_log_begins_and_that_it_is_compacted(tmp_path: Path) -> None:
+    folder = replica(tmp_path, 1, 5, epoch=0)
+    (folder / "log-start-offset-checkpoint").write_text("0\n1\norders 0 2\n")
+    (folder / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 3\n")
+    (place,) = of_logs([str(folder)], ["orders"]).places
+    assert place[:5] == ("orders", 0, 2, 5, True)
+
+
+def test_what_cannot_be_audited_is_one_line(tmp_path: Path) -> None:
+    replica(tmp_path, 1, 1, epoch=0)
+    with pytest.raises(ConfigurationError, match="topic order is in none of the log directories"):
+        of_logs([str(tmp_path)], ["order"])
+    replica(tmp_path, 2, 1, epoch=0, cluster="c-2")
+    with pytest.raises(ConfigurationError, match="are of 2 clusters: "):
+        of_logs([str(tmp_path)], ["orders"])
+    with pytest.raises(ConfigurationError, match="^--bootstrap 127.0.0.1:1: "):
+        of_cluster("127.0.0.1:1", ["orders"])
+    with pytest.raises(ConfigurationError, match="^--bootstrap: "):
+        of_cluster("no port:x", ["orders"])
