@@ -38,6 +38,12 @@ class Audit:
 
         return table(self._session, self.out, name)
 
+    def page(self, path: str | os.PathLike[str]) -> None:
+        """Write what was found as one HTML page."""
+        from kwire.audit import page
+
+        Path(path).write_bytes(page.write(self.out).read_bytes())
+
     @cached_property
     def _rows(self) -> list[Finding]:
         from kwire.audit.results import Finding

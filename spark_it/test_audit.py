@@ -156,6 +156,8 @@ def test_a_tests_own_audit_has_lists_of_findings(
     assert [row.place for row in audit.doubled] == [f"{story.topic}-1 offset 20"]
     assert audit.reordered == audit.vanished == []
     assert "lost" in repr(audit)
+    audit.page(tmp_path / "page.html")
+    assert "p-1" in (tmp_path / "page.html").read_text()
     with pytest.raises(AttributeError, match="no kind 'loss'"):
         _ = audit.loss
     with pytest.raises(ConfigurationError, match="no ledger is given"):

@@ -35,7 +35,7 @@ def command(request: Request, out: Path, master: str | None, config: Mapping[str
 def _audited(session: object, plan: Plan, out: Path) -> int:
     from pyspark.errors import PySparkException
 
-    from kwire.audit import results
+    from kwire.audit import page, results
 
     try:
         with results.progress(session) as say:
@@ -45,9 +45,10 @@ def _audited(session: object, plan: Plan, out: Path) -> int:
         totals = _totals(tables["topics"]) if "topics" in tables else None
     except PySparkException as error:
         raise SparkError(f"Spark: {first_line(error)}") from error
+    path = page.write(out)
     if rows:
         sys.stdout.write(results.table(rows, counts))
-    sys.stdout.write(f"{results.summary(counts, totals)}; tables in {out}\n")
+    sys.stdout.write(f"{results.summary(counts, totals)}; {path}\n")
     return FOUND if results.failed(counts) else DONE
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from kwire import spark_session
 
@@ -55,6 +56,10 @@ def require(*, kafka: bool) -> None:
     """What can be known to be missing before Spark starts. SparkError in one line."""
     version = spark_session.pyspark_version()
     spark_session.require_sources("kwire audit")
+    if find_spec("matplotlib") is None:
+        raise spark_session.SparkError(
+            "matplotlib is not installed: pip install 'kwire[spark]' brings it"
+        )
     if _SUBMITTED not in os.environ:
         spark_session.require_java(version)
         if kafka:
