@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 _TRANSACTION = ["producer", "transaction"]
 
 
-def findings(rows: DataFrame, kind: str, detail: str | Column) -> DataFrame:
-    """Rows as findings: columns that they lack are null."""
-    words = F.expr(detail) if isinstance(detail, str) else detail
-    given = {"kind": F.lit(kind), "detail": words}
+def findings(rows: DataFrame, kind: str | Column, detail: str) -> DataFrame:
+    """Rows as findings: columns that they lack are null. `detail`: in SQL."""
+    given = {"kind": F.lit(kind) if isinstance(kind, str) else kind, "detail": F.expr(detail)}
     for name in FINDINGS:
         if name not in given and name in rows.columns:
             given[name] = F.col(name)
@@ -149,21 +148,19 @@ _DETAILS = {
 }
 
 
+_OF_COPIES = "verdict in ('doubled', 'unacknowledged', 'aborted_visible', 'damaged')"
+"""Where the finding is a record of the topic; of the others the ledger says where they should be."""
+
+
 def of_verdicts(judged_rows: DataFrame) -> DataFrame:
     """Findings of the verdicts, one a record, but for those of retention (`expired`)."""
-    made = None
-    for kind, detail in _DETAILS.items():
-        mine = judged_rows.where(F.col("verdict") == kind)
-        is_of_copy = kind in ("doubled", "unacknowledged", "aborted_visible", "damaged")
-        place = {name: F.col(f"copy.{name}") if is_of_copy else F.col(name) for name in PLACE}
-        time = F.col("copy.timestamp") if is_of_copy else F.coalesce("acknowledged", "sent")
-        rows = findings(
-            mine.withColumn("detail", F.expr(detail)).withColumns({**place, "time": time}),
-            kind,
-            "detail",
-        )
-        made = rows if made is None else made.unionByName(rows)
-    return made
+    details = " ".join(f"when '{kind}' then {detail}" for kind, detail in _DETAILS.items())
+    rows = judged_rows.where("verdict <> 'expired'").withColumn(
+        "detail", F.expr(f"case verdict {details} end")
+    )
+    places = {name: F.expr(f"if({_OF_COPIES}, copy.{name}, {name})") for name in PLACE}
+    time = F.expr(f"if({_OF_COPIES}, copy.timestamp, coalesce(acknowledged, sent))")
+    return findings(rows.withColumns({**places, "time": time}), F.col("verdict"), "detail")
 
 
 def expired(judged_rows: DataFrame) -> DataFrame:
