@@ -50,7 +50,7 @@ def test_what_cannot_be_audited_is_one_line(tmp_path: Path) -> None:
     replica(tmp_path, 2, 1, epoch=0, cluster="c-2")
     with pytest.raises(ConfigurationError, match="are of 2 clusters: "):
         of_logs([str(tmp_path)], ["orders"])
-    with pytest.raises(ConfigurationError, match="^--bootstrap 127.0.0.1:1: "):
+    with pytest.raises(ConfigurationError, match=r"^--bootstrap 127\.0\.0\.1:1: "):
         of_cluster("127.0.0.1:1", ["orders"])
-    with pytest.raises(ConfigurationError, match="^--bootstrap: "):
+    with pytest.raises(ConfigurationError, match=r"^--bootstrap: "):
         of_cluster("no port:x", ["orders"])
