@@ -35,7 +35,7 @@ def story(brokers: Cluster, fresh: Callable[[str], str], tmp_path: Path) -> audi
 EXPECTED = {("lost", 0, 20), ("doubled", 1, 20), ("unacknowledged", 1, 21)}
 
 
-@pytest.mark.parametrize("transport", ["topics", "logs"])
+@pytest.mark.parametrize("transport", [pytest.param("topics", marks=pytest.mark.slow), "logs"])
 def test_it_names_exactly_what_happened(
     spark: Any, brokers: Cluster, story: audit_kit.Story, tmp_path: Path, transport: str
 ) -> None:
@@ -78,6 +78,7 @@ def test_it_names_exactly_what_happened(
     assert all(row.p50_ms == pytest.approx(2.0) for row in latencies)
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_line_before_spark_starts(
     brokers: Cluster, story: audit_kit.Story, tmp_path: Path
 ) -> None:
@@ -135,6 +136,7 @@ def test_what_is_missing_is_one_line(
     assert line.startswith("kwire audit: ") and words in line
 
 
+@pytest.mark.slow
 def test_the_command_tells_what_it_found(
     brokers: Cluster, story: audit_kit.Story, tmp_path: Path
 ) -> None:
@@ -147,6 +149,7 @@ def test_the_command_tells_what_it_found(
     assert "41 acknowledged, 42 present: 1 lost, 1 doubled, 1 present, never" in lines[-1]
 
 
+@pytest.mark.slow
 def test_a_tests_own_audit_has_lists_of_findings(
     spark: Any, brokers: Cluster, story: audit_kit.Story, tmp_path: Path
 ) -> None:
