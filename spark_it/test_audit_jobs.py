@@ -118,7 +118,7 @@ def judged(spark: Any) -> Iterator[dict[str, Any]]:
     tables = frames(spark, cases)
     parts = {name: table.cache() for name, table in topics.of_partitions(**tables, run=RUN).items()}
     sent, seen, bounds = tables["sent"], tables["seen"], tables["bounds"]
-    whole = topics.of_all(sent, seen, bounds, parts)
+    whole = topics.of_all(sent, seen, bounds, parts, lambda _, table: table.localCheckpoint())
     yield {
         "cases": cases,
         "findings": whole["findings"].collect(),

@@ -207,7 +207,14 @@ def _topics(
     bounds = sources.bounds(session, plan.places)
     say("findings")
     mine = sources.of_places(sent, plan.places)
-    whole = topics.of_all(mine, sources.of_places(seen, plan.places), bounds, parts)
+
+    def keep(name: str, frame: DataFrame) -> DataFrame:
+        path = work / "whole" / name
+        if not (path / "_SUCCESS").exists():
+            frame.write.mode("overwrite").parquet(str(path))
+        return session.read.parquet(str(path))
+
+    whole = topics.of_all(mine, sources.of_places(seen, plan.places), bounds, parts, keep)
     return {**whole, "latencies": verdicts.latencies(mine)}
 
 

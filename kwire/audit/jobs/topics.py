@@ -16,7 +16,7 @@ from kwire.audit.tables import KINDS, TOPICS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -42,9 +42,16 @@ def of_partitions(
 
 
 def of_all(
-    sent: DataFrame, seen: DataFrame, bounds: DataFrame, parts: Mapping[str, DataFrame]
+    sent: DataFrame,
+    seen: DataFrame,
+    bounds: DataFrame,
+    parts: Mapping[str, DataFrame],
+    keep: Callable[[str, DataFrame], DataFrame],
 ) -> dict[str, DataFrame]:
-    """The findings and the topics (`tables`), of the parts' tables put together."""
+    """The findings and the topics (`tables`), of the parts' tables put together.
+
+    `keep` stores a table and gives it back, without the plan that has made it: each is used several times, and plans
+    would grow with every use."""
     oldest = parts["extents"].select(*PARTITION, "oldest")
     # What has no offset in the ledger was removed if it is older than what is there, and something was removed.
     dated = bounds.join(oldest, PARTITION, "left").withColumn(
@@ -52,15 +59,17 @@ def of_all(
     )
     nowhere = sent.where("offset is null")
     left = partitions.left_of_ledger(parts["residue"]).unionByName(nowhere)
-    rows = verdicts.cases(sent, left, partitions.left_of_topic(parts["residue"]))
+    left = keep("ledger_left", left)
+    topic_left = keep("topic_left", partitions.left_of_topic(parts["residue"]))
+    rows = keep("cases", verdicts.cases(sent, left, topic_left))
     compacted = F.broadcast(bounds.where("compacted").select(*PARTITION))
     acknowledged = sent.where(partitions.is_acknowledged()).join(compacted, PARTITION, "left_semi")
     newest_sent = partitions.newest_of_keys(
         acknowledged.withColumn("key_hash", F.expr("if(key is null, null, xxhash64(key))"))
     )
-    judged = verdicts.judged(
-        rows, verdicts.transactions(sent, rows), dated, newest_sent, parts["newest"]
-    ).cache()
+    in_part = keep("transactions", verdicts.transactions(sent, rows))
+    judged = verdicts.judged(rows, in_part, dated, newest_sent, parts["newest"])
+    judged = keep("judged", judged)
     found = reduce(
         lambda one, other: one.unionByName(other),
         (
@@ -72,7 +81,8 @@ def of_all(
             verdicts.of_gaps(parts["gaps"]),
             verdicts.of_foreign(parts["extents"]),
         ),
-    ).cache()
+    )
+    found = keep("found", found)
     return {"findings": found, "topics": counted(sent, seen, bounds, parts, judged, found)}
 
 
