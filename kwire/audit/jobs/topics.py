@@ -70,7 +70,14 @@ def of_all(
     in_part = keep("transactions", verdicts.transactions(sent, rows))
     judged = verdicts.judged(rows, in_part, dated, newest_sent, parts["newest"])
     judged = keep("judged", judged)
-    found = reduce(
+    found = keep("found", _findings(sent, seen, parts, judged))
+    return {"findings": found, "topics": counted(sent, seen, bounds, parts, judged, found)}
+
+
+def _findings(
+    sent: DataFrame, seen: DataFrame, parts: Mapping[str, DataFrame], judged: DataFrame
+) -> DataFrame:
+    return reduce(
         lambda one, other: one.unionByName(other),
         (
             verdicts.of_verdicts(judged),
@@ -82,8 +89,6 @@ def of_all(
             verdicts.of_foreign(parts["extents"]),
         ),
     )
-    found = keep("found", found)
-    return {"findings": found, "topics": counted(sent, seen, bounds, parts, judged, found)}
 
 
 def counted(
