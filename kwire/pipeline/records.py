@@ -178,30 +178,81 @@ def _record_starts(
     return found, order[bad].tolist()
 
 
-_WIDE = 40
-"""From how many batches on following them at once costs less (measured: numpy takes 20 us a step)."""
+_WIDE = 200
+"""From how many batches on following them at once costs less (measured: numpy takes 25 us a step, Python 0.12 us a
+record)."""
 
 
-def _follow(data: bytearray | bytes, at: int, count: int) -> tuple[list[int], int]:
-    """Positions of `count` records' length fields from `at` on, and of what follows them; -1 if a length lies."""
+def _follow(data: bytearray | bytes, at: int, count: int) -> tuple[Ints, int]:
+    """Positions of `count` records' length fields from `at` on, and of what follows them; -1 if a length lies.
+
+    Neighbours often are of one length: such runs are found at once, what is between them record by record."""
+    found = np.empty(count, np.int64)
+    buffer = np.frombuffer(data, np.uint8)
+    done, pause = 0, _PAUSE
+    while done < count:
+        if count - done >= _PAUSE:
+            run = _run(buffer, at, count - done)
+            found[done : done + len(run)] = run
+            done += len(run)
+            at = run.stop
+            if len(run) >= _PAUSE:
+                pause = _PAUSE
+                continue
+            pause = min(2 * pause, 64 * _PAUSE)
+        single, at = _one_by_one(data, at, min(pause, count - done))
+        found[done : done + len(single)] = single
+        done += len(single)
+        if at < 0:
+            return found[:done], -1
+    return found, at
+
+
+_PAUSE = 64
+"""So many records are followed one by one before a run of equal lengths is looked for; more, where there was none."""
+
+
+def _run(buffer: NDArray[np.uint8], at: int, count: int) -> range:
+    """Where records begin that follow each other from `at` on, `count` at most, and have the very length of the first.
+
+    It stops where the last of them ends. Empty, too, where a length takes more than two bytes."""
+    if at + PADDING > len(buffer):
+        return range(at, at)
+    first, second = buffer[at : at + 2].tolist()
+    is_long = first > 127
+    length, width = (first & 127 | second << 7, 2) if is_long else (first, 1)
+    step = width + (length >> 1)
+    whole = min(count, (len(buffer) - PADDING - at) // step)
+    if length & 1 or (is_long and second > 127) or not whole:
+        return range(at, at)
+    end = at + whole * step
+    same = buffer[at:end:step] == first
+    if is_long:
+        same &= buffer[at + 1 : end + 1 : step] == second
+    return range(at, end if same.all() else at + int(same.argmin()) * step, step)
+
+
+def _one_by_one(data: bytearray | bytes, at: int, count: int) -> tuple[list[int], int]:
     found: list[int] = []
     append = found.append
     try:
         for _ in range(count):
             append(at)
-            byte = data[at]
+            length = data[at]
             at += 1
-            if byte > 127:
-                length, shift = byte & 127, 7
+            if length > 127:
+                byte = data[at]
+                at += 1
+                length = length & 127 | (byte & 127) << 7
+                shift = 14
                 while byte > 127:
                     byte = data[at]
                     at += 1
                     length |= (byte & 127) << shift
                     shift += 7
-                byte = length
-            if byte & 1:  # negative
+            if length & 1:  # negative
                 return found, -1
-            at += byte >> 1
+            at += length >> 1
     except IndexError:
         return found, -1
     return found, at

@@ -201,3 +201,69 @@ def test_a_batch_larger_than_a_piece_is_one_batch(tmp_path: Path) -> None:
         [build_batch([Record(0, 1, None, b"a")]), large, build_batch([Record(2, 1, None, b"c")])],
     )
     assert [len(row["value"]) for row in rows(tmp_path, "value")] == [1, 20 << 20, 1]
+
+
+def sizes_of(shape: str, count: int) -> list[int]:
+    rng = random.Random(shape)
+    return {
+        "one length": [170] * count,
+        "a length that changes": [170 + i // 300 for i in range(count)],
+        "two lengths in turn": [20, 200] * (count // 2),
+        "any length": [rng.randrange(300) for _ in range(count)],
+        "runs and none": [50 if i % 500 < 250 else rng.randrange(300) for i in range(count)],
+        "lengths of three bytes": [9000] * count,
+    }[shape]
+
+
+SHAPES = (
+    *("one length", "a length that changes", "two lengths in turn", "any length"),
+    *("runs and none", "lengths of three bytes"),
+)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_records_of_large_batches_are_found(shape: str, tmp_path: Path) -> None:
+    """Batches of so many records that these are followed one by one, or by runs of equal lengths."""
+    sizes = sizes_of(shape, 1500)
+    parts, expected = [], []
+    for base in (0, 1500):
+        records = [
+            Record(base + i, 1000 + i, None, bytes([i & 255]) * size)
+            for i, size in enumerate(sizes)
+        ]
+        parts.append(build_batch(records, base_offset=base))
+        expected += [
+            {"offset": each.offset, "value": each.value, "key": each.key} for each in records
+        ]
+    write_segment(tmp_path, parts)
+    assert rows(tmp_path, "offset", "value", "key") == expected
+
+
+def record_starts(batch: bytes) -> list[int]:
+    found, at = [], 61
+    while at < len(batch):
+        found.append(at)
+        length = shift = 0
+        while True:
+            byte, at = batch[at], at + 1
+            length |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+        at += length >> 1
+    return found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_length_that_lies_in_a_large_batch_is_damage(shape: str, tmp_path: Path) -> None:
+    records = [Record(i, 1000, None, bytes(size)) for i, size in enumerate(sizes_of(shape, 1500))]
+    good, after = build_batch(records), build_batch([Record(1500, 1, None, b"z")], base_offset=1500)
+    starts = record_starts(good)
+    assert len(starts) == 1500
+    rng = random.Random(shape)
+    for number, at in enumerate([starts[0], starts[-1], *rng.choices(starts, k=10)]):
+        bad = bytearray(good)
+        bad[at] ^= rng.choice([1, 2, 0x80, 0xFF])
+        write_segment(tmp_path / str(number), [bytes(bad), after])
+        found = rows(tmp_path / str(number), "offset", "value")
+        assert found == [{"offset": 1500, "value": b"z"}]
