@@ -425,9 +425,11 @@ def parse_response(key: int, version: int, frame: Buffer) -> tuple[int, Message]
     correlation_id = int.from_bytes(frame[:4], "big", signed=True)
     position = 4
     if response_header_version(key, version):
-        from kwire.protocol.language.wire import read_tags
+        position = 5
+        if frame[4:5] != b"\0":  # tagged fields
+            from kwire.protocol.language.wire import read_tags
 
-        position = read_tags(frame, position)[1]
+            position = read_tags(frame, 4)[1]
     return correlation_id, response_class(key).decode_from(frame, position, version)[0]
 
 

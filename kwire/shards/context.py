@@ -11,6 +11,9 @@ from enum import Enum
 from typing import Generic
 
 from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kwire.protocol.record_builder import build_batch
+from kwire.protocol.records import NO_SEQUENCE, Record
+from kwire.replication.log.log import AppendOrigin, CheckedBatch
 from kwire.shards.runtime import ShardT
 
 TYPE_CHECKING = False
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from kwire.protocol.records import BatchHeader
     from kwire.replication.core.outbox import Buffer
     from kwire.replication.core.work import Job, Steps
-    from kwire.replication.log.log import CheckedBatch, LogAppendInfo
+    from kwire.replication.log.log import LogAppendInfo
     from kwire.replication.replica.partition import Partition
     from kwire.shards.kind import ShardRecord
     from kwire.shards.result import Result
@@ -188,10 +191,6 @@ class ShardContext(Generic[ShardT]):
         result: Result[Any],
         finished: Callable[[ErrorCode], None],
     ) -> None:
-        from kwire.protocol.record_builder import build_batch
-        from kwire.protocol.records import NO_SEQUENCE, Record
-        from kwire.replication.log.log import CheckedBatch
-
         producer_id, producer_epoch = result.producer or (-1, -1)
         now_ms = self._runtime.clock.wall_ms
         batch = build_batch(
@@ -232,8 +231,6 @@ class ShardContext(Generic[ShardT]):
         timeout_ms: int | None = None,
     ) -> None:
         """Append a batch; `replay` gets its base offset, `finished` the outcome once it is final."""
-        from kwire.replication.log.log import AppendOrigin
-
         runtime, partition = self._runtime, self.partition
         append = _Append()
         append.waiters.append(finished)

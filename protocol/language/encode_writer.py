@@ -47,8 +47,17 @@ class EncodeWriter(Writer):
         if default == "False":
             return f"not {value}"
         if default.startswith("default") and field.struct is not None:
-            return f"({value} is {default} or {value} == {default})"
+            return f"({value} is {default} or {self.equals(field.default, value, default)})"
         return f"{value} == {default}"
+
+    def equals(self, default: Any, value: str, name: str) -> str:
+        """`value == default`, of structures of numbers without the call."""
+        fields = type(default).fields
+        if not all(isinstance(getattr(default, each), int) for each in fields):
+            return f"{value} == {name}"
+        return f"not {value}.unknown_tags" + "".join(
+            f" and {value}.{each} == {getattr(default, each)!r}" for each in fields
+        )
 
     def struct(self, cls: StructType, this: str) -> None:
         """Write a structure. Leaves a run."""

@@ -73,8 +73,12 @@ def string_length(length_plus_1: int) -> bytes:
 
 def read_tag(data: Buffer, position: int, last: int) -> tuple[int, int, int]:
     """(tag, position of its field, position after it); `last`: the previous tag, or -1."""
-    tag, position = read_uvarint(data, position)
-    size, position = read_uvarint(data, position)
+    tag, size = data[position], data[position + 1]
+    if tag < 128 and size < 128:  # one byte each, as nearly always
+        position += 2
+    else:
+        tag, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
     if tag <= last:
         raise MalformedMessage(f"tag {tag} after tag {last}")
     if position + size > len(data):
@@ -111,12 +115,14 @@ def write_tags(
     unknown: list[tuple[int, bytes]] | None,
 ) -> None:
     """Append a section of tagged fields, tags ascending. KafkaError if a tag is there twice."""
-    tags = sorted(known + unknown if unknown else known)
-    if len({tag for tag, _ in tags}) != len(tags):
+    tags = sorted(known + unknown) if unknown else known
+    if unknown and len({tag for tag, _ in tags}) != len(tags):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a tag is written twice")
     pieces.append(uvarint(len(tags)))
     for tag, content in tags:
-        pieces.append(uvarint(tag) + uvarint(len(content)))
+        size = len(content)
+        small = tag < 128 and size < 128
+        pieces.append(bytes((tag, size)) if small else uvarint(tag) + uvarint(size))
         pieces.append(content)
 
 

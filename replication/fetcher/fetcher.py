@@ -23,6 +23,7 @@ from typing import Final
 
 from kwire.protocol.api import ApiKey
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.schemas.fetch import ReplicaState
 from kwire.replication.core.types import FETCHER_CHANNEL
 from kwire.replication.fetcher.followed import LEADER_IS_BEHIND, FollowedPartitions
 from kwire.replication.fetcher.link import LeaderLink
@@ -174,8 +175,6 @@ class ReplicaFetcher(FollowedPartitions):
         request.min_bytes = config.replica_fetch_min_bytes
         request.max_bytes = config.replica_fetch_response_max_bytes
         if version >= 15:
-            from kwire.protocol.schemas.fetch import ReplicaState
-
             request.replica_state = ReplicaState(
                 replica_id=manager.host.node_id, replica_epoch=manager.host.broker_epoch
             )

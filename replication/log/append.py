@@ -145,6 +145,7 @@ class AppendableLog(LocalLog):
         # Whether the topic has rules of its own for records: decided here once, not for each batch.
         kept = (config.compression_type, config.message_timestamp_type)
         self._rewrites_records = kept != ("producer", "CreateTime")
+        self._rewrites_plain = self._rewrites_records and kept != ("uncompressed", "CreateTime")
         are_old_refused = config.message_timestamp_before_max_ms != INT64_MAX
         self._validates_records = self._rewrites_records or config.compact or are_old_refused
 
@@ -203,7 +204,8 @@ class AppendableLog(LocalLog):
     ) -> bool:
         """Whether LogValidator might refuse or change the batch; Kafka runs it on every batch."""
         if origin is not AppendOrigin.CLIENT:  # the broker's own batches are always valid
-            return self._rewrites_records
+            is_compressed = fields[ATTRIBUTES] & COMPRESSION_MASK
+            return self._rewrites_records if is_compressed else self._rewrites_plain
         attributes, wall_ms = fields[ATTRIBUTES], self.clock.wall_ms
         if (
             self._validates_records

@@ -13,6 +13,7 @@ from kwire.protocol.record_builder import recompress
 from kwire.protocol.record_validation import InvalidRecordsError
 from kwire.protocol.records import iter_records, parse_header
 from kwire.replication.core.memory_log_store import MemoryLogStore
+from kwire.replication.log import validation
 from kwire.replication.log.log import AppendOrigin, UnexpectedAppendOffset
 
 
@@ -166,6 +167,21 @@ def test_the_brokers_own_batches_are_stamped_as_the_topic_is() -> None:
     info = one.log.append_as_leader(end, 0, origin=AppendOrigin.COORDINATOR)
     header = parse_header(one.log.read(info.first_offset, 1000, info.last_offset + 1).records)
     assert (header.timestamp_type, header.max_timestamp) == ("LogAppendTime", NOW_MS)
+
+
+def test_the_brokers_own_batches_stay_uncompressed_where_the_topic_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in `__transaction_state`. One that is plain already takes no way through the validation."""
+    one = OneLog(compression_type="uncompressed")
+    one.log.append_as_leader(
+        batch(b"a" * 100, compression="gzip"), 0, origin=AppendOrigin.COORDINATOR
+    )
+    with monkeypatch.context() as patched:
+        patched.delattr(validation, "validated")
+        one.log.append_as_leader(batch(b"b"), 0, origin=AppendOrigin.COORDINATOR)
+    assert [header.compression for header in one.headers()] == ["none", "none"]
+    assert one.values() == [(0, b"a" * 100), (1, b"b")]
 
 
 def test_a_producer_may_not_claim_log_append_time() -> None:
