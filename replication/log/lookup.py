@@ -31,7 +31,9 @@ def offset_by_timestamp(log: Log, timestamp: int, end_offset: int) -> TimestampA
 
 
 def max_timestamp_offset(log: Log, end_offset: int) -> TimestampAndOffset | None:
-    """The first record with the log's largest timestamp; None at or above `end_offset`."""
+    """The first record with the log's largest timestamp; None at or above `end_offset`.
+
+    As in Kafka it may be below the log start: deleted, and still in its segment."""
     segment = max(log.segments, key=lambda segment: segment.max_timestamp)
     largest = segment.max_timestamp
     if largest < 0:
@@ -41,7 +43,7 @@ def max_timestamp_offset(log: Log, end_offset: int) -> TimestampAndOffset | None
     )
     for batch in segment.batches(start):
         if batch.max_timestamp == largest:
-            found = _in_batch(segment, batch, largest, log.log_start_offset)
+            found = _in_batch(segment, batch, largest, segment.base_offset)
             if found is not None:
                 return found if found.offset < end_offset else None
     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kwire.protocol.records import iter_batches, iter_records
+from kwire.protocol.records import iter_batches, iter_records, parse_header
 from kwire.replication.replica.lookup import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -82,14 +82,27 @@ def _wanted(partition: Partition, timestamp: int, isolation_level: int) -> Any:
         return log.log_start_offset, -1
     if timestamp == LATEST_TIMESTAMP:
         return bound, -1
-    times = _times(partition, log.log_end_offset if timestamp == MAX_TIMESTAMP else bound)
     if timestamp == MAX_TIMESTAMP:
-        # Of the whole log, as in Kafka: none while its record may not be read yet.
+        # Of all that is stored, as in Kafka: of what is deleted, while its segment is there; and none
+        # while its record may not be read yet.
+        times = _stored_times(partition)
         largest = max((time for _, time in times), default=-1)
         last = [place for place in times if place[1] == largest]
         readable = [place for place in last if place[0] < bound]
         return readable if last and len(readable) == len(last) else [*readable, (-1, -1)]
+    times = _times(partition, bound)
     return next(((o, time) for o, time in times if time >= timestamp), (-1, -1))
+
+
+def _stored_times(partition: Partition) -> list[tuple[int, int]]:
+    """Offset and timestamp of each record in the log's segments."""
+    times = []
+    for segment in partition.log.segments:
+        for batch in segment.batches(0):
+            data = segment.read_batch(batch)
+            records = iter_records(data, parse_header(data))
+            times += [(record.offset, record.timestamp) for record in records]
+    return times
 
 
 def _times(partition: Partition, bound: int) -> list[tuple[int, int]]:

@@ -218,6 +218,17 @@ def test_timestamps_below_the_log_start_are_not_found() -> None:
     assert found is not None and (found.offset, found.leader_epoch) == (5, 0)
 
 
+def test_the_largest_timestamp_is_also_that_of_a_deleted_record_whose_segment_is_there() -> None:
+    """As in Kafka, whose look-up of it does not know the log start."""
+    one = OneLog()
+    for time in (90, 10, 20):
+        one.append(b"x", timestamp=NOW_MS + time)
+    one.commit_all()
+    one.log.maybe_increment_log_start_offset(1)
+    largest = one.log.max_timestamp_offset(3)
+    assert largest is not None and (largest.offset, largest.timestamp) == (0, NOW_MS + 90)
+
+
 def test_the_largest_timestamp_is_found_in_any_segment_and_after_a_restart() -> None:
     one = OneLog(**SMALL)
     for n in range(40):
