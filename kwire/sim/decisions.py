@@ -182,7 +182,7 @@ class Decisions:
         was elected from outside the ISR, and its log is what counts now."""
         broker = self._checker.brokers.get(node_id)
         if leads or broker is None or broker.services.replica_manager.broker_epoch >= 0:
-            ghost.lossy.discard(node_id)
+            ghost.find(node_id)
 
     def _check_change(
         self, ghost: GhostPartition, old: PartitionState, new: PartitionState, what: str
@@ -221,7 +221,7 @@ class Decisions:
         if new.leader >= 0 and new.leader_epoch > old.leader_epoch:
             if new.leader in old.elr:
                 self._checker.counts["eligible"] += 1
-                if new.leader in ghost.lossy:
+                if self._knows_loss(ghost, new.leader):
                     self._checker.violated("I20", f"lost its tail and is still eligible, {what}")
             elif not old.isr and old.last_known_elr and not old.elr:
                 self._check_last_known_leader(ghost, old, new, what)
@@ -239,6 +239,17 @@ class Decisions:
                 self._allow_loss(
                     ghost, new, "survivor", f"the last of the ISR lost its tail, {what}"
                 )
+
+    def _knows_loss(self, ghost: GhostPartition, node_id: int) -> bool:
+        """Whether a broker that lost its tail has registered since, so that the controller must know.
+
+        Before, as far as the controller can tell, it is the process that had all data: in Kafka, too, it
+        is no more eligible from its next registration on (KIP-966), and until then cannot obey."""
+        assert self._current is not None
+        live = self._current.brokers.get(node_id)
+        if node_id not in ghost.lossy or live is None:
+            return False
+        return live.incarnation in self._checker.starts[node_id][ghost.lost_at[node_id] :]
 
     def _unclean_allowed(self, ghost: GhostPartition) -> bool:
         """Whether the topic allows unclean elections now, or one has been requested."""

@@ -254,6 +254,7 @@ class GhostPartition:
         )  # (epoch, offset) of batches lost in such an election
         self.left: set[int] = set()  # have been taken out of the assignment at some time
         self.lossy: set[int] = set()  # lost data, and have not rejoined the ISR since
+        self.lost_at: dict[int, int] = {}  # of these: the number of the start that found it
         self.reset_epoch = -1  # the last election that could lose data
         self.deleted_until = 0  # the highest log start; a power cut may bring back, at single replicas, what was below
         self.forgotten_until = -1  # commits of earlier epochs than this count no more
@@ -273,6 +274,16 @@ class GhostPartition:
         self.sequences: dict[int, tuple[int, int]] = {}
         self.fails_late = False  # appends may have failed after they were written
         self.leaving = False  # its topic is being deleted: nothing is promised any more
+
+    def lose(self, node_id: int, start: int) -> None:
+        """A broker's start has found less than there was."""
+        self.lossy.add(node_id)
+        self.lost_at.setdefault(node_id, start)
+
+    def find(self, node_id: int) -> None:
+        """A broker is in the ISR again, with all data."""
+        self.lossy.discard(node_id)
+        self.lost_at.pop(node_id, None)
 
     def written_before(
         self, node_id: int, entry: Entry

@@ -54,8 +54,10 @@ class Invariants:
         self.partitions: dict[GhostKey, GhostPartition] = {}
         self.gone: set[bytes] = set()  # ids of topics that have been deleted
         self.gone_names: set[str] = set()
+        self.left: set[GhostKey] = set()  # what the broker that has stepped hosted until this step
         self.seen: dict[int, dict[TopicPartition, Seen]] = {}
         self.brokers: dict[int, Broker] = {}
+        self.starts: dict[int, list[bytes]] = {}  # the incarnation ids of each broker's processes
         self.transactions = Transactions(self)
         self.state = StateRules(self)
         self.transitions: set[str] = set()
@@ -88,6 +90,7 @@ class Invariants:
         """Compare each partition with its last seen state and check the changes."""
         hosted = broker.services.replica_manager.by_key
         seen = self.seen[node_id]
+        self.left.clear()
         for key, partition in hosted.items():
             old = seen.get(key)
             if old is not None:
@@ -109,7 +112,9 @@ class Invariants:
             self._check_changes(node_id, broker, partition, old, new)
         if len(seen) != len(hosted):
             for key in [key for key in seen if key not in hosted]:
-                check_removed(self, node_id, broker, key, seen.pop(key).partition)
+                gone = seen.pop(key).partition
+                self.left.add((gone.topic_id, gone.index))
+                check_removed(self, node_id, broker, key, gone)
 
     def check_offline(self, node_id: int, ghost: GhostPartition, gone: Partition) -> None:
         """A partition's disk has failed: earlier writes of the same step survive a restart."""
@@ -445,7 +450,7 @@ class Invariants:
         """I25: compare a restarted broker's logs with their mirrors; a kill loses nothing."""
         self.state.check_restart(node_id, broker, power_cut=power_cut)
         self.brokers[node_id], self.seen[node_id] = broker, {}
-        self._watch_strays(node_id, broker)
+        number = self._watch_start(node_id, broker)
         logs: dict[tuple[str, bytes], Log] = {}
         for found in broker.services.log_manager.logs():
             logs[f"{found.topic}-{found.partition}", found.topic_id] = found
@@ -458,7 +463,7 @@ class Invariants:
                         self.violated(
                             "I25", f"{ghost.name} on {node_id} ends at {end} after a restart"
                         )
-                    ghost.lossy.add(node_id)
+                    ghost.lose(node_id, number)
             mirror = ghost.logs.get(node_id)
             if mirror is None or ghost.leaving:
                 continue
@@ -472,7 +477,7 @@ class Invariants:
                 owed = ghost.truth is None or node_id in ghost.truth.replicas
                 if not power_cut and mirror.entries and owed:
                     self.violated("I25", f"{where} ended at {mirror.end}, after a restart at {end}")
-                ghost.lossy.add(node_id)
+                ghost.lose(node_id, number)
                 self.counts["tails lost"] += 1
                 ghost.losses.append(
                     Loss("tail", node_id, end, mirror.end, f"{where} lost its tail")
@@ -492,8 +497,8 @@ class Invariants:
             else:
                 ghost.logs[node_id] = fresh
 
-    def _watch_strays(self, node_id: int, broker: Broker) -> None:
-        """Drop the mirror of a stray log when its broker renames it."""
+    def _watch_start(self, node_id: int, broker: Broker) -> int:
+        """Drop the mirror of a stray log when its broker renames it. Return the number of its starts before."""
         log_manager = broker.services.log_manager
         set_aside = log_manager.set_aside
 
@@ -509,3 +514,7 @@ class Invariants:
             set_aside(topic, partition)
 
         log_manager.set_aside = set_aside_and_forget  # type: ignore[method-assign]
+        starts = self.starts.setdefault(node_id, [])
+        assert broker.member is not None
+        starts.append(broker.member.link.incarnation_id)
+        return len(starts) - 1

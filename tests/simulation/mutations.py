@@ -194,6 +194,11 @@ def orders_before_registration(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClusterMember, "is_own_epoch", lambda self, broker_epoch: True)
 
 
+def who_lost_its_tail_stays_eligible(patch: pytest.MonkeyPatch) -> None:
+    """KIP-966: the registration of a broker after an unclean shutdown leaves the eligible leaders as they are."""
+    patch.setattr(PartitionControl, "remove_from_elr", lambda self, broker_id: None)
+
+
 def a_restarted_broker_stays_in_the_isr(patch: pytest.MonkeyPatch) -> None:
     """A broker that registers again is not taken out of ISRs first."""
 
@@ -744,6 +749,18 @@ def _no_unclean(plan: Plan) -> None:
         topic.configs.pop("unclean.leader.election.enable", None)
 
 
+def _eligible(*kinds: str) -> Focus:
+    """Eligible leaders (KIP-966), of three replicas of which two must be in sync."""
+    only = _only(*kinds)
+
+    def focus(plan: Plan) -> None:
+        only(plan)
+        _no_unclean(plan)
+        plan.config["eligible.leader.replicas.enable"] = "true"
+
+    return focus
+
+
 def _transactions(*kinds: str, bumping: int = 0) -> Focus:
     """Two producers with one transactional id, a third, and a read_committed reader."""
     only = _only(*kinds)
@@ -871,6 +888,7 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (no_truncation, {"I3", "I4", "I30", "I6", "I2", "I19"}, _as_drawn),
     (no_leader_epoch_check, {"I3", "I4", "I30", "I1", "I10", "I23"}, _as_drawn),
     (election_outside_the_isr, {"I20"}, _no_unclean),
+    (who_lost_its_tail_stays_eligible, {"I20"}, _eligible("power_cut")),
     (a_follower_appends_past_a_gap, {"I19", "I26", "I3"}, _as_drawn),
     (acks_all_before_the_high_watermark, {"I23"}, _as_drawn),
     (no_epoch_before_the_first_append, {"I6"}, _as_drawn),
