@@ -164,9 +164,7 @@ class LogDirectory:
             if name.endswith(DELETE_SUFFIX):
                 self.delete_later(name)
                 continue
-            key, is_future = parse_directory(name), False
-            if key is None and name.endswith(FUTURE_SUFFIX):
-                key, is_future = parse_future_directory(name), True
+            key = parse_directory(name) or parse_future_directory(name)
             if key is None or store.exists(f"{name}/{META_PROPERTIES}"):
                 continue  # with meta.properties: another broker's log directory ("broker-1")
             from kwire.replication.log.loader import load_log
@@ -183,16 +181,31 @@ class LogDirectory:
                 )
             except (OSError, KafkaError) as error:
                 raise UnreadableLog(name, error) from error
-            if is_future:
+            if name.endswith(FUTURE_SUFFIX):
+                self._drop_futures([key])  # only the last one went on
                 self.future_logs[key] = log
             else:
                 high_watermark = high_watermarks.get(key, 0)
                 log.update_high_watermark(high_watermark)
                 tails_lost |= high_watermark > log.log_end_offset
                 self.logs[key] = log
+        self._drop_futures(self.logs)
         if tails_lost:
             # Otherwise new appends there would count as committed after the next crash.
             self.checkpoint_high_watermarks(flush=True)
+
+    def _drop_futures(self, keys: Iterable[TopicPartition]) -> None:
+        """Delete what failed moves have left in the directory that later ones have reached: it could never
+        take the place of the log there."""
+        for key in keys:
+            log = self.future_logs.pop(key, None)
+            if log is not None:
+                log.abandon()
+                self.delete_later(log.directory)
+                detail = f"{log.directory} is left of a move that has failed, and is deleted"
+                self._log_event(
+                    Event.REPLICA_MOVE_FAILED, topic=key[0], partition=key[1], detail=detail
+                )
 
     # --- logs
 

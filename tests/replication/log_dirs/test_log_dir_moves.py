@@ -20,6 +20,7 @@ from kwire.protocol.schemas.cluster import (
     DescribeLogDirsRequest,
 )
 from kwire.replication.core.log_config import LogConfig
+from kwire.replication.core.log_store import PartitionFault
 from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
 from kwire.replication.log.log import AppendOrigin, Log
@@ -366,6 +367,34 @@ def test_the_topics_id_of_a_moved_log_is_flushed_before_its_data(two: TwoDisks) 
     log.flush()
     path = f"{log.directory}/partition.metadata"
     assert two.stores[B].flushed_size(path) == len(two.stores[B].content(path))
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_what_a_failed_move_has_left_does_not_end_a_later_one(
+    two: TwoDisks, monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:
+    two.produce()
+    fault = PartitionFault(5, "Input/output error", "t-0")
+    two.stores[B].fail_next("write_file", fault)
+    assert alter(two, B) == ErrorCode.KAFKA_STORAGE_ERROR
+    left = [name for name in two.stores[B].list_dir() if name.endswith("-future")]
+    two.rig.clock.wall_ms += 1
+    alter(two, B)
+    if is_over:
+        step(two)
+    else:  # killed in the middle
+        monkeypatch.setattr("kwire.replication.replica.moves.STEP_BYTES", 0)
+        step(two)
+        monkeypatch.undo()
+    before = state(two.node.log())
+    two.start()
+    assert order(two, 0, 2) == 0
+    for _ in range(3):
+        step(two)
+    log = two.node.manager.by_key["t", 0].log
+    assert two.where(0) == B and content(log) == before[0] and two.failed == []
+    step(two, 60_000)
+    assert left[0] not in two.stores[B].list_dir()
 
 
 def test_a_move_back_cancels_a_move(two: TwoDisks) -> None:
