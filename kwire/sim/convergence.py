@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kwire.replication.config.broker_config import topic_log_config
+from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.sim.clients.base import Client
 from kwire.sim.compaction import is_compacted, verify_compacted
 from kwire.sim.ghost import read_entries
@@ -16,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.controller.state import ControllerState, PartitionState
     from kwire.replication.replica.manager import ReplicaManager
+    from kwire.replication.replica.partition import Partition
+    from kwire.sim.disks import Disks
     from kwire.sim.ghost import GhostPartition
     from kwire.sim.simulation import Simulation
 
@@ -105,7 +108,9 @@ def unconverged_with_broken_disks(simulation: Simulation) -> str | None:
         for topic in state.topics.values():
             for index, partition in enumerate(topic.partitions):
                 key = topic.name, index
-                broken = key in manager.offline or f"{topic.name}-{index}" in store.failed
+                broken = key in manager.offline or _has_met_fault(
+                    store, manager.hosted(key), f"{topic.name}-{index}"
+                )
                 # A partition's fault that so far only its cleaner has hit, no reader or writer.
                 noticed = key in manager.offline or not is_compacted(topic.name)
                 if broken and noticed and partition.leader == broker_id:
@@ -113,6 +118,13 @@ def unconverged_with_broken_disks(simulation: Simulation) -> str | None:
                 if not broken and broker_id in partition.replicas and key not in manager.by_key:
                     return f"broker {broker_id} does not have {topic.name}-{index}"
     return None
+
+
+def _has_met_fault(disks: Disks, hosted: Partition | None, directory: str) -> bool:
+    """Whether a replica's directory is broken, and an operation has met that: the directory of the log as it
+    is now, not the one on another disk from which it has moved away."""
+    store = None if hosted is None else hosted.log.store
+    return directory in (store.failed if isinstance(store, MemoryLogStore) else disks.failed)
 
 
 def _unconverged_partition(

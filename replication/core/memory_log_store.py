@@ -315,8 +315,12 @@ class MemoryLogStore:
         self._dirs -= {p for p in self._dirs if p == path or p.startswith(f"{path}/")}
 
     def start_delete(self, paths: list[str]) -> None:
-        for path in paths:
-            self.delete(path)
+        known = set(self.failed)
+        try:
+            for path in paths:
+                self.delete(path)
+        finally:  # what is out of use says nothing of what is not
+            self.failed = known
 
     def start_delete_dir(self, path: str) -> None:
         self.delete_dir(path)
