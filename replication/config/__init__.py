@@ -13,4 +13,5 @@ __all__ = [
     "given",
     "release",
     "table",
+    "users",
 ]

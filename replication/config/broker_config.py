@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.table import BROKER_KEYS, TOPIC_KEYS, Row
 from kwire.replication.core.log_config import FULL, HEADER, OWN_FIELDS, LogConfig
+from kwire.replication.core.types import SECURITY_KEYS, USERS_KEY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,15 +90,13 @@ TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
 KEYS_READ_AS_TEXT = frozenset({"broker.id", "log.dir", "log.dirs"})
 
 EPOCH_BUMP_KEY = "kwire.leader.epoch.bump.on.isr.shrink"
-"""A broker that leaves an ISR raises the leader epoch, as with ZooKeeper; not so with KRaft since 3.6
-(KAFKA-15021)."""
+"""A broker that leaves an ISR raises the leader epoch, as with ZooKeeper; not so with KRaft (KAFKA-15021)."""
 ROLL_KEY = "kwire.log.cleaner.roll.active"
 """The log cleaner rolls active segments, so that it can clean all records."""
 ANY_CONTROLLER_KEY = "kwire.any.connection.may.control"
 """LeaderAndIsr, StopReplica, UpdateMetadata and Envelope of any connection are carried out."""
 VALIDATION_KEY = "kwire.record.validation"
-"""full: read all records of producers, as Kafka does; header: only where a topic's keys need it. The only
-one of these that can change at run time, per broker and for all."""
+"""full: read all records, as Kafka does; header: only where a topic's keys need it. Can change at run time."""
 CREATION_WAITS_KEY = "kwire.topic.creation.waits"
 """A request that creates a topic is answered when it exists; if not, first as unknown (Kafka)."""
 # As in the table: type, default, valid range, importance, when it can change.
@@ -106,6 +105,7 @@ OWN_KEYS: dict[str, Row] = {
     ROLL_KEY: ("BOOLEAN", "false", None, "LOW", "read-only"),
     ANY_CONTROLLER_KEY: ("BOOLEAN", "false", None, "LOW", "read-only"),
     CREATION_WAITS_KEY: ("BOOLEAN", "true", None, "LOW", "read-only"),
+    USERS_KEY: ("PASSWORD", None, None, "LOW", "read-only"),
     VALIDATION_KEY: ("STRING", FULL, f"[{FULL}, {HEADER}]", "LOW", "cluster-wide"),
 }
 
@@ -463,6 +463,7 @@ def acts_on_broker_key(key: str) -> bool:
     return (
         key.replace(".", "_") in BrokerConfig._ATTRIBUTES
         or key in KEYS_READ_AS_TEXT
+        or key.endswith(SECURITY_KEYS)
         or key in OWN_KEYS
         or any(key == synonym for keys in topics for synonym, _ in keys)
     )

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NO_AUTHORIZATION = "kwire has no authorization, every client may do everything; leave this key out"
-_NO_SECURITY = "kwire has neither TLS nor SASL, it speaks PLAINTEXT only; leave this key out"
+_NO_TLS = "kwire has no TLS, it speaks PLAINTEXT and SASL_PLAINTEXT; leave this key out"
+_NO_CLASSES = "kwire runs no Java classes; leave this key out"
+_NO_KERBEROS = "kwire has no GSSAPI (Kerberos), but PLAIN and SCRAM; leave this key out"
+_NO_OAUTH = "kwire has no OAUTHBEARER, but PLAIN and SCRAM; leave this key out"
+_JAAS = "Kafka's brokers ignore it; name listener and mechanism: listener.name.sasl_plaintext.plain.sasl.jaas.config"
 _NO_POLICY = "kwire runs no Java classes, so nothing would be enforced; leave this key out"
 _NO_TOKENS = "kwire has no delegation tokens; leave this key out"
 
@@ -33,39 +37,33 @@ _REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "create.topic.policy.class.name": (_NO_POLICY, ()),
     "delegation.token.master.key": (_NO_TOKENS, ()),
     "delegation.token.secret.key": (_NO_TOKENS, ()),
-    "principal.builder.class": (_NO_SECURITY, ()),
-    "sasl.client.callback.handler.class": (_NO_SECURITY, ()),
-    "sasl.enabled.mechanisms": (_NO_SECURITY, ()),
-    "sasl.jaas.config": (_NO_SECURITY, ()),
-    "sasl.kerberos.service.name": (_NO_SECURITY, ()),
-    "sasl.login.callback.handler.class": (_NO_SECURITY, ()),
-    "sasl.login.class": (_NO_SECURITY, ()),
-    "sasl.mechanism.controller.protocol": (_NO_SECURITY, ()),
-    "sasl.mechanism.inter.broker.protocol": (_NO_SECURITY, ()),
-    "sasl.oauthbearer.jwks.endpoint.url": (_NO_SECURITY, ()),
-    "sasl.oauthbearer.token.endpoint.url": (_NO_SECURITY, ()),
-    "sasl.server.callback.handler.class": (_NO_SECURITY, ()),
-    "security.inter.broker.protocol": (_NO_SECURITY, ()),
-    "ssl.client.auth": (_NO_SECURITY, ()),
-    "ssl.engine.factory.class": (_NO_SECURITY, ()),
-    "ssl.key.credentials": (_NO_SECURITY, ()),  # of Kafka's images, as the next ones of that name
-    "ssl.key.password": (_NO_SECURITY, ()),
-    "ssl.keystore.certificate.chain": (_NO_SECURITY, ()),
-    "ssl.keystore.credentials": (_NO_SECURITY, ()),
-    "ssl.keystore.filename": (_NO_SECURITY, ()),
-    "ssl.keystore.key": (_NO_SECURITY, ()),
-    "ssl.keystore.location": (_NO_SECURITY, ()),
-    "ssl.keystore.password": (_NO_SECURITY, ()),
-    "ssl.truststore.certificates": (_NO_SECURITY, ()),
-    "ssl.truststore.credentials": (_NO_SECURITY, ()),
-    "ssl.truststore.filename": (_NO_SECURITY, ()),
-    "ssl.truststore.location": (_NO_SECURITY, ()),
-    "ssl.truststore.password": (_NO_SECURITY, ()),
+    "principal.builder.class": (_NO_CLASSES, ()),
+    "sasl.client.callback.handler.class": (_NO_CLASSES, ()),
+    "sasl.jaas.config": (_JAAS, ()),
+    "sasl.kerberos.service.name": (_NO_KERBEROS, ()),
+    "sasl.login.callback.handler.class": (_NO_CLASSES, ()),
+    "sasl.login.class": (_NO_CLASSES, ()),
+    "sasl.oauthbearer.jwks.endpoint.url": (_NO_OAUTH, ()),
+    "sasl.oauthbearer.token.endpoint.url": (_NO_OAUTH, ()),
+    "sasl.server.callback.handler.class": (_NO_CLASSES, ()),
+    "security.inter.broker.protocol": (_NO_TLS, ("sasl_plaintext",)),
+    "ssl.client.auth": (_NO_TLS, ()),
+    "ssl.engine.factory.class": (_NO_TLS, ()),
+    "ssl.key.credentials": (_NO_TLS, ()),  # of Kafka's images, as the next ones of that name
+    "ssl.key.password": (_NO_TLS, ()),
+    "ssl.keystore.certificate.chain": (_NO_TLS, ()),
+    "ssl.keystore.credentials": (_NO_TLS, ()),
+    "ssl.keystore.filename": (_NO_TLS, ()),
+    "ssl.keystore.key": (_NO_TLS, ()),
+    "ssl.keystore.location": (_NO_TLS, ()),
+    "ssl.keystore.password": (_NO_TLS, ()),
+    "ssl.truststore.certificates": (_NO_TLS, ()),
+    "ssl.truststore.credentials": (_NO_TLS, ()),
+    "ssl.truststore.filename": (_NO_TLS, ()),
+    "ssl.truststore.location": (_NO_TLS, ()),
+    "ssl.truststore.password": (_NO_TLS, ()),
     "super.users": (_NO_AUTHORIZATION, ()),
 }
-_NAMES_AS_DEFAULT = "sasl.enabled.mechanisms"
-"""Refused even with Kafka's default: a person who writes GSSAPI wants it."""
-
 # Keys whose effect nobody would miss. A name that ends in a dot stands for all that begin with it.
 _QUIET = (
     "auto.include.jmx.reporter",
@@ -140,7 +138,7 @@ def security_problem(key: str, text: str | None) -> ConfigError | None:
         return None
     reason, fine = _REFUSED[plain]
     row = broker_key(plain)
-    default = None if row is None or plain == _NAMES_AS_DEFAULT else row[1]
+    default = None if row is None else row[1]
     value = text.strip()
     if value == default or value.lower() in fine:
         return None
@@ -156,7 +154,7 @@ def _plain_key(key: str) -> str | None:
         parts = key.split(".")
         for start in (3, 4):
             plain = ".".join(parts[start:])
-            if plain in _REFUSED:
+            if plain in _REFUSED and not (plain == "sasl.jaas.config" and start == 4):
                 return plain
     return None
 

@@ -17,6 +17,7 @@ imports it. From the bottom up (an import contract in pyproject.toml keeps the o
     brokers/                    registration, leases, failure, controlled shutdown
     line.py                     long changes, one after the other
     configs.py                  dynamic configurations
+    security/scram.py           SCRAM credentials of users
     topics.py                   creation, deletion, more partitions
     table.py, refusals.py       the part that handles each request, and error responses
 
@@ -46,7 +47,7 @@ from kwire.replication.controller.state import DeposedError
 from kwire.replication.controller.table import BY_KEY, AskedBy, refusal
 from kwire.replication.controller.topics import TopicControl
 from kwire.replication.core.events import Event, ignore
-from kwire.replication.core.types import NO_LEADER
+from kwire.replication.core.types import NO_LEADER, USERS_KEY
 from kwire.replication.core.work import at_once
 
 TYPE_CHECKING = False
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from kwire.replication.controller.changes import PartitionEvent
     from kwire.replication.controller.context import LiveBroker
     from kwire.replication.controller.reassignment import Reassignments
+    from kwire.replication.controller.security.scram import ScramControl
     from kwire.replication.controller.state import ControllerState, Journal, TopicState
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.events import EventType, LogEvent
@@ -99,6 +101,8 @@ class Controller:
         self._listener = listener
         self._log_event = log_event
         self._reassignments: Reassignments | None = None
+        self._scram: ScramControl | None = None
+        self._random = random
         self.context = context = ControllerContext(
             node_id, config, clock, cluster_id=cluster_id, is_standalone=timers is None
         )
@@ -146,6 +150,15 @@ class Controller:
         return self._reassignments
 
     @property
+    def scram(self) -> ScramControl:
+        """Imported on first use: most clusters have no users."""
+        if self._scram is None:
+            from kwire.replication.controller.security.scram import ScramControl
+
+            self._scram = ScramControl(self.context, self.changelog, self._orders)
+        return self._scram
+
+    @property
     def active(self) -> bool:
         """Whether this is the active controller: true until it resigns."""
         return self.context.active
@@ -169,6 +182,8 @@ class Controller:
         self.changelog.commit([self.state.cluster_record(self.epoch + 1)])
         for (resource_type, name), overrides in self.state.configs.items():
             self._orders.config_changed(resource_type, name, overrides)
+        if self.state.scram or USERS_KEY in self.config.static:
+            self.scram.start(self._random)
         if not self.context.is_standalone:
             self.step(self.registry.take_over)
             self.partitions.schedule_balancing()
@@ -242,8 +257,7 @@ class Controller:
     # --- steps
 
     def step(self, action: Callable[[], _Result | Generator[int, None, _Result]]) -> _Result:
-        """Run `action` as one step: then apply brokers' responses that arrived meanwhile, then
-        flush.
+        """Run `action` as one step; then apply brokers' responses that arrived meanwhile, and flush.
 
         `action` may journal records and send requests; nested calls join the step. A change that is
         under way is completed first. DeposedError when another controller has written to the
@@ -273,8 +287,7 @@ class Controller:
             self.resign_after(error)
 
     def resign_after(self, error: KafkaError) -> None:
-        """Resign because the journal refused a record: another controller took over or the disk
-        failed."""
+        """Resign as the journal refused a record: another controller took over, or the disk failed."""
         reason = DEPOSED if isinstance(error, DeposedError) else STORAGE_ERROR
         self.resign(reason, str(error.message))
 
@@ -292,8 +305,7 @@ class Controller:
             self.registry.forget(broker_id)
 
     def handle_response(self, broker_id: int, request: Message, response: Any) -> None:
-        """Apply a broker's response to a request of this controller, in this step or one of its
-        own."""
+        """Apply a broker's response to this controller's request, in this step or one of its own."""
         broker, leases = self._sender(broker_id, request), self.registry.leases
         if broker is not None and leases is not None:
             leases.mark_reachable(broker)
@@ -335,8 +347,7 @@ class Controller:
     # --- brokers
 
     def register_broker(self, broker_id: int, rack: str | None, endpoints: list[Endpoint]) -> int:
-        """Register a started broker, send it all metadata and roles, and return its new broker
-        epoch.
+        """Register a started broker, send it all metadata and roles, return its new broker epoch.
 
         A live registration of the same id (of this run or, after a restart, of the journal) is
         fenced first: its partitions lose their leader (leader epoch + 1) and elect one (+ 1), as
@@ -349,8 +360,7 @@ class Controller:
             self.registry.leases.connection_lost(broker_id, broker_epoch)
 
     def unreachable(self, broker_id: int) -> None:
-        """Report that the controller's own connection to a broker has ended or could not be
-        made."""
+        """Report that this controller's connection to a broker has ended or could not be made."""
         if self.registry.leases is not None:
             self.registry.leases.unreachable(broker_id)
 
@@ -373,8 +383,7 @@ class Controller:
         self._log_event(event, controller_epoch=self.epoch, **fields)
 
     def metrics(self) -> dict[str, int]:
-        """Return gauges by Kafka's names (kafka.controller:KafkaController), and election and ISR
-        counters."""
+        """Return gauges by Kafka's names (KafkaController), and election and ISR counters."""
         offline = imbalanced = partitions = 0
         for _, _, partition in self.context.partitions():
             partitions += 1

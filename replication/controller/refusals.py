@@ -26,6 +26,10 @@ if TYPE_CHECKING:
         DescribeTopicPartitionsRequest,
         DescribeTopicPartitionsResponse,
     )
+    from kwire.protocol.schemas.sasl import (
+        AlterUserScramCredentialsRequest,
+        AlterUserScramCredentialsResponse,
+    )
     from kwire.protocol.schemas.topics import (
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponse,
@@ -214,3 +218,22 @@ class Refusals:
         from kwire.protocol.schemas.metadata import DescribeTopicPartitionsResponse
 
         return DescribeTopicPartitionsResponse()  # without the data that only the controller has
+
+    @staticmethod
+    def alter_user_scram_credentials(
+        request: AlterUserScramCredentialsRequest, version: int, code: int, message: str | None
+    ) -> AlterUserScramCredentialsResponse:
+        from kwire.protocol.schemas.sasl import (
+            AlterUserScramCredentialsResponse,
+            AlterUserScramCredentialsResult,
+        )
+
+        names = [each.name for each in request.deletions] + [
+            each.name for each in request.upsertions
+        ]
+        return AlterUserScramCredentialsResponse(
+            results=[
+                AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
+                for name in dict.fromkeys(names)
+            ]
+        )

@@ -12,6 +12,7 @@ the key's previous one, None removes it, so a journal that keeps the last record
     partition/<name>/<index>      {"id": "<hex>", "state": <state>}               each later change
     config/<type>/<name>          {"<key>": "<text>", …}
     producer_ids                  {"next": 2000}
+    scram/<mechanism>/<user>      {"salt": …, "storedKey": …, "serverKey": …, "iterations": 4096}
     <state> is [replicas, isr, leader, leader epoch, partition epoch, recovering], and [adding,
     removing] during a reassignment: `replicas` then lists the target, followed by the replicas to
     remove. With eligible leaders (KIP-966) or a last known one, [eligible, last known] follow.
@@ -272,6 +273,7 @@ class ControllerState:
         "names_by_id",
         "next_producer_id",
         "registrations",
+        "scram",
         "topics",
     )
 
@@ -285,6 +287,7 @@ class ControllerState:
         self.names_by_id: dict[bytes, str] = {}
         self.collision_names: dict[str, str] = {}  # name with "." replaced by "_": the topic
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.scram: dict[tuple[str, int], dict[str, Any]] = {}  # by user and mechanism
         # Partitions with a record of their own, which a topic deletion removes from the journal.
         self.changed_partitions: dict[str, set[int]] = {}
 
@@ -304,6 +307,8 @@ class ControllerState:
                 self._replay_broker(int(rest), value)
             elif kind == "deleting":
                 self._replay_deleting(rest, value)
+            elif kind == "scram":
+                self._replay_scram(rest, value)
             elif kind == "producer_ids":
                 self.next_producer_id = value["next"]
             elif kind == "cluster":
@@ -368,6 +373,13 @@ class ControllerState:
         else:
             self.configs.pop(resource, None)
 
+    def _replay_scram(self, rest: str, value: dict[str, Any] | None) -> None:
+        number, _, name = rest.partition("/")
+        if value is None:
+            self.scram.pop((name, int(number)), None)
+        else:
+            self.scram[name, int(number)] = value
+
     def records(self) -> list[Record]:
         """Return the shortest list of records that replays to this state."""
         records: list[Record] = [self.cluster_record()]
@@ -376,6 +388,7 @@ class ControllerState:
         if self.next_producer_id:
             records.append(("producer_ids", {"next": self.next_producer_id}))
         records += [config_record(kind, name, c) for (kind, name), c in self.configs.items()]
+        records += [(f"scram/{number}/{n}", value) for (n, number), value in self.scram.items()]
         return records
 
     def cluster_record(self, controller_epoch: int | None = None) -> Record:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kwire.replication.controller.producer_ids import ProducerIdControl
     from kwire.replication.controller.reassignment import Reassignments
     from kwire.replication.controller.refusals import Refusals
+    from kwire.replication.controller.security.scram import ScramControl
     from kwire.replication.controller.topics import TopicControl
 
     class Parts(Protocol):
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
         def registry(self) -> BrokerRegistry: ...
         @property
         def producer_ids(self) -> ProducerIdControl: ...
+        @property
+        def scram(self) -> ScramControl: ...
 
     _Request = TypeVar("_Request", bound=Message)
     Method = Callable[[_Request, int], Message | Generator[int, None, Message]]
@@ -139,6 +142,13 @@ TABLE: tuple[ControllerApi, ...] = (
     ),
     ControllerApi(
         ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, lambda c: c.reassignments.list_ongoing
+    ),
+    ControllerApi(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        0,
+        lambda c: c.scram.alter,
+        lambda r: r.alter_user_scram_credentials,
     ),
     ControllerApi(
         ApiKey.ALTER_PARTITION,

@@ -13,6 +13,7 @@ __all__ = [
     "metadata",
     "outbox",
     "peers",
+    "scram_credentials",
     "topic_names",
     "types",
     "work",

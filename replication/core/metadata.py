@@ -33,6 +33,8 @@ BROKER_RESOURCE = 4
 BROKER_LOGGER_RESOURCE = 8
 CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
+SCRAM_RESOURCE = 127
+"""No resource of Kafka's: the SCRAM credentials of a user, by mechanism, on their way to the brokers."""
 
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"

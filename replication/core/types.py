@@ -13,6 +13,20 @@ PRODUCER_ID_BLOCK: Final = 1000
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """By their numbers on the wire (SecurityProtocol.id)."""
+SASL_PLAINTEXT: Final = SECURITY_PROTOCOLS[2]
+SECURITY_KEYS: Final = (
+    "connection.failed.authentication.delay.ms",
+    "connections.max.reauth.ms",
+    "sasl.enabled.mechanisms",
+    "sasl.jaas.config",
+    "sasl.mechanism.inter.broker.protocol",
+    "sasl.server.max.receive.size",
+)
+"""kwire.security reads these for a listener that asks for a log-in, most of them behind its prefix."""
+USERS_KEY: Final = "kwire.users"
+"""NAME:SECRET of users, one a line: they may log in by every enabled mechanism."""
+INTERNAL_LISTENER: Final = "KWIRE_INTERNAL"
+"""On this machine, for brokers and for kwire itself, where the first listener is not for them."""
 HELD_CHANNELS: Final = ("forward",)
 """Channels to other nodes whose answers may take as long as a client waits; the core watches their time."""
 

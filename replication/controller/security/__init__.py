@@ -1,0 +1,1 @@
+"""What the controller knows of users: their SCRAM credentials."""
