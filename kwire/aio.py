@@ -13,10 +13,9 @@ from __future__ import annotations
 from kwire import errors
 from kwire.backends import running, views
 from kwire.backends.contents import Contents
-from kwire.backends.launched import Launched
+from kwire.backends.launched import backend_of
 from kwire.backends.network import Network
 from kwire.backends.options import (
-    NodeLauncher,
     check_assignment,
     check_name,
     check_number,
@@ -31,7 +30,6 @@ from kwire.backends.outside import Outside
 from kwire.backends.views import Partition, is_down, may_be_paused
 from kwire.backends.waiting import Observations, done, first_true, refuse_paused, until_led
 from kwire.client.admin import PREFERRED, REQUEST_SECONDS, UNCLEAN
-from kwire.launch.spec import DOCKER
 from kwire.server.events import NodeEvent
 
 TYPE_CHECKING = False
@@ -128,13 +126,16 @@ class Cluster(Contents):
         controllers: int = 1,
         racks: Sequence[str] = (),
         fast: bool = False,
+        sasl: str | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker".
 
         `data_dir` (or log.dirs in `config`): a directory that is kept; default: a temporary one. `topics`: created at
         start, "NAME[:PARTITIONS[:REPLICATION]]" each, or names with partition counts. `recent_requests`: each broker
         keeps the last 20 requests of each client for `requests`. `controllers`: how many; one is active, the others are
-        standbys. `racks`: of the brokers in turn. `fast`: retention, compaction, sessions soon. ConfigurationError."""
+        standbys. `racks`: of the brokers in turn. `fast`: retention, compaction, sessions soon. `sasl`: how clients log
+        in, "plain", "scram-sha-256" or "scram-sha-512"; `users`: their secrets, by name. ConfigurationError."""
         self._topics = parse_topics(topics)
         spec = spec_of(
             brokers,
@@ -142,15 +143,12 @@ class Cluster(Contents):
             isolation,
             checked_racks(racks, brokers),
             values=config_texts(config),
+            sasl=sasl,
+            users=users,
             recent_requests=recent_requests,
             fast=checked_flag("fast", fast),
         )
-        if isolation == DOCKER:
-            from kwire.backends.containers import Containers
-
-            self._use(Containers(spec, data_dir))
-        else:
-            self._use(Launched(NodeLauncher(spec, data_dir), spec))
+        self._use(backend_of(spec, data_dir))
         self._brokers: dict[int, Broker] = {}
         self._controllers: dict[int, Controller] = {}
         self.network = Network(self)

@@ -91,13 +91,16 @@ class Cluster:
         controllers: int = 1,
         racks: Sequence[str] = (),
         fast: bool = False,
+        sasl: str | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker".
 
         `data_dir` (or log.dirs in `config`): a directory that is kept; default: a temporary one. `topics`: created at
         start, "NAME[:PARTITIONS[:REPLICATION]]" each, or names with partition counts. `recent_requests`: each broker
         keeps the last 20 requests of each client for `requests`. `controllers`: how many; one is active, the others are
-        standbys. `racks`: of the brokers in turn. `fast`: retention, compaction, sessions soon. ConfigurationError."""
+        standbys. `racks`: of the brokers in turn. `fast`: retention, compaction, sessions soon. `sasl`: how clients log
+        in, "plain", "scram-sha-256" or "scram-sha-512"; `users`: their secrets, by name. ConfigurationError."""
         self._wrap(
             aio.Cluster(
                 brokers,
@@ -109,6 +112,8 @@ class Cluster:
                 controllers=controllers,
                 racks=racks,
                 fast=fast,
+                sasl=sasl,
+                users=users,
             )
         )
 
@@ -229,6 +234,11 @@ class Cluster:
     def describe(self) -> str:
         """Brokers and partitions as text, for people: leaders, ISR, offsets; the last requests, if they are kept."""
         return self._run(self._inner.describe())
+
+    def client_config(self, kind: str, user: str | None = None) -> dict[str, str]:
+        """The configuration of a client of the brokers, that logs in as `user` (default: the first one) if it has to.
+        `kind`: "java", "librdkafka" (confluent-kafka, too), "kafka-python" or "aiokafka"."""
+        return self._inner.client_config(kind, user)
 
     def groups(self) -> list[str]:
         """The ids of all groups. BrokerNotAvailableError while a broker is paused whose groups no other has

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kwire import Cluster
 
 MODES = ("thread", "process", "docker", "external")
-OPTIONS = ("brokers", "config", "controllers", "fast", "mode", "racks", "topics")
+OPTIONS = ("brokers", "config", "controllers", "fast", "mode", "racks", "sasl", "topics", "users")
 _ONCE = {"listeners", "advertised.listeners", "log.dir", "log.dirs"}
 _LOOPBACK = {"localhost", "::1"}
 
@@ -92,17 +92,17 @@ def make(config: pytest.Config, options: dict[str, object]) -> Cluster:
     given = options.get("config") or {}
     if not isinstance(given, dict):
         refuse(f"marker kwire: config: expected keys and values, not {given!r}")
-    values.update(given)
     with one_line():
         cluster = Cluster(
             brokers,  # type: ignore[arg-type]  # whatever it is, Cluster says what it expects
-            values,
+            {**values, **given},
             isolation=str(mode),
             topics=options.get("topics") or (),  # type: ignore[arg-type]
             recent_requests=True,
             controllers=controllers,  # type: ignore[arg-type]
             racks=options.get("racks") or (),  # type: ignore[arg-type]
             fast=_flag(config, options, "fast"),  # type: ignore[arg-type]
+            **{key: options.get(key) for key in ("sasl", "users")},  # type: ignore[arg-type]
         )
         cluster.start()
     return cluster

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from kwire.spark import Spark
 
 _MARKER = (
-    "kwire(brokers=1, config={}, mode=None, topics=(), controllers=1, racks=(), fast=False): the test's"
+    "kwire(brokers=1, config={}, mode=None, topics=(), controllers=1, racks=(), fast=False,"
+    " sasl=None, users={}): the test's"
     " `kwire` is a cluster of its own, with these options"
 )
 

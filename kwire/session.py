@@ -9,7 +9,7 @@ SocketServer.Processor:
   the versions of ApiVersions itself (KIP-511), its body unread; any other unknown API or version
   closes the connection;
 - malformed bytes end the connection that sent them and nothing else.
-Left out until there is security: SASL states (`Session.principal` is their place), throttling.
+Connections that are to log in are in a gate of their own (`security/gate.py`). Left out: throttling.
 
 Invariants: a handler never runs inside another request's handler (a reply given there makes the
 connection's next frame runnable; it runs at the end of the step); no request is answered twice;
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kwire.recent import RecentRequests
     from kwire.replication.core.outbox import Outbox
     from kwire.replication.core.work import Steps
+    from kwire.security.gate import Gate
 
 API_VERSIONS = int(ApiKey.API_VERSIONS)  # a plain number: looked at for every request
 LARGE_FRAME_BYTES = 16 * 1024
@@ -218,13 +219,14 @@ class Sessions:
     __slots__ = (
         "_apis",
         "_routes",
-        "_services",
         "by_connection",
+        "gate",
         "leftovers",
         "outbox",
         "ranges",
         "recent",
         "runnable",
+        "services",
     )
 
     def __init__(
@@ -236,7 +238,7 @@ class Sessions:
     ) -> None:
         """`ranges`: API key → accepted (min, max) versions. `apis`: a broker's by default."""
         self._apis = apis
-        self._services = services
+        self.services = services
         self.outbox = outbox
         self.ranges = ranges
         self._routes: dict[int, _Route] = {}  # api_key << 16 | api_version
@@ -244,8 +246,11 @@ class Sessions:
         self.recent: RecentRequests | None = None  # for failure reports, if kept
         self.by_connection: dict[int, Session] = {}
         self.leftovers: Leftovers | None = None  # those older than a reset (leftovers.py)
+        self.gate: Gate | None = None  # those that are to log in
 
     def open(self, connection: int, listener_name: str, peer_host: str) -> Session:
+        if self.gate is not None and listener_name in self.gate.listeners:
+            return self.gate.open(connection, listener_name, peer_host)
         assert connection not in self.by_connection, "connection ids are used once"
         session = Session(self, connection, listener_name, peer_host)
         self.by_connection[connection] = session
@@ -254,17 +259,16 @@ class Sessions:
     def find(self, connection: int) -> Session | None:
         """The session of an open connection, also one that is older than a reset."""
         session = self.by_connection.get(connection)
-        if session is None and self.leftovers is not None:
-            return self.leftovers.find(connection)
+        for others in (self.gate, self.leftovers):
+            if session is None and others is not None:
+                session = others.find(connection)
         return session
 
     def receive_frame(self, connection: int, frame: memoryview | bytes) -> None:
-        """Handle a whole frame, without its length prefix. A view is read within the step
-        only, unless the session's `keeps_frame` is set after it."""
+        """Handle a frame, without its length. A view is read within the step, or longer after `keeps_frame`."""
         session = self.by_connection.get(connection)
         if session is None:
-            if self.leftovers is not None:
-                self.leftovers.receive_frame(connection, frame)
+            self._receive_elsewhere(connection, frame)
             return
         if session.in_flight is not None:
             self._hold(session, frame)
@@ -273,17 +277,24 @@ class Sessions:
         if self.runnable:
             self.run_waiting()
 
+    def _receive_elsewhere(self, connection: int, frame: memoryview | bytes) -> None:
+        if self.gate is not None and connection in self.gate.by_connection:
+            self.gate.receive_frame(connection, frame)
+        elif self.leftovers is not None:
+            self.leftovers.receive_frame(connection, frame)
+
     def run_waiting(self) -> None:
         """Handle frames that waited for replies of this step. The last act of every step."""
-        if self.leftovers is not None:
-            self.leftovers.run_waiting()
+        for others in (self.leftovers, self.gate):
+            if others is not None:
+                others.run_waiting()
         runnable = self.runnable
         while runnable:
             session = runnable.pop(0)
             while session.waiting and session.in_flight is None and not session.closed:
                 frame = session.waiting.popleft()
                 session.waiting_bytes -= len(frame)
-                self._handle(session, frame)
+                session.sessions._handle(session, frame)  # a log-in moves it from or to the gate
 
     def connection_closed(self, connection: int) -> None:
         """Drop the session of a closed connection and cancel its parked request."""
@@ -292,6 +303,8 @@ class Sessions:
             self._drop(session)
         elif self.leftovers is not None:
             self.leftovers.connection_closed(connection)
+        if self.gate is not None:
+            self.gate.connection_closed(connection)
 
     def close(self, session: Session, reason: str) -> None:
         """Close a connection from this side, after the replies already given."""
@@ -329,7 +342,7 @@ class Sessions:
                 self._handle_large(session, frame, header, route)
                 return
             message, _ = route.decoders[api_version](frame, header.body_position)
-            request = session.in_flight = Request(header, session, self._services)  # type: ignore[arg-type]  # a controller's handlers expect its services
+            request = session.in_flight = Request(header, session, self.services)  # type: ignore[arg-type]  # a controller's handlers expect its services
             route.handler(request, message)
         except MalformedMessage as error:
             self.close(session, f"malformed request: {error}")
@@ -338,7 +351,7 @@ class Sessions:
         self, session: Session, frame: memoryview | bytes, header: RequestHeader, route: _Route
     ) -> None:
         """Handle a request whose arrays may be long: it is decoded, then freed, in parts."""
-        request = session.in_flight = _LargeRequest(header, session, self._services)  # type: ignore[arg-type]  # as below
+        request = session.in_flight = _LargeRequest(header, session, self.services)  # type: ignore[arg-type]  # as below
         request.run_in_parts(self._decode_and_handle(request, frame, header, route))
 
     def _decode_and_handle(

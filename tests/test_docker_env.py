@@ -695,16 +695,36 @@ def test_the_settings_of_testcontainers_are_all_accepted() -> None:
         ("KAFKA_AUTHORIZER_CLASS_NAME", "kafka.security.authorizer.AclAuthorizer"),
         ("KAFKA_SUPER_USERS", "User:admin"),
         ("KAFKA_ALLOW_EVERYONE_IF_NO_ACL_FOUND", "false"),
-        ("KAFKA_SASL_ENABLED_MECHANISMS", "PLAIN"),
-        ("KAFKA_LISTENER_NAME_SECURE_SCRAM-SHA-512_SASL_JAAS_CONFIG", "hush"),
+        ("KAFKA_SASL_SERVER_CALLBACK_HANDLER_CLASS", "my.Handler"),
+        ("KAFKA_LISTENER_NAME_SECURE_SSL_KEYSTORE_PASSWORD", "hush"),
         ("KAFKA_SSL_KEYSTORE_FILENAME", "kafka.jks"),
-        ("KAFKA_SECURITY_INTER_BROKER_PROTOCOL", "SASL_PLAINTEXT"),
+        ("KAFKA_SECURITY_INTER_BROKER_PROTOCOL", "SASL_SSL"),
     ],
 )
 def test_a_variable_that_would_protect_is_refused_by_its_name(variable: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"^{variable}: .*leave this key out$") as caught:
         container_settings({**TESTCONTAINERS, variable: value})
     assert "hush" not in str(caught.value)
+
+
+def test_a_container_whose_clients_log_in() -> None:
+    from kwire.launch.node_runner import NodeRunner
+
+    line = 'x.PlainLoginModule required username="a" password="hush" user_a="hush";'
+    settings = container_settings(
+        {
+            "KAFKA_LISTENERS": "SASL_PLAINTEXT://0.0.0.0:9092",
+            "KAFKA_ADVERTISED_LISTENERS": "SASL_PLAINTEXT://localhost:9092",
+            "KAFKA_SASL_ENABLED_MECHANISMS": "PLAIN",
+            "KAFKA_SASL_MECHANISM_INTER_BROKER_PROTOCOL": "PLAIN",
+            "KAFKA_SECURITY_INTER_BROKER_PROTOCOL": "SASL_PLAINTEXT",
+            "KAFKA_LISTENER_NAME_SASL__PLAINTEXT_PLAIN_SASL_JAAS_CONFIG": line,
+        }
+    )
+    assert settings.unknown == {}
+    runner = NodeRunner(settings.node)
+    assert [each.asks_login for each in runner.node.listeners] == [True]
+    assert runner.logins.credentials is not None and runner.logins.credentials.user == "a"
 
 
 def test_security_that_asks_for_nothing_and_keys_of_vendors_are_neither_refused_nor_unknown() -> (

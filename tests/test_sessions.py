@@ -373,7 +373,7 @@ def test_a_response_in_parts_is_given_up_with_its_connection(core: Core) -> None
     (context,) = core.parked
     topics = [MetadataResponseTopic(name=f"t{number}") for number in range(20_000)]
     context.reply_in_parts(MetadataResponse(topics=topics))
-    (job,) = core.sessions._services.work.jobs
+    (job,) = core.sessions.services.work.jobs
     assert job.steps is not None and core.answers() == []
     core.sessions.connection_closed(1)
     assert job.steps is None
@@ -386,7 +386,7 @@ def test_malformed_bytes_in_a_large_frame_close_their_connection_only(core: Core
     data = frame(METADATA, 1, MetadataRequest(topics=topics), 7)
     assert len(data) > LARGE_FRAME_BYTES
     core.sessions.receive_frame(1, data[:-2])
-    work = core.sessions._services.work
+    work = core.sessions.services.work
     assert work.jobs  # what is malformed is found in a later part
     while work.jobs:
         work.turn()

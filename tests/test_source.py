@@ -115,7 +115,17 @@ BELOW_THE_LINE = (
 # Everything else that can be imported may do I/O, wait, read a clock or draw a random number.
 PURE_MODULES = {
     *("__future__", "base64", "binascii", "bisect", "collections", "collections.abc", "contextlib"),
-    *("dataclasses", "difflib", "enum", "errno", "hashlib", "heapq", "importlib", "itertools"),
+    *(
+        "dataclasses",
+        "difflib",
+        "enum",
+        "errno",
+        "hashlib",
+        "heapq",
+        "hmac",
+        "importlib",
+        "itertools",
+    ),
     *("json", "linecache", "math", "mmap", "struct", "types", "typing", "zlib"),
     *("construct", "cramjam", "fastcrc.crc32"),
 }

@@ -101,6 +101,7 @@ ROWS = (
         "up",
         pytest="--kwire-brokers,--kwire-controllers,--kwire-fast,--kwire-mode,kwire_config,"
         "@kwire(brokers),@kwire(config),@kwire(controllers),@kwire(fast),@kwire(mode),@kwire(racks),"
+        "@kwire(sasl),@kwire(users),"
         "@kwire(topics)",
         container="KWIRE_BROKERS,KWIRE_CONTROLLERS,KWIRE_RACKS,KWIRE_FAST,KWIRE_ISOLATION,"
         "KWIRE_RECENT_REQUESTS,KWIRE_CONTROL_PORT",
@@ -115,7 +116,7 @@ ROWS = (
     ),
     Row(
         "nodes and addresses",
-        "bootstrap_servers,brokers,broker,controllers,controller,controller_id,active_controller",
+        "client_config,bootstrap_servers,brokers,broker,controllers,controller,controller_id,active_controller",
         "status,ctl status",
         "GET /v1/cluster",
     ),

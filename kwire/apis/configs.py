@@ -326,10 +326,10 @@ def _check_dynamic(
         message = f"Cannot update these configs dynamically: Set({', '.join(fixed)})"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     from kwire.replication.config.cross_checks import check_dynamic
-    from kwire.replication.config.given import security_problem
+    from kwire.replication.config.given import problem_at_run_time
 
     for name, row in rows.items():
-        if (problem := security_problem(name, values[name])) is not None:
+        if (problem := problem_at_run_time(name, values[name])) is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(problem))
         if row is not None and values[name] is not None:
             try:

@@ -22,7 +22,7 @@ from kwire.replication.core.metadata import TRANSACTION_STATE_TOPIC
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
     from random import Random
     from typing import Any
 
@@ -95,6 +95,17 @@ class Session(Protocol):
         ...
 
 
+class Gate(Protocol):
+    """Log-ins as handlers see them; implemented in kwire/security/gate.py."""
+
+    @property
+    def listeners(self) -> Container[str]: ...
+
+    def handshake(self, ctx: RequestContext, request: Any) -> bool:
+        """Begin another log-in of an authenticated client, and answer; False: not now."""
+        ...
+
+
 def transaction_version(api_ranges: dict[int, tuple[int, int]]) -> int:
     """The feature transaction.version: 2 (KIP-890) if EndTxn can answer with a new epoch, else 0."""
     return 2 if api_ranges.get(ApiKey.END_TXN, (0, 0))[1] >= BUMPS_EPOCH else 0
@@ -111,6 +122,7 @@ class Services:
         "controller",
         "disk_space",
         "fetch_sessions",
+        "gate",
         "group_coordinator",
         "log_dir",
         "log_event",
@@ -175,8 +187,8 @@ class Services:
         self.group_coordinator = group_coordinator
         self.producer_ids = producer_ids
         self.fetch_sessions = fetch_sessions
-        self.log_dir = log_dir
-        self.disk_space = disk_space
+        self.log_dir, self.disk_space = log_dir, disk_space
+        self.gate: Gate | None = None  # where clients of SASL listeners log in, if there are any
 
     @property
     def transactions(self) -> TransactionCoordinator:

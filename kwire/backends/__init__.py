@@ -5,7 +5,6 @@
 
 __all__ = [
     "base",
-    "containers",
     "contents",
     "description",
     "launched",

@@ -48,6 +48,15 @@ class Contents:
 
         async def partition(self, topic: str, partition: int) -> Partition: ...
 
+    def client_config(self, kind: str, user: str | None = None) -> dict[str, str]:
+        """The configuration of a client of the brokers, that logs in as `user` (default: the first one) if it has to.
+        `kind`: "java", "librdkafka" (confluent-kafka, too), "kafka-python" or "aiokafka"."""
+        from kwire.backends.options import client_config
+
+        spec = getattr(self._backend, "spec", None)  # of a cluster that was started here
+        values = {} if spec is None else spec.node.values
+        return client_config(kind, self._backend.bootstrap_servers, values, user)
+
     async def groups(self) -> list[str]:
         """The ids of all groups. BrokerNotAvailableError while a broker is paused whose groups no other has
         taken over yet; it names those of the others."""

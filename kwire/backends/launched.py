@@ -18,12 +18,15 @@ from kwire.backends.views import Partition, Replica, require_answering
 from kwire.client.admin import REQUEST_SECONDS
 from kwire.client.streams import Client
 from kwire.control.route import partition_path
+from kwire.launch.spec import DOCKER
 from kwire.server.errors import NodeError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import os
     from typing import Any
 
+    from kwire.backends.containers import Containers
     from kwire.client.connection import Address
     from kwire.launch.handles import Handle
     from kwire.launch.spec import ClusterSpec
@@ -309,6 +312,15 @@ class Launched:
     async def active_controller(self) -> int:
         """The id of the active controller. BrokerNotAvailableError when none is active."""
         return (await self._active()).node_id
+
+
+def backend_of(spec: ClusterSpec, data_dir: str | os.PathLike[str] | None) -> Launched | Containers:
+    """The nodes of a cluster that is to be started: in this process, in child processes or in containers."""
+    if spec.isolation == DOCKER:
+        from kwire.backends.containers import Containers
+
+        return Containers(spec, data_dir)
+    return Launched(NodeLauncher(spec, data_dir), spec)
 
 
 async def _ask(handle: Handle, method: str, path: str, body: dict[str, Any] | None = None) -> Any:

@@ -12,6 +12,7 @@ from kwire import errors
 from kwire.client.admin import NoBrokerError
 from kwire.control.known import known_name
 from kwire.launch.spec import (
+    DOCKER,
     MAX_CONTROLLERS,
     PROCESS,
     THREAD,
@@ -29,6 +30,8 @@ from kwire.replication.config.broker_config import (
     ConfigError,
     acts_on_broker_key,
 )
+from kwire.replication.config.users import is_secret
+from kwire.replication.core.types import USERS_KEY
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.log_dirs import join_dirs, split_dirs
 from kwire.server.ports import ReservedPorts
@@ -52,10 +55,12 @@ def spec_of(
     isolation: str,
     overrides: Mapping[int, Mapping[str, str]],
     values: Mapping[str, str],
+    sasl: object = None,
+    users: object = None,
     **node: Any,
 ) -> ClusterSpec:
     """The spec of a cluster. `overrides`: keys of single brokers; `values`: of all, "2:KEY" of
-    broker 2. `node`: further fields of its NodeSpec. ConfigurationError."""
+    broker 2. `sasl`, `users`: of clients that log in. `node`: further fields of its NodeSpec. ConfigurationError."""
     if any(":" in key for key in values) and isinstance(brokers, int):
         try:
             values, own = split_broker_keys(values, 1, brokers)
@@ -63,6 +68,8 @@ def spec_of(
             raise errors.ConfigurationError(f"config: {error}") from None
         ids = overrides.keys() | own.keys()
         overrides = {each: {**overrides.get(each, {}), **own.get(each, {})} for each in ids}
+    if sasl is not None or users:
+        values = _with_logins(values, isolation, sasl, users or {})
     return ClusterSpec(
         brokers=brokers,
         controllers=controllers,
@@ -70,6 +77,41 @@ def spec_of(
         overrides=overrides,
         node=NodeSpec(node_id=1, log_level="warning", values=values, **node),
     )
+
+
+def _with_logins(
+    values: Mapping[str, str], isolation: str, sasl: object, users: object
+) -> dict[str, str]:
+    """The keys of brokers whose clients have to log in. ConfigurationError."""
+    from kwire.security.options import parse_users, with_logins
+
+    check_name("sasl", sasl or "")
+    if not hasattr(users, "items"):
+        raise errors.ConfigurationError("users: expected secrets by name, {'alice': 'secret'}")
+    if isolation == DOCKER:
+        raise errors.ConfigurationError("sasl, users: not possible yet with containers")
+    try:
+        known = parse_users([f"{name}:{secret}" for name, secret in users.items()])
+        all_values = {"listeners": _LISTENERS.format(port=0), **values}
+        return with_logins(all_values, sasl, known)  # type: ignore[arg-type]  # a text, see above
+    except ValueError as error:
+        raise errors.ConfigurationError(str(error)) from None
+
+
+def client_config(
+    kind: str, bootstrap_servers: str, values: Mapping[str, str], user: str | None
+) -> dict[str, str]:
+    """The configuration of a client of brokers with these keys. ConfigurationError."""
+    from kwire.security.client import KINDS, client_config
+    from kwire.security.options import credentials_in
+
+    if kind not in KINDS:
+        raise errors.ConfigurationError(f"kind: expected {', '.join(KINDS)}, not {kind!r}")
+    try:
+        credentials = credentials_in(values, user)
+    except KeyError:
+        raise errors.ConfigurationError(f"user: the cluster has no user {user!r}") from None
+    return client_config(kind, bootstrap_servers, credentials)
 
 
 class NodeLauncher:
@@ -86,8 +128,12 @@ class NodeLauncher:
         checked_controllers(controllers)
         if not isinstance(data_dir, str | PathLike | None):
             raise errors.ConfigurationError(f"data_dir: expected a path, not {data_dir!r}")
-        self._chooses_ports = "listeners" not in config
         values = {"listeners": _LISTENERS.format(port=0), **config}
+        first, comma, rest = values["listeners"].partition(",")
+        self._chooses_ports = first.endswith("://127.0.0.1:0") and (
+            "listeners" not in config or USERS_KEY in config
+        )
+        self._template = f"{first.removesuffix('0')}{{port}}{comma}{rest}"
         self.spec = spec.replace(node=spec.node.replace(values=values))
         self._data_dir: str | None = None if data_dir is None else str(Path(data_dir).absolute())
         given = config.get("log.dirs") or config.get("log.dir")
@@ -102,6 +148,7 @@ class NodeLauncher:
         self._ports: ReservedPorts | None = None
         more = f", controllers={controllers}" if controllers != 1 else ""
         more += ", fast=True" if spec.node.fast else ""
+        config = {key: "[hidden]" if is_secret(key) else text for key, text in config.items()}
         self.call = f"Cluster(brokers={brokers}, config={config}, isolation={isolation!r}{more})"
         check_configs(spec, values)
 
@@ -129,7 +176,7 @@ class NodeLauncher:
             for broker_id, port in zip(
                 range(first, first + count), self._ports.numbers, strict=True
             ):
-                listeners = {"listeners": _LISTENERS.format(port=port)}
+                listeners = {"listeners": self._template.format(port=port)}
                 overrides[broker_id] = {**listeners, **overrides.get(broker_id, {})}
         return overrides
 

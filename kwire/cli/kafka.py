@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 ADMINISTRATION, _CLIENT = "kwire-admin", "kwire"
 """Client ids: requests of the first are left out of `kwire requests`."""
-_VARIABLE = "KWIRE_BOOTSTRAP"
+_VARIABLE, _USER_VARIABLE, _SASL_VARIABLE = "KWIRE_BOOTSTRAP", "KWIRE_USER", "KWIRE_SASL"
+_PLAIN = "plain"
 _internal = click.option("--internal", is_flag=True, help="Kafka's own topics, too.")
 
 
@@ -33,6 +34,22 @@ def cluster_options(function: Callable[..., None]) -> Callable[..., None]:
             is_eager=True,
             callback=_remember,
             help="Port of the kwire up to ask, if several run.",
+        ),
+        click.option(
+            "--sasl",
+            type=click.Choice((_PLAIN, "scram-sha-256", "scram-sha-512")),
+            expose_value=False,
+            is_eager=True,
+            callback=_remember,
+            help=f"Mechanism of --user.  [env var: {_SASL_VARIABLE}; default: {_PLAIN}]",
+        ),
+        click.option(
+            "--user",
+            metavar="NAME:SECRET",
+            expose_value=False,
+            is_eager=True,
+            callback=_remember,
+            help=f"Log in, where the brokers ask for it.  [env var: {_USER_VARIABLE}]",
         ),
         click.option(
             "-b",
@@ -62,11 +79,14 @@ def on_target(command: str, work: Callable[[Target], int]) -> None:
         fail(2, f"kwire {command}: give --bootstrap or --port, not both")
     if port is None:
         bootstrap = bootstrap or os.environ.get(_VARIABLE)
+    user = given.get("kwire.user") or os.environ.get(_USER_VARIABLE)
+    mechanism = given.get("kwire.sasl") or os.environ.get(_SASL_VARIABLE) or _PLAIN
 
     def ask() -> int:
-        from kwire.tools.kafka import find_target
+        from kwire.tools.kafka import credentials_of, find_target
 
-        return work(find_target(bootstrap, port))
+        credentials = credentials_of(user, mechanism) if user else None
+        return work(find_target(bootstrap, port, credentials))
 
     run(command, ask)
 

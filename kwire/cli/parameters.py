@@ -53,6 +53,20 @@ def parse_topics(
         raise click.BadParameter(str(error)) from None
 
 
+def parse_user(
+    _context: click.Context, _parameter: click.Parameter, items: tuple[str, ...]
+) -> dict[str, str]:
+    """Each NAME:SECRET."""
+    if not items:
+        return {}
+    from kwire.security.options import parse_users
+
+    try:
+        return parse_users(items)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 def _voters(
     _context: click.Context, _parameter: click.Parameter, items: tuple[str, ...]
 ) -> tuple[Voter, ...]:

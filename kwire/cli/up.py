@@ -7,7 +7,7 @@ import sys
 import click
 
 from kwire.cli.common import config_option, example, file_path, override_option
-from kwire.cli.parameters import parse_host, parse_topics, spec_options
+from kwire.cli.parameters import parse_host, parse_topics, parse_user, spec_options
 from kwire.cli.start import run
 from kwire.launch.spec import ClusterSpec, NodeSpec
 
@@ -40,6 +40,19 @@ if TYPE_CHECKING:
     metavar="NAME",
     multiple=True,
     help="Rack of the brokers in turn (broker.rack); repeatable.",
+)
+@click.option(
+    "--sasl",
+    type=click.Choice(("plain", "scram-sha-256", "scram-sha-512")),
+    help="Clients have to log in, by this mechanism (SASL_PLAINTEXT).",
+)
+@click.option(
+    "--user",
+    "users",
+    metavar="NAME:SECRET",
+    multiple=True,
+    callback=parse_user,
+    help="A user that may log in; repeatable.",
 )
 @config_option
 @override_option

@@ -10,6 +10,7 @@ import time
 
 from kwire.client.admin import Admin, Ask, Pause
 from kwire.client.connection import Connection, NoResponseError, NotReachedError
+from kwire.protocol.errors import KafkaError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from kwire.client.admin import Steps
     from kwire.client.connection import Address, Exchange, Ranges
+    from kwire.security.client import Credentials
 
     T = TypeVar("T")
 
@@ -28,9 +30,15 @@ class Client(Admin):
     """`client.run(client.create_topic(…))`"""
 
     def __init__(
-        self, addresses: Callable[[], Sequence[Address]], seconds: float, client_id: str
+        self,
+        addresses: Callable[[], Sequence[Address]],
+        seconds: float,
+        client_id: str,
+        credentials: Credentials | None = None,
     ) -> None:
+        """`credentials`: to log in by, where that is asked for."""
         super().__init__(addresses, seconds)
+        self._credentials = credentials
         self._client_id = client_id
         self._connections: dict[Address, tuple[socket.socket, Connection]] = {}
 
@@ -56,7 +64,10 @@ class Client(Admin):
         """Make a connection that later requests take. NotReachedError."""
         if address not in self._connections:
             connected = _connect(address, self._seconds)
-            self._connections[address] = connected, Connection(self._client_id)
+            self._connections[address] = connected, self._new_connection()
+
+    def _new_connection(self) -> Connection:
+        return Connection(self._client_id, credentials=self._credentials)
 
     def ranges(self, address: Address) -> Ranges:
         """The versions of APIs that a broker serves, which was asked something before."""
@@ -75,7 +86,7 @@ class Client(Admin):
         connected.settimeout(step.seconds)
         try:
             return _carry(connection.ask(step.request), connected)
-        except NoResponseError:
+        except (NoResponseError, KafkaError):  # also: the log-in has failed
             self._connections.pop(step.address)[0].close()
             raise
 

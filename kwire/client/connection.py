@@ -5,7 +5,9 @@ negotiation (KIP-35). `Connection.ask` is a generator that a face (`streams`, `b
 it yields bytes, which the face sends, or None, for which the face sends back into the generator
 what it has read, b"" at the end of the stream.
 
-Left out: several requests in flight, TLS and SASL.
+A connection with credentials logs in before its first request (`kwire.security.client`).
+
+Left out: several requests in flight, TLS.
 
 Invariants: a response counts only with the request's correlation id; a response's length is checked
 before memory is taken for it; whatever is wrong with what a broker sends is NoResponseError.
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.protocol.language.schema import Message
+    from kwire.security.client import Credentials
 
     Address = tuple[str, int]
     Exchange = Generator[bytes | None, bytes | None, Any]
@@ -79,9 +82,16 @@ class NotReachedError(NoResponseError):
 class Connection:
     """One connection to one broker."""
 
-    def __init__(self, client_id: str, ranges: Ranges | None = None) -> None:
-        """`ranges`: what the broker serves; None: it is asked before the first request."""
+    def __init__(
+        self,
+        client_id: str,
+        ranges: Ranges | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        """`ranges`: what the broker serves; None: it is asked before the first request. `credentials`: to log in by;
+        None: the listener does not ask for it."""
         self.ranges = ranges
+        self._credentials = credentials
         self._client_id = client_id
         self._correlation_id = 0
         self._received = bytearray()
@@ -89,8 +99,11 @@ class Connection:
     def ask(self, request: Message, version: int | None = None) -> Exchange:
         """The response to a request. `version`: this one; None: the newest that both sides have.
 
-        NoResponseError; KafkaError (UNSUPPORTED_VERSION) when the two have none in common."""
+        NoResponseError; KafkaError (UNSUPPORTED_VERSION) when the two have none in common, or when the log-in fails."""
         key = api.key_of(request)
+        if self._credentials is not None:
+            credentials, self._credentials = self._credentials, None
+            yield from self._log_in(credentials)
         if version is None:
             if self.ranges is None:
                 yield from self._ask_ranges()
@@ -106,6 +119,27 @@ class Connection:
         self.ranges = {
             each.api_key: (each.min_version, each.max_version) for each in response.api_keys
         }
+
+    def _log_in(self, credentials: Credentials) -> Exchange:
+        from kwire.protocol.schemas.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+        from kwire.security.mechanism import SaslFailure
+
+        name = credentials.mechanism
+        request = SaslHandshakeRequest(mechanism=name)
+        response = yield from self._exchange(ApiKey.SASL_HANDSHAKE, 1, request)
+        if response.error_code:
+            known = ", ".join(response.mechanisms) or "no log-in here"
+            check(response.error_code, f"the broker has no {name}, but {known}")
+        exchange = credentials.new_exchange()
+        token: bytes | None = exchange.first()
+        while token is not None:
+            asked = SaslAuthenticateRequest(auth_bytes=token)
+            response = yield from self._exchange(ApiKey.SASL_AUTHENTICATE, 1, asked)
+            check(response.error_code, response.error_message)
+            try:
+                token = exchange.evaluate(response.auth_bytes)
+            except SaslFailure as failure:
+                raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(failure)) from None
 
     def _version(self, key: ApiKey) -> int:
         assert self.ranges is not None

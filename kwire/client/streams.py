@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kwire.client.admin import Steps
     from kwire.client.connection import Address, Exchange, Ranges
     from kwire.protocol.language.schema import Message
+    from kwire.security.client import Credentials
 
     T = TypeVar("T")
 
@@ -35,6 +36,8 @@ class Client(Admin):
         """`negotiates`: False for brokers of this very kwire, which serve what is `NEWEST` here."""
         super().__init__(addresses)
         self._negotiates = negotiates
+        self.credentials: Credentials | None = None
+        """To log in by, where that is asked for."""
         self._ranges: dict[Address, Ranges] = {}
 
     async def run(self, steps: Steps[T]) -> T:
@@ -58,8 +61,16 @@ class Client(Admin):
     async def _ask(self, step: Ask) -> Any:
         if not self._negotiates:
             version = NEWEST[key_of(step.request)]
-            return await ask(step.address, step.request, version=version, seconds=step.seconds)
-        connection = Connection(ADMINISTRATION_CLIENT_ID, self._ranges.pop(step.address, None))
+            return await ask(
+                step.address,
+                step.request,
+                version=version,
+                seconds=step.seconds,
+                credentials=self.credentials,
+            )
+        connection = Connection(
+            ADMINISTRATION_CLIENT_ID, self._ranges.pop(step.address, None), self.credentials
+        )
         response = await _carry(connection.ask(step.request), step.address, step.seconds)
         # After an error they are asked for again: another broker may have come to the address.
         assert connection.ranges is not None
@@ -73,9 +84,11 @@ async def ask(
     *,
     version: int | None = None,
     seconds: float = CONNECTION_SECONDS,
+    credentials: Credentials | None = None,
 ) -> Any:
     """The response to one request, as `Connection.ask` has it. NoResponseError, KafkaError."""
-    exchange = Connection(ADMINISTRATION_CLIENT_ID).ask(request, version)
+    connection = Connection(ADMINISTRATION_CLIENT_ID, credentials=credentials)
+    exchange = connection.ask(request, version)
     return await _carry(exchange, address, seconds)
 
 

@@ -41,11 +41,12 @@ def cluster_spec(
     **fields: Any,
 ) -> ClusterSpec:
     """Build the spec of `kwire up`. An option is None when it was not given; `fields` are those of
-    ClusterSpec and its NodeSpec. SettingsError, NodeError."""
+    ClusterSpec and its NodeSpec, `sasl` and `users`. SettingsError, NodeError."""
     given, overrides = overrides, {key: overrides[key] for key in overrides if ":" not in key}
     values = config_values(
         config_path, overrides, host=host, port=port, advertise=advertise, first_id=first_id
     )
+    values = _with_logins(values, fields.pop("sasl", None), fields.pop("users", None) or {})
     node_id = node_id_of(values)
     _check_one_data_dir(data_dir, overrides)
     directory = data_dir or values.get("log.dirs") or values.get("log.dir")
@@ -144,6 +145,20 @@ def config_values(
     return values
 
 
+def _with_logins(
+    values: dict[str, str], sasl: str | None, users: Mapping[str, str]
+) -> dict[str, str]:
+    """The keys with those of `--sasl` and `--user`. SettingsError."""
+    if sasl is None and not users:
+        return values
+    from kwire.security.options import with_logins
+
+    try:
+        return with_logins(values, sasl, users)
+    except ValueError as error:
+        raise SettingsError(f"--{error}") from None
+
+
 def check_security(values: Mapping[str, str]) -> None:
     """SettingsError for a key that asks for protection that kwire does not have."""
     if not may_ask_for_security(values):
@@ -224,9 +239,11 @@ def _check_plaintext(values: Mapping[str, str]) -> None:
     from kwire.server.listeners import parse_listeners
 
     try:
-        parse_listeners(BrokerConfig(values))
+        secure = [each for each in parse_listeners(BrokerConfig(values)) if each.asks_login]
     except ConfigError as error:
         raise SettingsError(str(error)) from None
+    if secure:
+        raise SettingsError(f"--host or --port would replace {secure[0]} by a plaintext one")
 
 
 def node_id_of(values: Mapping[str, str]) -> int:

@@ -13,10 +13,11 @@ import signal
 import sys
 from contextlib import ExitStack, suppress
 
-from kwire.launch.node_runner import NodeRunner, reachable
+from kwire.launch.node_runner import NodeRunner
 from kwire.launch.process import LAST_STOP
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.events import NodeEvent
+from kwire.server.listeners import reachable
 from kwire.server.logs import event
 
 TYPE_CHECKING = False
@@ -220,7 +221,7 @@ class ProcessHandle(NodeHandle):
             raise NodeError(f"its process ended with status {process.returncode}")
         found = dict(item.split("=", 1) for item in rest.split(" "))
         first = found["listeners"].split(",")[0].partition("://")[2]
-        self.address = reachable(first)
+        self.address = reachable(found.get("own", first))
         self.advertised = found["bootstrap"]
         self._keep_ports(found["listeners"])
         self._watcher = asyncio.get_running_loop().create_task(self._watch(process))

@@ -24,6 +24,7 @@ from kwire.launch.process import LAST_STOP, stop_on_signals, write_ready_line
 from kwire.server import logs
 from kwire.server.descriptors import raise_limit
 from kwire.server.errors import NodeError, SettingsError
+from kwire.server.listeners import format_address
 from kwire.server.node import new_event_loop, settle_garbage_collector
 
 TYPE_CHECKING = False
@@ -125,6 +126,9 @@ async def _run(spec: NodeSpec, supervised: bool) -> int:
 def _ready_line(runner: NodeRunner) -> str:
     spec = runner.spec
     listeners = f"listeners={runner.listeners} bootstrap={runner.advertised}"
+    first = runner.node.listeners[0]
+    if first.asks_login:  # kwire itself comes to another one
+        listeners += f" own={format_address(*runner.address)}"
     return f"ready id={spec.node_id} roles={spec.role} {listeners}"
 
 

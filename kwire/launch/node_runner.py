@@ -14,7 +14,13 @@ from kwire.launch.spec import BROKER, CONTROLLER, STANDALONE, may_ask_for_securi
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.events import NodeEvent
-from kwire.server.listeners import endpoints, format_address, inter_broker_listener
+from kwire.server.listeners import (
+    Logins,
+    endpoints,
+    format_address,
+    inter_broker_listener,
+    own_address,
+)
 from kwire.server.log_dirs import LogDirs, disk_space, load_error, split_dirs
 from kwire.server.logs import event
 from kwire.server.node import Node
@@ -78,6 +84,7 @@ class NodeRunner:
             values = spec.configuration()
             self.config = BrokerConfig(values, brokers=spec.brokers, release=release)
             self.node = Node(self.config, spec.name)
+            self.logins = Logins(self.config, self.node.listeners, alone=spec.role == STANDALONE)
         except ConfigError as error:
             raise SettingsError(str(error)) from None
         self.on_loaded: Callable[[Broker | ControllerNode], None] | None = None
@@ -130,9 +137,8 @@ class NodeRunner:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port to reach the node from this machine."""
-        first = self.node.listeners[0]
-        return reachable(format_address(first.host, first.port))
+        """Host and port for kwire itself to reach the node, from this machine."""
+        return own_address(self.config, self.node.listeners)
 
     @property
     def advertised(self) -> str:
@@ -280,6 +286,7 @@ class NodeRunner:
             from kwire.recent import RecentRequests
 
             core.sessions.recent = RecentRequests(node.clock, core.services.metadata)
+        self.logins.open(node, core)
         core.start(endpoints(node.listeners))
         return core
 
@@ -373,13 +380,6 @@ class NodeRunner:
         self.node.close_sockets()
         if self._dirs is not None:
             self._dirs.close()
-
-
-def reachable(address: str) -> tuple[str, int]:
-    """Host and port to connect to a bound address from this machine; wildcards become loopback."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)
 
 
 def _joining(spec: NodeSpec) -> Joining | None:

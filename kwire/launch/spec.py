@@ -10,7 +10,7 @@ tests/test_spec.py sends every field through all of these.
 from __future__ import annotations
 
 from kwire.launch.options import FLAG, NUMBER, PAIRS, RULES, VOTERS, Spec, option
-from kwire.replication.core.types import CONTROLLER_ID
+from kwire.replication.core.types import CONTROLLER_ID, INTERNAL_LISTENER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ CONTROL_PORT = 9099
 """Of the control API in a container."""
 _MAX_NODE_ID = 2**31 - 1
 _LEVELS = ("debug", "info", "warning", "error")
-_INTERNAL = "KWIRE_INTERNAL"
 # What the keys of kwire.replication.config.given that are refused begin with.
 _SECURITY = (
     "allow.",
@@ -365,10 +364,10 @@ def _add_internal_listener(values: dict[str, str]) -> None:
     protocols = values.get("listener.security.protocol.map")
     if protocols is None:
         protocols = BROKER_KEYS["listener.security.protocol.map"][1]
-    values["listener.security.protocol.map"] = f"{protocols},{_INTERNAL}:PLAINTEXT"
+    values["listener.security.protocol.map"] = f"{protocols},{INTERNAL_LISTENER}:PLAINTEXT"
     for key in ("listeners", "advertised.listeners"):
-        values[key] += f",{_INTERNAL}://127.0.0.1:0"
-    values["inter.broker.listener.name"] = _INTERNAL
+        values[key] += f",{INTERNAL_LISTENER}://127.0.0.1:0"
+    values["inter.broker.listener.name"] = INTERNAL_LISTENER
 
 
 def may_ask_for_security(values: Mapping[str, str]) -> bool:

@@ -55,7 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self.node = node
         self.listener = listener
         self.id = connection_id
-        self.reader = FrameReader(node.max_frame_bytes)
+        self.reader = FrameReader(listener.login_bytes or node.max_frame_bytes)
         self.parts: list[Buffer] = []  # replies of this step, not yet given to the transport
         self.parts_bytes = 0
         self.writing_paused = False

@@ -28,6 +28,7 @@ QUIET_MS = 60_000
 ABORTED_QUIET_MS = 1000
 """How long connections that are closed for the same kind of reason are only counted."""
 _MAX_REMEMBERED = 1000
+ANONYMOUS = "User:ANONYMOUS"
 
 TLS, HTTP, SASL = "TLS", "HTTP", "SASL"
 _METHODS = (
@@ -143,7 +144,9 @@ class ConnectionLog:
             return
         detail = "this port speaks Kafka's protocol"
         if protocol in (TLS, SASL):
-            detail = "this listener is plaintext; set security.protocol=PLAINTEXT in the client"
+            spoken = connection.listener.security_protocol
+            name = "plaintext" if spoken == "PLAINTEXT" else "not encrypted"
+            detail = f"this listener is {name}; set security.protocol={spoken} in the client"
         elif self.control_url is not None:
             detail += f"; the control API is at {self.control_url}"
         event(
@@ -171,6 +174,7 @@ class ConnectionLog:
             listener=connection.listener.name,
             connection=connection.id,
             client=f"{session.client_software_name} {session.client_software_version}",
+            principal=None if session.principal == ANONYMOUS else session.principal,
             **fields,
         )
 

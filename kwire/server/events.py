@@ -9,7 +9,7 @@ from __future__ import annotations
 from kwire.errors import INTERNAL_ERROR
 from kwire.replication.core.events import DEBUG, ERROR, INFO, WARNING, EventType
 
-_CONNECTION = ("node_id", "listener", "connection", "client")
+_CONNECTION = ("node_id", "listener", "connection", "client", "principal")
 _PEER = "peer connection ended: node {node}, {channel}: {detail}"
 _SIDES = "{nodes} | {others}"
 
@@ -91,7 +91,7 @@ class NodeEvent:
     )
     """The node has closed a connection. `malformed request`: not Kafka's protocol, or not all of it; else a limit such
     as `max.connections` or `ulimit -n` is reached. Logged once a second for each kind of reason. `repeated`: how many
-    more there were since the last such line; at level DEBUG each has its own."""
+    more there were since the last such line; at level DEBUG each has its own. `authentication failed`: of a user."""
     CONNECTIONS_ABORTED = EventType(
         WARNING, "{repeated} more connections closed: {detail}", "node_id", "listener"
     )

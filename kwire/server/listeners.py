@@ -3,8 +3,7 @@
 Corresponds to KafkaConfig's listener keys and SocketServer.parse: `listeners`, `advertised.listeners`,
 `listener.security.protocol.map`, `inter.broker.listener.name`, `security.inter.broker.protocol`,
 `controller.listener.names` (those listeners are left out: kwire's controller needs no port).
-Plaintext only: any other security protocol is refused with one line; `Listener.security_protocol` is
-the place to add one.
+TLS is refused with one line: `SPOKEN_PROTOCOLS`.
 
 One deviation: a listener on every interface (no host, 0.0.0.0, ::) is advertised as `localhost`, where
 Kafka uses the machine's name or refuses. Clients of a test broker are usually on the same machine.
@@ -17,7 +16,7 @@ import socket
 from errno import EADDRINUSE
 
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
-from kwire.replication.core.types import SECURITY_PROTOCOLS
+from kwire.replication.core.types import SASL_PLAINTEXT, SECURITY_PROTOCOLS
 from kwire.server.descriptors import is_shortage, limit_of_connections
 from kwire.server.errors import NodeError
 
@@ -25,10 +24,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from kwire.core import Core
     from kwire.replication.core.metadata import Endpoint
+    from kwire.security.client import Credentials
+    from kwire.security.settings import ListenerSettings
     from kwire.server.connection import Connection
+    from kwire.server.node import Node
 
-SPOKEN_PROTOCOLS = ("PLAINTEXT",)
+SPOKEN_PROTOCOLS = ("PLAINTEXT", SASL_PLAINTEXT)
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 _BACKLOG_MIN = 4096
 
@@ -36,10 +39,18 @@ _BACKLOG_MIN = 4096
 class Listener:
     """The address to bind and the address to advertise. Port 0: an ephemeral port, known after `bind`.
 
-    `advertised_port` 0 means: the bound port.
+    `advertised_port` 0 means: the bound port. `login_bytes`: of the largest request before a log-in; 0: nobody logs in.
     """
 
-    __slots__ = ("advertised_host", "advertised_port", "host", "name", "port", "security_protocol")
+    __slots__ = (
+        "advertised_host",
+        "advertised_port",
+        "host",
+        "login_bytes",
+        "name",
+        "port",
+        "security_protocol",
+    )
 
     def __init__(
         self, name: str, security_protocol: str, host: str, port: int, advertised: tuple[str, int]
@@ -49,6 +60,12 @@ class Listener:
         self.host = host
         self.port = port
         self.advertised_host, self.advertised_port = advertised
+        self.login_bytes = 0
+
+    @property
+    def asks_login(self) -> bool:
+        """Whether its clients have to authenticate (SASL)."""
+        return self.security_protocol == SASL_PLAINTEXT
 
     def __repr__(self) -> str:
         return f"{self.name}://{format_address(self.host, self.port)}"
@@ -57,6 +74,13 @@ class Listener:
 def format_address(host: str, port: int) -> str:
     """Format host:port, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def reachable(address: str) -> tuple[str, int]:
+    """Host and port to connect to a bound address from this machine; wildcards become loopback."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)
 
 
 def parse_address(key: str, value: str, text: str) -> tuple[str, int]:
@@ -123,7 +147,8 @@ def parse_listeners(config: BrokerConfig) -> list[Listener]:
             raise ConfigError("listeners", value, reason)
         if protocol not in SPOKEN_PROTOCOLS:
             reason = (
-                f"listener {name} asks for {protocol}; this version of kwire speaks PLAINTEXT only"
+                f"listener {name} asks for {protocol}; this version of kwire speaks"
+                f" {' and '.join(SPOKEN_PROTOCOLS)}"
             )
             raise ConfigError("listeners", value, reason)
         listeners.append(Listener(name, protocol, host, port, advertised[name]))
@@ -161,6 +186,12 @@ def _check_inter_broker(config: BrokerConfig, listeners: list[Listener]) -> None
     if name is not None and name.upper() not in [listener.name for listener in listeners]:
         reason = f"must be a listener name defined in listeners ({known})"
         raise ConfigError("inter.broker.listener.name", name, reason)
+    protocol = config.security_inter_broker_protocol
+    if name is None and protocol not in [each.security_protocol for each in listeners]:
+        reason = (
+            f"no listener speaks it ({known}); give {SASL_PLAINTEXT}, or inter.broker.listener.name"
+        )
+        raise ConfigError("security.inter.broker.protocol", protocol, reason)
 
 
 def inter_broker_listener(config: BrokerConfig, listeners: list[Listener]) -> Listener:
@@ -174,6 +205,48 @@ def inter_broker_listener(config: BrokerConfig, listeners: list[Listener]) -> Li
         if listener.security_protocol == config.security_inter_broker_protocol:
             return listener
     return listeners[0]
+
+
+def own_address(config: BrokerConfig, listeners: list[Listener]) -> tuple[str, int]:
+    """Host and port for kwire itself, on this machine: of the first listener, or of that for brokers if the first one
+    asks for a log-in."""
+    own = listeners[0]
+    if own.asks_login:
+        own = inter_broker_listener(config, listeners)
+    return reachable(format_address(own.host, own.port))
+
+
+class Logins:
+    """The log-ins at a node's listeners. `credentials`: by which kwire itself logs in at `own_address`, None: it need
+    not."""
+
+    def __init__(self, config: BrokerConfig, listeners: list[Listener], *, alone: bool) -> None:
+        """`alone`: there is one broker. ConfigError."""
+        self.credentials: Credentials | None = None
+        self._settings: dict[str, ListenerSettings] = {}
+        names = [each.name for each in listeners if each.asks_login]
+        if names:
+            from kwire.security.settings import settings_of
+
+            own = inter_broker_listener(config, listeners).name
+            self._settings, self.credentials = settings_of(config, names, own, alone=alone)
+
+    def open(self, node: Node, core: Core) -> None:
+        """Let clients log in. Before that a client's requests are small."""
+        if not self._settings:
+            return
+        from kwire.security.gate import open_gate
+
+        for listener in node.listeners:
+            if listener.asks_login:
+                listener.login_bytes = self._settings[listener.name].max_receive_bytes
+
+        def admitted(connection_id: int) -> None:
+            connection = node.connections.get(connection_id)
+            if connection is not None:
+                connection.reader.max_frame_bytes = node.max_frame_bytes
+
+        open_gate(core.sessions, self._settings, admitted)
 
 
 class _ListeningSocket(socket.socket):

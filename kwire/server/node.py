@@ -1,7 +1,7 @@
 """A node on an event loop: one broker or controller, its sockets, its clock and its timer.
 
 Corresponds to kafka.network.SocketServer (acceptors, connection quotas, idle expiry) and to start and
-stop of kafka.server.BrokerServer. Left out: TLS and SASL, rate limits on new connections. At
+stop of kafka.server.BrokerServer. Left out: TLS, rate limits on new connections. At
 `max.connections` Kafka stops accepting, kwire closes the new connection.
 
 A step: set the clock, pass one event to the core, drain its outbox, write once to every connection

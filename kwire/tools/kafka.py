@@ -17,29 +17,41 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from kwire.security.client import Credentials
+
 DEFAULT = "localhost:9092"
 
 
 class Target:
     """The cluster that is meant."""
 
-    __slots__ = ("addresses", "control", "guessed")
+    __slots__ = ("addresses", "control", "credentials", "guessed")
 
-    def __init__(self, servers: str, control: str | None = None, *, guessed: bool = False) -> None:
+    def __init__(
+        self,
+        servers: str,
+        control: str | None = None,
+        *,
+        guessed: bool = False,
+        credentials: Credentials | None = None,
+    ) -> None:
         """`control`: the URL of its control API, if known. `guessed`: nothing is named and nothing
-        runs. SettingsError for malformed addresses."""
+        runs. `credentials`: to log in by. SettingsError for malformed addresses."""
         try:
             self.addresses = [parse_address(text) for text in servers.split(",")]
         except ValueError as error:
             raise SettingsError(f"--bootstrap: {error}") from None
         self.control = control
+        self.credentials = credentials
         self.guessed = guessed
 
 
-def find_target(bootstrap: str | None, port: int | None) -> Target:
+def find_target(
+    bootstrap: str | None, port: int | None, credentials: Credentials | None = None
+) -> Target:
     """The cluster at these addresses, or that runs at this port, or the only one that runs."""
     if bootstrap is not None:
-        return Target(bootstrap)
+        return Target(bootstrap, credentials=credentials)
     from kwire.launch.running import all_running, choose
 
     if port is None:
@@ -47,8 +59,23 @@ def find_target(bootstrap: str | None, port: int | None) -> Target:
     else:
         running = next((each for each in all_running() if port in each.ports), None)
     if running is not None:
-        return Target(running.addresses, running.control)
-    return Target(DEFAULT if port is None else f"localhost:{port}", guessed=port is None)
+        # Clients log in at the address that they are given, kwire's own need not where there is another.
+        at = running.addresses if credentials is None else running.bootstrap
+        return Target(at, running.control, credentials=credentials)
+    at = DEFAULT if port is None else f"localhost:{port}"
+    return Target(at, guessed=port is None, credentials=credentials)
+
+
+def credentials_of(user: str, mechanism: str) -> Credentials:
+    """The credentials of NAME:SECRET. SettingsError."""
+    from kwire.security.client import Credentials
+    from kwire.security.options import parse_users
+
+    try:
+        ((name, secret),) = parse_users([user]).items()
+    except ValueError as error:
+        raise SettingsError(f"--user: {error}") from None
+    return Credentials(mechanism.upper(), name, secret)
 
 
 @contextmanager
@@ -56,12 +83,16 @@ def connected(
     target: Target, client_id: str, seconds: float = CONNECTION_SECONDS
 ) -> Iterator[Client]:
     """A client of a cluster. Errors of Kafka's become NodeError."""
-    client = Client(lambda: target.addresses, seconds, client_id)
+    client = Client(lambda: target.addresses, seconds, client_id, target.credentials)
     try:
         yield client
     except NoBrokerError as error:
-        hint = "; no kwire up is running: start one, or name a --bootstrap"
-        raise NodeError(f"{error}{hint if target.guessed else ''}") from None
+        hint = (
+            "; no kwire up is running: start one, or name a --bootstrap" if target.guessed else ""
+        )
+        if target.credentials is None and "closed the connection" in str(error):
+            hint = "; does it ask for a log-in? --user NAME:SECRET"
+        raise NodeError(f"{error}{hint}") from None
     except KafkaError as error:
         raise NodeError(str(error)) from None
     finally:

@@ -15,6 +15,7 @@ from kwire.replication.config.broker_config import (
     broker_key,
     parse_value,
 )
+from kwire.replication.core.types import SECURITY_KEYS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,6 +145,13 @@ def security_problem(key: str, text: str | None) -> ConfigError | None:
         return None
     is_secret = (row is not None and row[0] == "PASSWORD") or "credentials" in plain
     return ConfigError(key, "[hidden]" if is_secret else value, reason)
+
+
+def problem_at_run_time(key: str, text: str | None) -> ConfigError | None:
+    """Why a broker that runs does not take a key with this value; None: it does. Secrets are not shown."""
+    if key.endswith(SECURITY_KEYS) and text is not None:
+        return ConfigError(key, "[hidden]", "kwire reads it when it starts, and not again")
+    return security_problem(key, text)
 
 
 def _plain_key(key: str) -> str | None:

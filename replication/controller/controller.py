@@ -94,8 +94,7 @@ class Controller:
     ) -> None:
         """Create the parts; call `start` first. `node_id`: the controller's own.
 
-        `timers`: for leases of brokers in other processes; None with a standalone broker. `work`:
-        for long changes; None: they are made at once."""
+        `timers`: for leases of brokers in other processes. `work`: for long changes; None: at once."""
         self.node_id = node_id
         self.config = config
         self._listener = listener

@@ -62,7 +62,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"config": {"num.partitions": None}}, "Invalid value None for configuration num.partitions"),
     ({"config": {"compression.type": "rar"}}, "compression.type"),
     ({"config": {"listeners": "x"}}, "listeners"),
-    ({"config": {"listeners": "SSL://127.0.0.1:0"}}, "PLAINTEXT only"),
+    ({"config": {"listeners": "SSL://127.0.0.1:0"}}, "speaks PLAINTEXT and SASL_PLAINTEXT"),
     ({"isolation": "vm"}, 'isolation: expected "thread", "process" or "docker", not \'vm\''),
     ({"isolation": None}, 'isolation: expected "thread", "process" or "docker", not None'),
     ({"topics": 5}, "topics: expected names, not 5"),

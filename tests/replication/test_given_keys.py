@@ -74,16 +74,16 @@ def test_what_everybody_gives_is_neither_refused_nor_mentioned(values: dict[str,
         ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer", "no authorization"),
         ("super.users", "User:admin", "no authorization"),
         ("allow.everyone.if.no.acl.found", "false", "no authorization"),
-        ("security.inter.broker.protocol", "SASL_SSL", "neither TLS nor SASL"),
-        ("sasl.enabled.mechanisms", "PLAIN", "neither TLS nor SASL"),
-        ("sasl.enabled.mechanisms", "GSSAPI", "neither TLS nor SASL"),
-        ("sasl.mechanism.inter.broker.protocol", "PLAIN", "neither TLS nor SASL"),
-        ("ssl.client.auth", "required", "neither TLS nor SASL"),
-        ("ssl.keystore.location", "/etc/kafka/secrets/k.jks", "neither TLS nor SASL"),
-        ("ssl.keystore.filename", "k.jks", "neither TLS nor SASL"),
-        ("listener.name.secure.ssl.keystore.location", "k.jks", "neither TLS nor SASL"),
-        ("listener.name.s.sasl.enabled.mechanisms", "PLAIN", "neither TLS nor SASL"),
-        ("principal.builder.class", "my.Builder", "neither TLS nor SASL"),
+        ("security.inter.broker.protocol", "SASL_SSL", "no TLS"),
+        ("ssl.client.auth", "required", "no TLS"),
+        ("ssl.keystore.location", "/etc/kafka/secrets/k.jks", "no TLS"),
+        ("ssl.keystore.filename", "k.jks", "no TLS"),
+        ("listener.name.secure.ssl.keystore.location", "k.jks", "no TLS"),
+        ("sasl.oauthbearer.jwks.endpoint.url", "file:///x", "no OAUTHBEARER"),
+        ("sasl.kerberos.service.name", "kafka", "no GSSAPI"),
+        ("sasl.server.callback.handler.class", "my.Handler", "no Java classes"),
+        ("listener.name.s.plain.sasl.login.callback.handler.class", "my.H", "no Java classes"),
+        ("principal.builder.class", "my.Builder", "no Java classes"),
         ("create.topic.policy.class.name", "my.Policy", "nothing would be enforced"),
         ("delegation.token.secret.key", "x", "no delegation tokens"),
     ],
@@ -104,6 +104,9 @@ def test_a_key_that_would_protect_is_refused(key: str, value: str, reason: str) 
         ("allow.everyone.if.no.acl.found", "True"),
         ("security.inter.broker.protocol", "PLAINTEXT"),
         ("sasl.enabled.mechanisms", ""),
+        ("sasl.enabled.mechanisms", "PLAIN"),
+        ("security.inter.broker.protocol", "SASL_PLAINTEXT"),
+        ("listener.name.a.plain.sasl.jaas.config", "x"),
         ("sasl.mechanism.inter.broker.protocol", "GSSAPI"),
         ("ssl.client.auth", "none"),
         ("ssl.protocol", "TLSv1.3"),
@@ -117,7 +120,7 @@ def test_a_key_that_asks_for_nothing_passes(key: str, value: str) -> None:
 
 @pytest.mark.parametrize(
     "key",
-    ["ssl.keystore.password", "listener.name.a.plain.sasl.jaas.config", "ssl.key.credentials"],
+    ["ssl.keystore.password", "listener.name.a.sasl.jaas.config", "ssl.key.credentials"],
 )
 def test_secrets_are_not_shown(key: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -164,7 +167,7 @@ def test_each_rule_is_about_a_key_of_kafkas_that_has_no_effect() -> None:
     unknown = {key for key in given._REFUSED if broker_key(key) is None}
     assert unknown == of_authorizers | of_images
     acted_on = {key for key in given._REFUSED if acts_on_broker_key(key)}
-    assert acted_on == {"security.inter.broker.protocol"}
+    assert acted_on == {"sasl.jaas.config", "security.inter.broker.protocol"}
     for name in given._QUIET:
         meant = [key for key in BROKER_KEYS if key == name or key.startswith(name)]
         without_effect = [key for key in meant if not acts_on_broker_key(key)]

@@ -487,6 +487,7 @@ def test_a_broker_cannot_be_secured_at_run_time(new_admin: Any) -> None:
     for key, value in (
         ("ssl.keystore.location", "/k.jks"),
         ("listener.name.plaintext.sasl.enabled.mechanisms", "PLAIN"),
+        ("listener.name.plaintext.plain.sasl.jaas.config", "x.PlainLoginModule required;"),
         ("principal.builder.class", "my.Builder"),
     ):
         code, message = change(admin, BROKER, "1", (key, 0, value))

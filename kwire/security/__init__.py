@@ -1,0 +1,3 @@
+"""Authentication of clients without I/O: SASL's mechanisms, the log-in of a connection, what Kafka's keys say of it."""
+
+__all__ = ["client", "gate", "mechanism", "options", "settings"]  # modules for other rooms

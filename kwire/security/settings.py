@@ -1,0 +1,159 @@
+"""What Kafka's keys say of log-ins: mechanisms, users and limits of each SASL listener. No I/O.
+
+Answers to kafka.server.KafkaConfig and org.apache.kafka.common.network.{ChannelBuilders,SaslChannelBuilder}:
+a key may stand behind "listener.name.x.", and "listener.name.x.mechanism."; users of PLAIN are in JAAS lines.
+What cannot be honoured is a ConfigError in one line, in which no secret is.
+"""
+
+from __future__ import annotations
+
+from kwire.replication.config.broker_config import (
+    BrokerConfig,
+    ConfigError,
+    broker_key,
+    parse_value,
+)
+from kwire.replication.config.users import given_users
+from kwire.replication.core.scram_credentials import NUMBERS
+from kwire.security.client import Credentials
+from kwire.security.jaas import Module, parse_module
+from kwire.security.mechanism import PLAIN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MECHANISMS = (PLAIN, *NUMBERS)
+_MODULES = {PLAIN: "PlainLoginModule", **dict.fromkeys(NUMBERS, "ScramLoginModule")}
+_LEFT_OUT = {"GSSAPI": " (Kerberos)"}
+
+
+class ListenerSettings:
+    """Of one SASL listener. `plain_users`: their passwords. Secrets: not shown."""
+
+    __slots__ = (
+        "_lifetimes_ms",
+        "failure_delay_ms",
+        "max_receive_bytes",
+        "mechanisms",
+        "plain_users",
+    )
+
+    def __init__(
+        self,
+        mechanisms: list[str],
+        plain_users: dict[str, str],
+        lifetimes_ms: dict[str, int],
+        max_receive_bytes: int,
+        failure_delay_ms: int,
+    ) -> None:
+        self.mechanisms = mechanisms
+        self.plain_users = plain_users
+        self.max_receive_bytes = max_receive_bytes
+        self.failure_delay_ms = failure_delay_ms
+        self._lifetimes_ms = lifetimes_ms
+
+    def lifetime_ms(self, mechanism: str) -> int:
+        """How long a session lasts after a log-in; 0: without end."""
+        return max(0, self._lifetimes_ms[mechanism])
+
+    def __repr__(self) -> str:
+        return f"ListenerSettings({self.mechanisms}, [hidden])"
+
+
+def listener_settings(config: BrokerConfig, listener: str) -> ListenerSettings:
+    """The settings of a listener of security protocol SASL_PLAINTEXT. ConfigError."""
+    key = _key(config, listener, None, "sasl.enabled.mechanisms")
+    text = config.text(key) or ""
+    mechanisms = [each.strip() for each in text.split(",") if each.strip()]
+    for name in mechanisms or [""]:
+        if name not in MECHANISMS:
+            known = ", ".join(MECHANISMS)
+            given = "" if config.is_set(key) else ", Kafka's default"
+            reason = (
+                f"kwire has no {name}{_LEFT_OUT.get(name, '')}{given}" if name else "it is empty"
+            )
+            raise ConfigError(key, text, f"{reason}; listener {listener} can have {known}")
+    users = given_users(config)
+    plain_users = dict(users) if PLAIN in mechanisms else {}
+    for mechanism in mechanisms:
+        module = _module(config, listener, mechanism, needed=not users)
+        if mechanism == PLAIN and module is not None:
+            plain_users.update(module.users())
+    lifetimes = {
+        each: _number(config, listener, each, "connections.max.reauth.ms") for each in mechanisms
+    }
+    size = _number(config, listener, None, "sasl.server.max.receive.size")
+    delay = _number(config, listener, None, "connection.failed.authentication.delay.ms")
+    return ListenerSettings(mechanisms, plain_users, lifetimes, size, delay)
+
+
+def settings_of(
+    config: BrokerConfig, names: list[str], own: str, *, alone: bool
+) -> tuple[dict[str, ListenerSettings], Credentials | None]:
+    """The settings of these listeners; and the credentials of brokers and of kwire itself, if `own`, the listener for
+    them, is among these. `alone`: there is one broker. ConfigError."""
+    found = {name: listener_settings(config, name) for name in names}
+    if own not in found:
+        return found, None
+    credentials = inter_broker_login(config, own)
+    if not alone:
+        reason = "brokers of several need a PLAINTEXT listener among themselves"
+        raise ConfigError("inter.broker.listener.name", own, reason)
+    return found, credentials
+
+
+def inter_broker_login(config: BrokerConfig, listener: str) -> Credentials:
+    """The credentials by which brokers log in at each other's SASL listener. ConfigError."""
+    key = "sasl.mechanism.inter.broker.protocol"
+    mechanism = (config.text(key) or "").strip()
+    settings = listener_settings(config, listener)
+    if mechanism not in settings.mechanisms:
+        enabled = ", ".join(settings.mechanisms)
+        reason = f"must be one of sasl.enabled.mechanisms ({enabled}), as brokers log in at listener {listener}"
+        raise ConfigError(key, mechanism, reason)
+    module = _module(config, listener, mechanism, needed=True)
+    assert module is not None
+    name, password = module.options.get("username"), module.options.get("password")
+    if name is None or password is None:
+        key = _jaas_key(listener, mechanism)
+        reason = "username and password are needed: brokers log in at each other by them"
+        raise ConfigError(key, "[hidden]", reason)
+    return Credentials(mechanism, name, password)
+
+
+def _jaas_key(listener: str, mechanism: str) -> str:
+    return f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
+
+
+def _module(config: BrokerConfig, listener: str, mechanism: str, *, needed: bool) -> Module | None:
+    """The login module of a mechanism. ConfigError when it is needed and not there, or not right."""
+    key = _jaas_key(listener, mechanism)
+    text = config.text(key)
+    if text is None:
+        if not needed:
+            return None
+        raise ConfigError(key, None, f"{mechanism} is enabled at listener {listener}, and needs it")
+    try:
+        module = parse_module(text)
+    except ValueError as error:
+        raise ConfigError(key, "[hidden]", str(error)) from None
+    if module.name != _MODULES[mechanism]:
+        reason = f"the login module of {mechanism} is {_MODULES[mechanism]}, not {module.name}"
+        raise ConfigError(key, "[hidden]", reason)
+    return module
+
+
+def _key(config: BrokerConfig, listener: str, mechanism: str | None, name: str) -> str:
+    """The most specific key that is given for a listener, else the plain one."""
+    prefix = f"listener.name.{listener.lower()}."
+    prefixes = [prefix] if mechanism is None else [f"{prefix}{mechanism.lower()}.", prefix]
+    return next((p + name for p in prefixes if config.is_set(p + name)), name)
+
+
+def _number(config: BrokerConfig, listener: str, mechanism: str | None, name: str) -> int:
+    key = _key(config, listener, mechanism, name)
+    row: Any = broker_key(name)
+    value = parse_value(key, row, config.text(key))
+    assert isinstance(value, int)
+    return value
