@@ -28,10 +28,18 @@ class Case:
     """A case in words: what was sent with which outcome, what lies where, who has seen what."""
 
     def __init__(
-        self, name: str, *, start: int = 0, end: int | None = None, compacted: bool = False
+        self,
+        name: str,
+        *,
+        start: int = 0,
+        end: int | None = None,
+        compacted: bool = False,
+        start_as_read: int | None = None,
     ) -> None:
+        """`start_as_read`: where the log began when it had been read, if retention ran meanwhile."""
         self.name = name
         self.start, self.compacted = start, compacted
+        self._start_as_read = start if start_as_read is None else start_as_read
         self._end = end
         self.sent_rows: list[tuple[Any, ...]] = []
         self.lying: list[tuple[Any, ...]] = []
@@ -110,6 +118,11 @@ class Case:
         return self
 
     @property
+    def bounds_as_read(self) -> list[tuple[Any, ...]]:
+        starts = {0: self._start_as_read}
+        return [(*row[:2], starts.get(row[1], row[2]), *row[3:]) for row in self.bounds]
+
+    @property
     def bounds(self) -> list[tuple[Any, ...]]:
         ends: dict[int, int] = {0: self.start}
         for _, partition, offset, *_ in self.lying:
@@ -123,7 +136,7 @@ class Case:
 
 
 def frames(spark: Any, cases: list[Case]) -> dict[str, Any]:
-    """`sent`, `seen`, `records`, `bounds` of all cases."""
+    """`sent`, `seen`, `records`, `bounds` of all cases, and `bounds_as_read`."""
     from kwire.audit.jobs.partitions import BOUNDS
 
     def frame(rows: list[tuple[Any, ...]], schema: str) -> Any:
@@ -134,4 +147,5 @@ def frames(spark: Any, cases: list[Case]) -> dict[str, Any]:
         "seen": frame([row for case in cases for row in case.seen_rows], ddl(SEEN)),
         "records": frame([row for case in cases for row in case.lying], RECORDS),
         "bounds": frame([row for case in cases for row in case.bounds], BOUNDS),
+        "bounds_as_read": frame([row for case in cases for row in case.bounds_as_read], BOUNDS),
     }

@@ -47,6 +47,10 @@ CASES = [
     Case("removed-by-retention", start=2).sent(0, 0).sent(1, 1).both(2, 3).finds(("expired", 0)),
     Case("all-removed", start=2, end=2).sent(0, 0).sent(1, None).finds(("expired", 0)),
     Case("seen-then-removed", start=1).sent(0, 0).both(1).seen(0, 0).finds(("expired", 0)),
+    Case("removed-while-read", start_as_read=2, end=4).sent(0, 0).sent(1, 1).seen(0, 0).both(2, 3)
+    .finds(("expired", 0)),
+    Case("removed-in-part-while-read", start_as_read=2, end=5).sent(1, 1).sent(2, 2).both(4)
+    .finds(("expired", 1), ("lost", 2), ("gap", 2)),
     Case("seen-then-gone").both(0).sent(1, 1).seen(1, 1).seen(1, 1, reader="reader-2").finds(
         ("lost", 1), ("vanished", 1)
     ),
@@ -116,8 +120,9 @@ def judged(spark: Any) -> Iterator[dict[str, Any]]:
         .finds(("lost", 2)),
     ]
     tables = frames(spark, cases)
+    bounds = tables.pop("bounds_as_read")
     parts = {name: table.cache() for name, table in topics.of_partitions(**tables, run=RUN).items()}
-    sent, seen, bounds = tables["sent"], tables["seen"], tables["bounds"]
+    sent, seen = tables["sent"], tables["seen"]
     whole = topics.of_all(sent, seen, bounds, parts, lambda _, table: table.localCheckpoint())
     yield {
         "cases": cases,

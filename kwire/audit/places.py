@@ -13,10 +13,13 @@ from kwire.replication.log.checkpoints import read_meta_properties
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import TypeVar
 
     from kwire.client.admin import Steps
     from kwire.client.blocking import Client
+
+    _Answer = TypeVar("_Answer")
 
 
 class Place(NamedTuple):
@@ -67,6 +70,32 @@ def of_logs(paths: Sequence[str], topics: Sequence[str]) -> Places:
     return Places(tuple(best[key][1] for key in sorted(best)), next(iter(ids), None))
 
 
+def begin_now(places: Iterable[Place], bootstrap: str | None) -> list[Place]:
+    """The places, each beginning where its log begins now: retention goes on while logs are read, and what it removed
+    meanwhile is no loss. Of the cluster at `bootstrap`, else of the log directories; where nobody says it any more, as
+    before."""
+    places = list(places)
+    starts = _starts_of_logs(places) if bootstrap is None else _starts_of_cluster(places, bootstrap)
+    return [
+        place._replace(log_start=min(max(place.log_start, starts.get(place[:2], 0)), place.log_end))
+        for place in places
+    ]
+
+
+def _starts_of_logs(places: list[Place]) -> dict[tuple[str, int], int]:
+    from kwire.audit.evidence.files import replicas
+
+    found = {}
+    for log_dirs in {place.log_dirs for place in places}:
+        mine = {place[:2] for place in places if place.log_dirs == log_dirs}
+        topics = tuple(sorted({topic for topic, _ in mine}))
+        indexes = frozenset(partition for _, partition in mine)
+        for each in replicas(log_dirs, topics, indexes):
+            if each[:2] in mine:
+                found[each[:2]] = each.log_start
+    return found
+
+
 class _Files:
     """A folder's files, for the readers of checkpoints."""
 
@@ -86,6 +115,17 @@ def _cluster_id(folder: Path) -> str | None:
 
 def of_cluster(bootstrap: str, topics: Sequence[str]) -> Places:
     """The topics' partitions on a running cluster, up to their high watermarks."""
+    return _asked(bootstrap, lambda client: _places(client, topics))
+
+
+def _starts_of_cluster(places: list[Place], bootstrap: str) -> dict[tuple[str, int], int]:
+    try:
+        return _asked(bootstrap, lambda client: _starts(client, places))
+    except ConfigurationError:  # what was read has been read
+        return {}
+
+
+def _asked(bootstrap: str, steps: Callable[[Client], Steps[_Answer]]) -> _Answer:
     from kwire.client.admin import CONNECTION_SECONDS, NoBrokerError
     from kwire.client.blocking import Client
     from kwire.client.connection import NoResponseError, parse_address
@@ -97,11 +137,29 @@ def of_cluster(bootstrap: str, topics: Sequence[str]) -> Places:
         raise ConfigurationError(f"--bootstrap: {error}") from None
     client = Client(lambda: addresses, CONNECTION_SECONDS, "kwire-audit")
     try:
-        return client.run(_places(client, topics))
+        return client.run(steps(client))
     except (NoBrokerError, NoResponseError, KafkaError) as error:
         raise ConfigurationError(f"--bootstrap {bootstrap}: {error}") from None
     finally:
         client.close()
+
+
+def _starts(client: Client, places: list[Place]) -> Steps[dict[tuple[str, int], int]]:
+    from kwire.client.admin import EARLIEST
+
+    metadata = yield from client.metadata(sorted({place.topic for place in places}))
+    brokers = client.brokers_in(metadata)
+    leaders = {
+        (topic.name, each.partition_index): brokers.get(each.leader_id)
+        for topic in metadata.topics
+        for each in topic.partitions
+    }
+    found = {}
+    for place in places:
+        leader = leaders.get(place[:2])
+        if leader is not None:
+            found[place[:2]] = yield from client.offset(leader, *place[:2], EARLIEST)
+    return found
 
 
 def _places(client: Client, topics: Sequence[str]) -> Steps[Places]:

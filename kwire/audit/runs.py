@@ -3,6 +3,7 @@
 OUT/findings, OUT/topics, …    Parquet, `tables.TABLES`
 OUT/work/plan.json             what is audited, fixed when the audit began; removed with its folder at the end
 OUT/work/part-N/               what `topics.of_partitions` has found; complete with its file _DONE
+OUT/work/part-N/starts.json    where the logs began when it had been read
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kwire.audit.places import Place, of_cluster, of_logs
+from kwire.audit.places import Place, begin_now, of_cluster, of_logs
 from kwire.audit.tables import TABLES, ddl
 from kwire.errors import ConfigurationError
 from kwire.pipeline import event_files, ledger
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 RECORDS_OF_A_PART = 4_000_000
 _DONE = "_DONE"
+_STARTS = "starts.json"
 _CONFIG = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 
 
@@ -204,7 +206,7 @@ def _topics(
         for name in topics.OF_PARTITIONS
     }
     _check_run(parts, plan)
-    bounds = sources.bounds(session, plan.places)
+    bounds = sources.bounds(session, _as_read(plan, work))
     say("findings")
     mine = sources.of_places(sent, plan.places)
 
@@ -216,6 +218,17 @@ def _topics(
 
     whole = topics.of_all(mine, sources.of_places(seen, plan.places), bounds, parts, keep)
     return {**whole, "latencies": verdicts.latencies(mine)}
+
+
+def _as_read(plan: Plan, work: Path) -> list[Place]:
+    """The places, with the log starts of when they had been read."""
+    found = []
+    for number, places in enumerate(plan.parts):
+        starts = json.loads((work / f"part-{number}" / _STARTS).read_text())
+        found += [
+            place._replace(log_start=start) for place, start in zip(places, starts, strict=True)
+        ]
+    return found
 
 
 def _explained(
@@ -283,6 +296,8 @@ def _do_part(
             extents = session.read.parquet(str(folder / name))
             needed["gaps"] = sees_gaps and not partitions.are_whole(extents, bounds)
     records.unpersist()
+    starts = [place.log_start for place in begin_now(places, bootstrap)]
+    (folder / _STARTS).write_text(json.dumps(starts))
 
 
 def _check_run(parts: dict[str, DataFrame], plan: Plan) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.audit.places import Place, of_cluster, of_logs
+from kwire import Cluster
+from kwire.audit.places import Place, begin_now, of_cluster, of_logs
 from kwire.errors import ConfigurationError
 from kwire.protocol.record_builder import build_batch
 from kwire.protocol.records import Record
@@ -41,6 +42,35 @@ def test_checkpoints_say_where_a_log_begins_and_that_it_is_compacted(tmp_path: P
     (folder / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 3\n")
     (place,) = of_logs([str(folder)], ["orders"]).places
     assert place[:5] == ("orders", 0, 2, 5, True)
+
+
+def test_what_retention_removes_while_logs_are_read_moves_their_begin(tmp_path: Path) -> None:
+    folder = replica(tmp_path, 1, 5, epoch=0)
+    (place,) = of_logs([str(folder)], ["orders"]).places
+    assert begin_now([place], None) == [place]
+    (folder / "log-start-offset-checkpoint").write_text("0\n1\norders 0 2\n")
+    assert begin_now([place], None) == [place._replace(log_start=2)]
+    (folder / "log-start-offset-checkpoint").write_text("0\n1\norders 0 9\n")
+    assert begin_now([place], None) == [place._replace(log_start=5)]
+
+
+def test_a_running_cluster_says_where_its_logs_begin_now() -> None:
+    config = {"segment.bytes": "200", "retention.ms": "1"}
+    with Cluster(1) as cluster:
+        cluster.create_topic("orders", config=config)
+        cluster.create_topic("calm")
+        for number in range(4):
+            cluster.produce("orders", b"%090d" % number)
+            cluster.produce("calm", b"%d" % number)
+        bootstrap = cluster.bootstrap_servers
+        places = of_cluster(bootstrap, ["calm", "orders"]).places
+        assert [place[:4] for place in places] == [("calm", 0, 0, 4), ("orders", 0, 0, 4)]
+        cluster.apply_retention()
+        calm, orders = begin_now(places, bootstrap)
+        assert calm == places[0] and orders.log_start > 0
+        cluster.delete_topic("orders")
+        assert begin_now(places, bootstrap)[0] == places[0]
+    assert begin_now(places, bootstrap) == list(places)
 
 
 def test_what_cannot_be_audited_is_one_line(tmp_path: Path) -> None:

@@ -138,6 +138,21 @@ def gaps(records: DataFrame, bounds: DataFrame) -> DataFrame:
     )
 
 
+def behind(rows: DataFrame, bounds: DataFrame) -> DataFrame:
+    """The rows whose offset is not before their log's start."""
+    starts = F.broadcast(bounds.select(*PARTITION, "log_start"))
+    return rows.join(starts, PARTITION).where("offset >= log_start").drop("log_start")
+
+
+def gaps_behind(found: DataFrame, bounds: DataFrame) -> DataFrame:
+    """What of the `gaps` is not before their log's start."""
+    rows = found.join(F.broadcast(bounds.select(*PARTITION, "log_start")), PARTITION)
+    cut = rows.withColumn("cut", F.expr("greatest(log_start - offset, 0)")).where("cut < length")
+    return cut.select(
+        *PARTITION, F.expr("offset + cut").alias("offset"), F.expr("length - cut").alias("length")
+    )
+
+
 def vanished(seen: DataFrame, records: DataFrame, bounds: DataFrame) -> DataFrame:
     """Records that a reader saw and that are not there: neither removed by retention nor by compaction.
 

@@ -48,7 +48,8 @@ def of_all(
     parts: Mapping[str, DataFrame],
     keep: Callable[[str, DataFrame], DataFrame],
 ) -> dict[str, DataFrame]:
-    """The findings and the topics (`tables`), of the parts' tables put together.
+    """The findings and the topics (`tables`), of the parts' tables put together. `bounds`: as they were when the parts
+    had been read.
 
     `keep` stores a table and gives it back, without the plan that has made it: each is used several times, and plans
     would grow with every use."""
@@ -70,6 +71,12 @@ def of_all(
     in_part = keep("transactions", verdicts.transactions(sent, rows))
     judged = verdicts.judged(rows, in_part, dated, newest_sent, parts["newest"])
     judged = keep("judged", judged)
+    # While a part was read, retention went on.
+    parts = {
+        **parts,
+        "gaps": partitions.gaps_behind(parts["gaps"], bounds),
+        "vanished": partitions.behind(parts["vanished"], bounds),
+    }
     found = keep("found", _findings(sent, seen, parts, judged))
     return {"findings": found, "topics": counted(sent, seen, bounds, parts, judged, found)}
 
