@@ -144,6 +144,15 @@ def clip(text: str, room: float, size: float = SMALL, bold: bool = False) -> str
     return text + "…" if text else ""
 
 
+def clip_name(name: str, room: float, size: float = SMALL, bold: bool = False) -> str:
+    """As much of a partition's name as has room, its number in any case: partitions of a topic differ in that alone."""
+    tail = name[name.rfind("-") :]
+    if text_width(name, size, bold) <= room or len(tail) > 6 or tail == name:
+        return clip(name, room, size, bold)
+    head = clip(name[: -len(tail)], room - text_width(tail, size, bold), size, bold)
+    return head + tail if head else clip(name, room, size, bold)
+
+
 def broker_colour(broker: int | None) -> str:
     """The name of a broker's colour; brokers 1 to 8 have colours of their own."""
     return "line" if broker is None else f"b{(broker - 1) % _BROKERS}"

@@ -100,6 +100,12 @@ def fails(kind: str) -> bool:
     return kind not in ("truncated", "unclean") and (kind not in KINDS or KINDS[kind].fails)
 
 
+def order(name: Name) -> tuple[object, ...]:
+    """Where a partition stands among others: by topic and number, those of internal topics last."""
+    topic, partition = name
+    return (topic.startswith("__"), topic, -1 if partition is None else partition)
+
+
 def lanes(
     timeline: Iterable[Mapping[str, Any]], found: Found, window: tuple[int, int] | None = None
 ) -> Lanes:
@@ -207,12 +213,11 @@ def _merge(every: Iterable[Lane], begin: int, end: int) -> list[Lane]:
             alike.append((times, lane))
             merged.append(lane)
     for lane in merged:
-        lane.names.sort(key=lambda each: (each[0], -1 if each[1] is None else each[1]))
+        lane.names.sort(key=order)
     return merged
 
 
 def _weight(lane: Lane, end: int) -> tuple[object, ...]:
-    topic, partition = lane.names[0]
     changes = len(lane.leaders) + len(lane.isrs) + len(lane.marks)
-    place = (topic, -1 if partition is None else partition)
-    return (-lane.failures, not lane.unclean, -lane.leaderless(end), changes < 3, *place)
+    internal, *place = order(lane.names[0])
+    return (-lane.failures, internal, not lane.unclean, -lane.leaderless(end), changes < 3, *place)

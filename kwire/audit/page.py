@@ -186,6 +186,9 @@ class _Page:
         if moment or (end - begin) * 4 > self.lanes.end - self.lanes.begin or not self.timeline:
             return ""
         shown = sorted(found.lanes, key=lambda each: -each.failures)[:4]
+        spans = [span for each in shown for span in (*each.leaders, *each.isrs)]
+        if not any(begin < span.begin < end for span in spans):
+            return ""  # nothing changes in it: the lines say all
         label = " ".join(each.text for each in found.lines[: words.MAX_LINES])
         most = self.lanes.replicas
         return _pair(

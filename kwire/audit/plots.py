@@ -8,7 +8,15 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from kwire.audit import words
-from kwire.audit.canvas import LEFT, NARROW_BELOW, TEXT, Canvas, broker_colour, clip, text_width
+from kwire.audit.canvas import (
+    LEFT,
+    NARROW_BELOW,
+    TEXT,
+    Canvas,
+    broker_colour,
+    clip_name,
+    text_width,
+)
 from kwire.audit.lanes import fails
 from kwire.audit.svg import COLOURS, printable
 from kwire.audit.tables import KINDS
@@ -111,13 +119,13 @@ class _Lane:
         self.canvas.text(x, y, text, colour, **more)
 
     def _label(self) -> None:
-        name = printable(words.partition_name(self.lane.names[0]), 80)
+        name = printable(words.partition_name(self.lane.names[0]), 1000)
         more = len(self.lane.names) - 1
         also = f"and {words.number(more)} alike" if more else ""
         listed = ", ".join(words.partition_name(each) for each in self.lane.names[:100])
         tip = self.canvas.tip(listed + (" …" if more >= 100 else ""))
         room = self.canvas.width - 120 if self.narrow else self.canvas.left - 14
-        clipped = clip(name, room, 12.5, bold=True)
+        clipped = clip_name(name, room, 12.5, bold=True)
         self._text(4, self.y + 11, clipped, "ink", fontsize=12.5, fontweight="bold", gid=tip)
         if self.narrow:
             if also:

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 MAX_TABLE: Final = 400
 """Rows of the tables of replicas and topics."""
+_COLUMNS: Final = (
+    *("kind", "partition", "offset", "producer", "number", "key", "broker"),
+    *("time (UTC)", "why"),
+)
+_OPTIONAL: Final = ("offset", "producer", "number", "key", "broker")
 _SIGNS: Final = {
     "good": '<circle cx="22" cy="22" r="20" fill="#00795a" class="f-green"/>'
     '<path d="M12.5 22.5l7 7 12.5-14" fill="none" stroke="#ffffff" class="s-bg" stroke-width="4"/>',
@@ -104,18 +109,10 @@ def table(heads: Sequence[str], numeric: set[str], rows: Iterable[str]) -> str:
 def findings(rows: Sequence[Row], total: int, folder: str) -> str:
     if not rows:
         return '<p class="empty">None.</p>'
-    heads = (
-        "kind",
-        "partition",
-        "offset",
-        "producer",
-        "number",
-        "key",
-        "broker",
-        "time (UTC)",
-        "why",
-    )
-    found = table(heads, {"offset", "number", "broker"}, _finding_rows(rows))
+    # Columns of which no row has anything would take the room of the words.
+    without = {name for name in _OPTIONAL if all(row[name] is None for row in rows)}
+    heads = [name for name in _COLUMNS if name not in without]
+    found = table(heads, {"offset", "number", "broker"}, _finding_rows(rows, heads))
     if total <= len(rows):
         return found
     more = words.number(total - len(rows))
@@ -126,32 +123,38 @@ def findings(rows: Sequence[Row], total: int, folder: str) -> str:
     )
 
 
-def _finding_rows(rows: Sequence[Row]) -> Iterable[str]:
+def _finding_rows(rows: Sequence[Row], heads: Sequence[str]) -> Iterable[str]:
     before: tuple[str | None, int | None] = (None, None)
     for row in rows:
         why = (row["cause"] and words.reason(row["cause"]), row["event"])
-        yield _finding(row, row["cause"] is not None and why == before)
+        cells = _finding(row, row["cause"] is not None and why == before)
+        state = " class=fails" if fails(str(row["kind"])) else ""
+        yield f"<tr{state}>{''.join(cells[name] for name in heads)}</tr>"
         before = why
 
 
-def _finding(row: Row, again: bool) -> str:
-    """A row; of a cause that the row above has, too, only that is said."""
+def _finding(row: Row, again: bool) -> dict[str, str]:
+    """A row's cells; of a cause that the row above has, too, only that is said."""
     kind = str(row["kind"])
     label = KINDS[kind].words if kind in KINDS else kind
     name = words.partition_name((str(row["topic"] or ""), row["partition"]))
     event = "" if row["event"] is None else f" (event {row['event']})"
-    cause = f"{str(row['cause']).rstrip('.')}{event}. " if row["cause"] else ""
-    why = f"{'As above. ' if again else cause}{row['detail'] or ''}"
+    cause = f"{str(row['cause']).rstrip('.')}{event}; " if row["cause"] else ""
+    why = f"{'as above; ' if again else cause}{row['detail'] or ''}".rstrip("; ")
     time = "" if row["time"] is None else words.clock(row["time"], day=True)
     title = KINDS[kind].meaning if kind in KINDS else ""
-    return (
-        f'<tr{" class=fails" if fails(kind) else ""}><td class="kind" title="{text(title)}">{text(label)}</td>'
-        f'{_name(name)}<td class="num">{text(row["offset"])}</td>'
-        f'<td class="wide">{text(row["producer"], 60)}</td><td class="num">{text(row["number"])}</td>'
-        f'<td class="record">{key(row["key"])}</td><td class="num">{text(row["broker"])}</td>'
-        f'<td class="nowrap">{time}</td>'
-        f'<td class="wide long">{text(why, 600)}</td></tr>'
-    )
+    return {
+        "kind": f'<td class="kind" title="{text(title)}">{text(label)}</td>',
+        "partition": _name(name),
+        "producer": f'<td class="wide">{text(row["producer"], 60)}</td>',
+        "key": f'<td class="record">{key(row["key"])}</td>',
+        "time (UTC)": f'<td class="nowrap">{time}</td>',
+        "why": f'<td class="wide long">{text(why, 600)}</td>',
+        **{
+            each: f'<td class="num">{text(row[each])}</td>'
+            for each in ("offset", "number", "broker")
+        },
+    }
 
 
 def key(value: bytes | None) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Final, NamedTuple
 
-from kwire.audit.lanes import fails
+from kwire.audit.lanes import fails, order
 from kwire.audit.tables import KINDS
 
 TYPE_CHECKING = False
@@ -166,8 +167,11 @@ def _records_fine(topics: Sequence[Mapping[str, Any]], counts: Mapping[str, int]
 def _bad(bad: Mapping[str, int], groups: Sequence[Group]) -> Verdict:
     parts = [found_words(kind, count) for kind, count in bad.items()]
     what = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    names = sorted({(each.topic, each.partition) for each in groups}, key=str)
-    where = f" in {some(names) if len(names) < 3 else plural(len(names), 'partition')}"
+    names = sorted({(each.topic or "", each.partition) for each in groups}, key=order)
+    if len(names) < 3:
+        where = f" in {' and '.join(map(partition_name, names))}"
+    else:
+        where = f" in {plural(len(names), 'partition')}"
     causes: dict[str, int] = {}
     for each in groups:
         if each.cause:
@@ -232,7 +236,13 @@ def incidents(lanes: Lanes) -> list[Incident]:
             found[-1] = (found[-1][0], max(found[-1][1], end))
         else:
             found.append((begin, end))
-    return [_incident(every, begin, end, near, lanes.end) for begin, end in found]
+    middles = [(a[1] + b[0]) // 2 for a, b in pairwise(found)]
+    return [
+        _incident(every, at, (max(at[0] - near, first), min(at[1] + near, last)), lanes.end)
+        for at, first, last in zip(
+            found, [lanes.begin, *middles], [*middles, lanes.end], strict=False
+        )
+    ]
 
 
 def gravest(found: Sequence[Incident], most: int = MAX_INCIDENTS) -> list[Incident]:
@@ -252,11 +262,15 @@ def _moments(lane: Lane, end: int) -> Iterable[tuple[int, int]]:
             yield span.begin, span.begin
 
 
-def _incident(every: Sequence[Lane], begin: int, end: int, near: int, last: int) -> Incident:
+def _incident(
+    every: Sequence[Lane], at: tuple[int, int], around: tuple[int, int], last: int
+) -> Incident:
+    """`around`: what is told of it."""
+    begin, end = at
     lines: dict[tuple[str, object], list[tuple[int, list[Name], str, int]]] = {}
     involved = []
     for lane in every:
-        events = [each for each in _events(lane, last) if begin - near <= each[1] <= end + near]
+        events = [each for each in _events(lane, last) if around[0] <= each[1] <= around[1]]
         if any(begin <= each[1] <= end for each in events):
             involved.append(lane)
             for key, time, text, amount in events:
@@ -298,7 +312,7 @@ def _say(
 ) -> Iterable[Line]:
     kind, who = key
     time = min(each[0] for each in every)
-    names = sorted({name for each in every for name in each[1]}, key=str)
+    names = sorted({name for each in every for name in each[1]}, key=order)
     where, text = some(names), every[0][2]
     if kind == "isr":
         yield Line(time, "plain", f"The in-sync replicas of {where} {text}.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pyarrow.parquet as pq
 
 from kwire.audit.tables import TABLES, TOPICS
 
+DEATH = Path(__file__).with_name("leaders_death.json")
 START = 1_795_435_200_000_000
 """2026-11-23 12:00:00 UTC, in microseconds."""
 TYPES = {
@@ -212,3 +215,11 @@ def good(folder: Path) -> Path:
         timeline=rows,
         lags=[],
     )
+
+
+def leaders_death(folder: Path) -> Path:
+    """What the audit has found of a real leader's death: `spark_it/test_leaders_death.py` has written it."""
+    tables = json.loads(DEATH.read_text())
+    for row in tables["findings"]:
+        row["key"] = b64decode(row["key"]) if "key" in row else None
+    return write(folder, **tables)

@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("matplotlib")
 
 from kwire.audit import page
-from kwire.audit.canvas import clip, text_width
+from kwire.audit.canvas import clip, clip_name, text_width
 from kwire.audit.stored import MAX_FINDINGS
 from kwire.audit.svg import COLOURS, printable
 from kwire.audit.tables import TABLES
@@ -117,7 +117,7 @@ def test_several_kinds_and_causes_are_counted(tmp_path: Path) -> None:
     unknown = {**lost()[0], "kind": "melted", "cause": None, "event": None}
     found = made(tmp_path, findings=[*lost(), other, doubled, doubled, unknown])
     assert found.sentence().startswith(
-        "4 records were lost, 2 records are there more than once and 1 finding: melted in orders-0 and 1 more"
+        "4 records were lost, 2 records are there more than once and 1 finding: melted in orders-0 and orders-1"
     )
     assert "3 of them, because broker 3 was elected" in found.text
     assert "1 of them: Retention ran." in found.text
@@ -129,6 +129,34 @@ def test_what_informs_is_no_failure(tmp_path: Path) -> None:
     found = made(tmp_path, findings=rows, topics=page_kit.topics(0))
     assert found.sentence().startswith("None of 9\u202f000 acknowledged records is lost, doubled")
     assert "3 findings" not in found.text and "removed by retention" in found.text
+
+
+def test_internal_topics_come_last_and_names_keep_their_numbers(tmp_path: Path) -> None:
+    name = "__transaction_state"
+    rows = [{**row, "topic": name} for row in page_kit.timeline()] + page_kit.timeline()
+    found = made(tmp_path, timeline=rows, findings=lost())
+    drawn = found.source.partition("Leaders and in-sync")[2].partition('class="narrow"')[0]
+    lanes = re.findall("<text[^>]*>((?:orders|__tr)[^<]*-[0-2])<", drawn)
+    assert [name[:2] for name in lanes] == ["or", "or", "or", "__"], "alike ones share a lane"
+    assert lanes[3].endswith("…-0")
+    assert "in-sync replicas of orders-1 and 3 more partitions shrank" in found.text
+
+
+def test_a_change_is_told_once(tmp_path: Path) -> None:
+    rows = [leads(0, 1, 0, -2), in_sync(0, [1, 2], -2, 8.0), in_sync(0, [1], 8.0)]
+    findings = [{**lost()[0], "time": at(each)} for each in (6.9, 9.6)]
+    found = made(tmp_path, timeline=rows, findings=findings, latencies=page_kit.latencies())
+    assert found.source.count('class="incident"') == 2
+    assert found.text.count("The in-sync replicas of orders-0 shrank") == 1
+
+
+def test_columns_without_anything_are_left_out(tmp_path: Path) -> None:
+    found = made(tmp_path / "a", findings=lost())
+    assert ">key</th>" in found.source and ">broker</th>" in found.source
+    rows = [{**row, "key": None, "broker": None} for row in lost()]
+    found = made(tmp_path / "b", findings=rows)
+    assert ">key</th>" not in found.source and ">broker</th>" not in found.source
+    assert found.source.count("<td") == found.source.count("<th ") * 3
 
 
 # --- little, nothing, or too much
@@ -303,3 +331,5 @@ def test_what_cannot_be_seen_is_shown() -> None:
     assert printable("x" * 400) == "x" * 299 + "…"
     assert clip("orders-0", 1000) == "orders-0" and clip("orders-0", 4) == ""
     assert text_width(clip("orders-0" * 20, 100)) <= 100
+    assert clip_name("orders" * 9 + "-17", 80).endswith("…-17")
+    assert text_width(clip_name("orders" * 9 + "-17", 80)) <= 80
