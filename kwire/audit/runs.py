@@ -121,6 +121,8 @@ def _plan(request: Request, records_of_a_part: int) -> Plan:
         for table in (ledger.SENT, ledger.SEEN)
     }
     topics = request.topics or run.topics
+    if not topics:
+        raise ConfigurationError(f"{folder} names no topic: give one by --topic")
     if request.logs:
         found = of_logs(request.logs, topics)
     else:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from kwire import Cluster
+from kwire.audit import runs
 from kwire.audit.places import Place, begin_now, of_cluster, of_logs
 from kwire.errors import ConfigurationError
+from kwire.pipeline import ledger
 from kwire.protocol.record_builder import build_batch
 from kwire.protocol.records import Record
 
@@ -84,3 +86,14 @@ def test_what_cannot_be_audited_is_one_line(tmp_path: Path) -> None:
         of_cluster("127.0.0.1:1", ["orders"])
     with pytest.raises(ConfigurationError, match=r"^--bootstrap: "):
         of_cluster("no port:x", ["orders"])
+
+
+def test_a_ledger_without_topics_needs_one(tmp_path: Path) -> None:
+    folder, out = tmp_path / "ledger", tmp_path / "out"
+    folder.mkdir()
+    ledger.write_run(folder, ledger.Run("00c0ffee", "127.0.0.1:1", (), "own", "plain", "all", 0))
+    with pytest.raises(ConfigurationError, match="names no topic: give one by --topic"):
+        runs.planned(runs.Request(str(folder), (), None, ()), out)
+    replica(tmp_path / "data", 1, 2, epoch=0)
+    request = runs.Request(str(folder), (str(tmp_path / "data"),), None, ("orders",))
+    assert [place[:4] for place in runs.planned(request, out).places] == [("orders", 0, 0, 2)]
