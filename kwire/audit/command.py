@@ -53,7 +53,10 @@ def _audited(session: object, plan: Plan, out: Path) -> int:
 
 
 def _totals(topics: object) -> dict[str, int]:
-    row = topics.selectExpr("sum(acknowledged) as acknowledged", "sum(present) as present").first()  # type: ignore[attr-defined]
+    from kwire.audit.tables import AT_ONCE
+
+    names = ("acknowledged", "present", *AT_ONCE)
+    row = topics.selectExpr(*(f"sum({name}) as {name}" for name in names)).first()  # type: ignore[attr-defined]
     return {name: value or 0 for name, value in row.asDict().items()}
 
 

@@ -102,8 +102,9 @@ class _Page:
 
     def __init__(self, stored: Stored, running: bool) -> None:
         self.stored, self.running = stored, running
-        self.counts = stored.counts()
         self.topics = stored.rows("topics")
+        self.findings = stored.counts()
+        self.counts = words.records_counted(self.findings, self.topics[0] if self.topics else [])
         self.replicas = stored.rows("replicas")
         self.latencies = stored.rows("latencies")
         self.timeline = stored.rows("timeline")
@@ -296,7 +297,7 @@ class _Page:
     # --- tables
 
     def _findings(self) -> str:
-        total = sum(self.counts.values())
+        total = sum(self.findings.values())
         head = f"<h2>Findings <small>{words.number(total)}</small></h2>"
         if "findings" not in self.stored.names:
             return f'{head}<p class="empty">{_WITHOUT["findings"]}</p>'

@@ -189,7 +189,7 @@ class _Lane:
         """Above the bar; those that stand close together as one, with words beside it where there is room."""
         canvas, bundles = self.canvas, list[list["Mark"]]()
         for mark in marks:
-            near = 13 if mark.kind in MARKS or not bundles or bundles[-1][-1].kind in MARKS else 40
+            near = 20 if mark.kind in MARKS or not bundles or bundles[-1][-1].kind in MARKS else 40
             if bundles and canvas.x(mark.time) - canvas.x(bundles[-1][-1].time) < near:
                 bundles[-1].append(mark)
             else:

@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from kwire.audit.tables import KINDS
+from kwire.audit.tables import AT_ONCE, KINDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,8 +79,10 @@ def failed(counts: Mapping[str, int]) -> bool:
 
 
 def summary(counts: Mapping[str, int], totals: Mapping[str, int] | None) -> str:
-    """One line: what was audited, and what was found. `totals`: of `tables.TOPICS`; None without a ledger."""
-    found = ", ".join(f"{count} {KINDS[kind].words}" for kind, count in counts.items())
+    """One line: what was audited, and what was found. `totals`: of `tables.TOPICS`, how many records are acknowledged
+    and present, and of the kinds AT_ONCE; None without a ledger."""
+    records = {**counts, **{kind: totals[kind] for kind in AT_ONCE if totals and kind in counts}}
+    found = ", ".join(f"{count} {KINDS[kind].words}" for kind, count in records.items())
     told = "replicas"
     if totals is not None:
         told = f"{totals['acknowledged']:,} acknowledged, {totals['present']:,} present"

@@ -82,6 +82,9 @@ KINDS: Final = {
 }
 """By name, in the order in which people read them."""
 
+AT_ONCE: Final = ("expired", "foreign")
+"""Kinds with one finding a partition: how many records it is about, TOPICS says."""
+
 FINDINGS: Final = {
     "kind": "string",
     "topic": "string",

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from kwire.audit.lanes import fails, order
-from kwire.audit.tables import KINDS
+from kwire.audit.tables import AT_ONCE, KINDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,6 +98,17 @@ def length(micros: int) -> str:
     if minutes < 60:
         return f"{minutes} min {seconds} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def records_counted(
+    counts: Mapping[str, int], topics: Sequence[Mapping[str, Any]]
+) -> dict[str, int]:
+    """Findings by kind; of those that are one a partition, the records that they are about."""
+    found = dict(counts)
+    for kind in AT_ONCE:
+        if kind in found:
+            found[kind] = sum(each[kind] or 0 for each in topics) or found[kind]
+    return found
 
 
 def partition_name(name: Name) -> str:

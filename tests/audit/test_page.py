@@ -131,6 +131,18 @@ def test_what_informs_is_no_failure(tmp_path: Path) -> None:
     assert "3 findings" not in found.text and "removed by retention" in found.text
 
 
+def test_what_was_removed_is_counted_in_records(tmp_path: Path) -> None:
+    rows = page_kit.topics(0)
+    rows[0] |= {"expired": 700, "foreign": 0}
+    rows[1] |= {"expired": 34, "foreign": 2}
+    removed = [{**lost()[0], "kind": "expired", "partition": partition} for partition in (0, 1)]
+    strange = [{**lost()[0], "kind": "foreign", "partition": 1}]
+    found = made(tmp_path, findings=[*removed, *strange], topics=rows)
+    assert "<b>734</b>removed by retention" in found.source and "<b>2</b>of no run" in found.source
+    assert "734 are gone by retention" in found.sentence()
+    assert "Findings <small>3</small>" in found.source
+
+
 def test_internal_topics_come_last_and_names_keep_their_numbers(tmp_path: Path) -> None:
     name = "__transaction_state"
     rows = [{**row, "topic": name} for row in page_kit.timeline()] + page_kit.timeline()
