@@ -34,6 +34,7 @@ FOLDERS = (
     "kwire/audit",
     "kwire/audit/evidence",
     "kwire/audit/jobs",
+    "kwire/audit/live",
     "kwire/load",
     "kwire/pipeline",
     "kwire/control",

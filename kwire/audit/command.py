@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from pathlib import Path
 
 from kwire.audit import runs
+from kwire.audit.tables import TABLES
 from kwire.errors import ConfigurationError
 from kwire.spark_session import SparkError
 
@@ -13,38 +16,84 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark.sql import DataFrame
+
     from kwire.audit.runs import Plan, Request
 
 DONE, FOUND, BAD_INPUT = 0, 1, 2
+PAGE = "page.html"  # as `page.NAME`, whose module imports matplotlib
+SPARK_LOG = "spark.log"
+"""What Spark's JVM says, in the directory of the results."""
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception): ")
 
 
-def command(request: Request, out: Path, master: str | None, config: Mapping[str, str]) -> int:
-    """The exit status. ConfigurationError and SparkError, in one line, before Spark starts where that can be."""
+def command(
+    request: Request,
+    out: Path,
+    master: str | None,
+    config: Mapping[str, str],
+    *,
+    goes_on: bool = False,
+) -> int:
+    """The exit status. ConfigurationError and SparkError, in one line, before Spark starts where that can be.
+
+    `goes_on`: the ledger's run is followed first, until it has ended."""
+    from kwire.audit import results
     from kwire.audit import session as spark
+    from kwire.audit.live import follow
 
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"--out {out}: {error.strerror}") from None
-    spark.require(kafka=not request.logs)
-    plan = runs.planned(request, out)
-    with spark.running_session(master, config=config) as session:
-        return _audited(session, plan, out)
-
-
-def _audited(session: object, plan: Plan, out: Path) -> int:
+    require_own(out)
+    spark.require(kafka=goes_on or not request.logs)
+    if goes_on:
+        follow.check(request)
+    else:
+        _planned(request, out)
     from pyspark.errors import PySparkException
 
+    with spark.running_session(master, config=config, log=out / SPARK_LOG) as session:
+        try:
+            with results.progress(session) as say:
+                if goes_on:
+                    follow.follow(session, request, out, say)
+                plan = _planned(request, out)
+                tables = runs.run(session, plan, out, say)
+            return _told(tables, out)
+        except PySparkException as error:
+            log = out / SPARK_LOG
+            raise SparkError(f"Spark: {problem(error)} (more is in {log})") from error
+
+
+def _planned(request: Request, out: Path) -> Plan:
+    try:
+        return runs.planned(request, out)
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename}: {error.strerror}") from None
+
+
+def require_own(out: Path) -> None:
+    """Make the directory of the results. ConfigurationError if it cannot be, or holds anything but an audit's."""
+    own = {*TABLES, PAGE, SPARK_LOG, runs.WORK}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        strange = sorted(path.name for path in out.iterdir() if path.name not in own)
+    except OSError as error:
+        raise ConfigurationError(f"--out {out}: {error.strerror}") from None
+    strange = [name for name in strange if not name.startswith(f".{PAGE}")]
+    if strange:
+        raise ConfigurationError(
+            f"--out {out} holds {strange[0]}, which no audit writes: give an empty or a new directory"
+        )
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"--out {out}: it cannot be written")
+
+
+def _told(tables: Mapping[str, DataFrame], out: Path) -> int:
+    """Write the page, say what was found; the exit status."""
     from kwire.audit import page, results
 
-    try:
-        with results.progress(session) as say:
-            tables = runs.run(session, plan, out, say)
-        counts = results.counted(tables["findings"])
-        rows = results.first(tables["findings"], results.MOST_LINES)
-        totals = _totals(tables["topics"]) if "topics" in tables else None
-    except PySparkException as error:
-        raise SparkError(f"Spark: {first_line(error)}") from error
+    counts = results.counted(tables["findings"])
+    rows = results.first(tables["findings"], results.MOST_LINES)
+    totals = results.totals(tables["topics"]) if "topics" in tables else None
     path = page.write(out)
     if rows:
         sys.stdout.write(results.table(rows, counts))
@@ -52,14 +101,11 @@ def _audited(session: object, plan: Plan, out: Path) -> int:
     return FOUND if results.failed(counts) else DONE
 
 
-def _totals(topics: object) -> dict[str, int]:
-    from kwire.audit.tables import AT_ONCE
-
-    names = ("acknowledged", "present", *AT_ONCE)
-    row = topics.selectExpr(*(f"sum({name}) as {name}" for name in names)).first()  # type: ignore[attr-defined]
-    return {name: value or 0 for name, value in row.asDict().items()}
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+def problem(error: BaseException) -> str:
+    """What has happened, in one line: of an exception in Python that Spark hands on the exception, else the first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if "Traceback (most recent call last):" in str(error):
+        raised = [line for line in lines if _RAISED.match(line)]
+        if raised:
+            return raised[-1]
+    return lines[0] if lines else repr(error)

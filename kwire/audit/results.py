@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MOST_LINES = 20
+TOTALS = ("acknowledged", "present", *AT_ONCE)
+"""Columns of `tables.TOPICS` that `summary` takes, summed."""
 _TICK_SECONDS = 0.5
 
 
@@ -76,6 +78,13 @@ def first(findings: DataFrame, most: int) -> list[Finding]:
 def failed(counts: Mapping[str, int]) -> bool:
     """Whether the exit status is 1."""
     return any(KINDS[kind].fails for kind in counts)
+
+
+def totals(topics: DataFrame) -> dict[str, int]:
+    """How many records were acknowledged, how many are there, and how many are of the kinds AT_ONCE."""
+    row = topics.selectExpr(*(f"sum({name}) as {name}" for name in TOTALS)).first()
+    assert row is not None
+    return {name: value or 0 for name, value in row.asDict().items()}
 
 
 def summary(counts: Mapping[str, int], totals: Mapping[str, int] | None) -> str:

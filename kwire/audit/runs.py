@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RECORDS_OF_A_PART = 4_000_000
+WORK, PLAN_FILE = "work", "plan.json"
 _DONE = "_DONE"
 _STARTS = "starts.json"
 _CONFIG = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
@@ -67,20 +68,39 @@ class Plan:
 
 def planned(request: Request, out: Path, records_of_a_part: int = RECORDS_OF_A_PART) -> Plan:
     """The plan of an audit that was interrupted in `out`, or a new one. ConfigurationError for what cannot be."""
-    path = out / "work" / "plan.json"
+    path = out / WORK / PLAN_FILE
     if path.exists():
         stored = _loaded(path)
         if stored is not None and stored.request == request:
             return stored
         shutil.rmtree(path.parent)
-    plan = _plan(request, records_of_a_part)
-    for name in TABLES:
-        shutil.rmtree(out / name, ignore_errors=True)
+    plan = _plan(request, out, records_of_a_part)
+    remove_tables(out)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".tmp")
     beside.write_text(json.dumps(asdict(plan), indent=1))
     beside.replace(path)
     return plan
+
+
+def remove_tables(out: Path) -> None:
+    """Those of an earlier audit."""
+    for name in TABLES:
+        shutil.rmtree(out / name, ignore_errors=True)
+
+
+def topics_of(request: Request, run: ledger.Run) -> tuple[str, ...]:
+    """What is audited of a ledger. ConfigurationError if nobody names a topic."""
+    topics = request.topics or run.topics
+    if not topics:
+        raise ConfigurationError(f"{request.ledger} names no topic: give one by --topic")
+    return topics
+
+
+def require_events(request: Request) -> None:
+    """ConfigurationError where no files are."""
+    if request.events:
+        event_files.files(event_files.parse({"path": json.dumps(request.events)}))
 
 
 def _loaded(path: Path) -> Plan | None:
@@ -106,9 +126,10 @@ def _loaded(path: Path) -> Plan | None:
         return None
 
 
-def _plan(request: Request, records_of_a_part: int) -> Plan:
-    if request.events:
-        event_files.parse({"path": json.dumps(request.events)})
+def _plan(request: Request, out: Path, records_of_a_part: int) -> Plan:
+    from kwire.audit.live import follow
+
+    require_events(request)
     if request.ledger is None:
         of_logs(request.logs, request.topics)
         return Plan(request, "", "", False, (), (), ())
@@ -120,9 +141,7 @@ def _plan(request: Request, records_of_a_part: int) -> Plan:
         table: tuple(str(path) for path in ledger.files(folder, table))
         for table in (ledger.SENT, ledger.SEEN)
     }
-    topics = request.topics or run.topics
-    if not topics:
-        raise ConfigurationError(f"{folder} names no topic: give one by --topic")
+    topics = topics_of(request, run)
     if request.logs:
         found = of_logs(request.logs, topics)
     else:
@@ -131,19 +150,27 @@ def _plan(request: Request, records_of_a_part: int) -> Plan:
         raise ConfigurationError(
             f"{folder} is of cluster {run.cluster_id}, the topics are of {found.cluster_id}"
         )
-    places = [
-        place._replace(compacted=place.compacted or place.topic in request.compacted)
-        for place in found.places
-    ]
+    places = _with_compacted(found.places, request.compacted)
     return Plan(
         request,
         run.run,
         run.bootstrap,
         run.mode == "transactional",
         files[ledger.SENT],
-        files[ledger.SEEN],
+        (*files[ledger.SEEN], *map(str, follow.read_files(out, run.run))),
         tuple(_parts(places, records_of_a_part)),
     )
+
+
+def _with_compacted(places: Iterable[Place], topics: Sequence[str]) -> list[Place]:
+    """The places; those of these topics are compacted."""
+    names = {place.topic for place in places}
+    for topic in topics:
+        if topic not in names:
+            raise ConfigurationError(
+                f"--compacted {topic}: the topics are {', '.join(sorted(names))}"
+            )
+    return [place._replace(compacted=place.compacted or place.topic in topics) for place in places]
 
 
 def _parts(places: Iterable[Place], most: int) -> Iterable[tuple[Place, ...]]:
@@ -168,20 +195,29 @@ def run(
 
     `say` is called with the name of each step. ConfigurationError: the topics have records of other runs, and none of
     the ledger's."""
+    from kwire.audit.session import tuned
+
     for key, value in _CONFIG.items():
         session.conf.set(key, value)
+    with tuned(session, sum(place.log_end - place.log_start for place in plan.places)):
+        return _run(session, plan, out, say)
+
+
+def _run(
+    session: SparkSession, plan: Plan, out: Path, say: Callable[[str], None]
+) -> dict[str, DataFrame]:
     made: dict[str, DataFrame] = {}
     if plan.request.ledger is not None:
         made = _topics(session, plan, out, say)
     if plan.request.logs or plan.request.events:
         say("replicas and events")
-        made = _explained(session, plan, made)
+        made = explained(session, plan, made)
     for name, frame in made.items():
         if not (out / name / "_SUCCESS").exists():
             say(name)
             frame.coalesce(1).write.mode("overwrite").parquet(str(out / name))
     session.catalog.clearCache()
-    shutil.rmtree(out / "work", ignore_errors=True)
+    shutil.rmtree(out / WORK, ignore_errors=True)
     return {name: table(session, out, name) for name in made}
 
 
@@ -192,7 +228,7 @@ def _topics(
     from kwire.audit import sources
     from kwire.audit.jobs import topics, verdicts
 
-    work = out / "work"
+    work = out / WORK
     sent = sources.of_ledger(session, plan.sent, ledger.SENT)
     seen = sources.of_ledger(session, plan.seen, ledger.SEEN)
     for number, places in enumerate(plan.parts):
@@ -233,7 +269,7 @@ def _as_read(plan: Plan, work: Path) -> list[Place]:
     return found
 
 
-def _explained(
+def explained(
     session: SparkSession, plan: Plan, made: dict[str, DataFrame]
 ) -> dict[str, DataFrame]:
     """The tables with those of replicas and events, and findings with their causes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 
 from kwire import spark_session
@@ -11,6 +11,7 @@ from kwire import spark_session
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -26,6 +27,13 @@ _JOBS = {
     # Shuffles need memory, what is cached between them goes to disk.
     "spark.memory.storageFraction": "0.2",
 }
+_SMALL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+FEW_RECORDS = 300_000
 _PROCESS = {
     **spark_session.LOOPBACK,
     "spark.ui.enabled": "false",
@@ -35,9 +43,11 @@ DRIVER_MEMORY = "2g"
 
 @contextmanager
 def running_session(
-    master: str | None = None, *, config: Mapping[str, str] | None = None
+    master: str | None = None, *, config: Mapping[str, str] | None = None, log: Path | None = None
 ) -> Iterator[SparkSession]:
-    """A session for the audit's jobs, stopped at the end. SparkError in one line when there is none."""
+    """A session for the audit's jobs, stopped at the end. SparkError in one line when there is none.
+
+    `log`: a file for what its JVM says on stderr; by default that is this process's."""
     given = dict(config or {})
     defaults = dict(_JOBS)
     if _SUBMITTED not in os.environ:
@@ -47,9 +57,44 @@ def running_session(
             defaults |= _PROCESS
     elif master is not None:
         given["spark.master"] = master
-    with spark_session.running_session(given, defaults) as session:
+    with ExitStack() as stack:
+        with _stderr_of_children(log):
+            session = stack.enter_context(spark_session.running_session(given, defaults))
         session.sparkContext.setLogLevel("ERROR")
         yield session
+
+
+@contextmanager
+def tuned(session: SparkSession, records: int) -> Iterator[None]:
+    """The session as it is best for so many records: of few, planning and compiling cost more than the work."""
+    config = _SMALL if records < FEW_RECORDS else {}
+    before = {key: session.conf.get(key, None) for key in config}
+    for key, value in config.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, old)
+
+
+@contextmanager
+def _stderr_of_children(log: Path | None) -> Iterator[None]:
+    """Processes that are started meanwhile have the file as their stderr, as long as they live."""
+    if log is None:
+        yield
+        return
+    mine = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(mine, 2)
+        os.close(mine)
 
 
 def require(*, kafka: bool) -> None:

@@ -124,5 +124,21 @@ def _assigned(places: Sequence[Place], bootstrap: str) -> dict[str, str]:
     }
 
 
+def stream(
+    session: SparkSession, bootstrap: str, topics: Sequence[str], records_of_a_batch: int
+) -> DataFrame:
+    """The topics from their first record on, as a reader of committed records gets them."""
+    options = {
+        **_KAFKA,
+        "kafka.bootstrap.servers": bootstrap,
+        "kafka.isolation.level": "read_committed",
+        "subscribe": ",".join(topics),
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(records_of_a_batch),
+    }
+    frame: DataFrame = session.readStream.format("kafka").options(**options).load()
+    return frame
+
+
 def _kafka(session: SparkSession, options: Mapping[str, str]) -> DataFrame:
     return session.read.format("kafka").options(**options).load()

@@ -41,6 +41,11 @@ _EXAMPLES = (
     help="A topic that is compacted, where log directories do not say so; repeatable.",
 )
 @click.option(
+    "--follow",
+    is_flag=True,
+    help="The load goes on: judge and rewrite the page until it has ended, then audit the whole.",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("audit"),
@@ -62,6 +67,7 @@ def audit(
     events: tuple[str, ...],
     topics: tuple[str, ...],
     compacted: tuple[str, ...],
+    follow: bool,
     out: Path,
     master: str | None,
     conf: dict[str, str],
@@ -70,28 +76,23 @@ def audit(
 
     With --logs the replicas are compared, too; without a LEDGER, only they.
 
+    With --follow the cluster is read while it runs, and --logs, if given, for the whole at the end.
+
     Exit status: 0 nothing found, 1 something found, 2 bad input. An audit that was interrupted goes on when the same
     command is given again. Needs kwire[spark] and a Java 17."""
     from kwire.audit.command import BAD_INPUT, command
     from kwire.audit.runs import Request
     from kwire.errors import KwireError
 
-    if logs and bootstrap:
+    if logs and bootstrap and not follow:
         fail(BAD_INPUT, "kwire audit: give --logs or --bootstrap, not both")
     if ledger is None and not logs:
         fail(BAD_INPUT, "kwire audit: give a LEDGER, or --logs to compare replicas alone")
 
-    request = Request(
-        None if ledger is None else str(ledger.absolute()),
-        _absolute(logs),
-        bootstrap,
-        topics,
-        compacted,
-        _absolute(events),
-    )
-
+    whose = None if ledger is None else str(ledger.absolute())
+    request = Request(whose, _absolute(logs), bootstrap, topics, compacted, _absolute(events))
     try:
-        run("audit", lambda: command(request, out.absolute(), master, conf))
+        run("audit", lambda: command(request, out.absolute(), master, conf, goes_on=follow))
     except KwireError as error:
         fail(BAD_INPUT, f"kwire audit: {error}")
 
