@@ -75,6 +75,14 @@ def running_session(
                 session.stop()
 
 
+WORKERS = {
+    "spark.python.daemon.module": "kwire.pipeline.daemon",
+    # Between the JVM and Python; with 64 kB, the default, each MB costs sixteen waits for the socket.
+    "spark.buffer.size": str(1 << 20),
+}
+"""What makes Python workers cheap for kwire's sources."""
+
+
 def _workers(version: str, config: Mapping[str, str]) -> dict[str, str]:
     """The configuration by which Python workers begin with what kwire's sources need imported.
 
@@ -84,7 +92,7 @@ def _workers(version: str, config: Mapping[str, str]) -> dict[str, str]:
     is_here = config.get("spark.master", "local").startswith("local")
     if int(version.split(".")[0]) < 4 or not has_all or not is_here:
         return {}
-    return {"spark.python.daemon.module": "kwire.pipeline.daemon"}
+    return WORKERS
 
 
 def pyspark_version() -> str:

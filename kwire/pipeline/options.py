@@ -36,7 +36,7 @@ class Options(NamedTuple):
     mode: str = "records"
     """What a row is: of `records`, `batches` or `damage`."""
     include: frozenset[str] = frozenset()
-    split_bytes: int = 64 << 20
+    split_bytes: int = 128 << 20
     rows_per_batch: int = 50_000
     bootstrap: tuple[str, ...] = ()
     """HOST:PORT of brokers to fetch from, instead of paths."""
