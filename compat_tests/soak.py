@@ -14,10 +14,13 @@ must become whole, and then
 - the copies of a partition are the same, byte for byte, at all its replicas;
 - no delivery has failed, and no broker has logged an internal error.
 
+Where Spark is installed, a second judge follows the run and must find the same: `second_judge`, `kwire audit --follow`.
+
 What was done follows from the seed, which the first line tells; when it happens follows from the machine too.
 """
 
 import argparse
+import functools
 import random
 import shutil
 import sys
@@ -26,9 +29,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+from compat_tests import second_judge
 from compat_tests.cluster import Cluster, running, until
+from compat_tests.second_judge import SecondJudge
 from compat_tests.soak_checks import Records, Sessions, faults_of, read_back
 from compat_tests.soak_clients import PARTITIONS, TOPIC, WRITERS, Reader, Writer, write
 
@@ -274,6 +281,7 @@ def soak(
     verbose: bool = False,
     pace: float = 1.0,
     controllers: int = 2,
+    judged_twice: bool = False,
 ) -> tuple[list[str], str]:
     """Runs it, faults coming `pace` times as fast. Returns what is wrong, a line each, and a summary."""
     begin = time.monotonic()
@@ -288,16 +296,27 @@ def soak(
     stop = threading.Event()
     wrong: list[str] = []
     chance = random.Random(seed)
-    with running(folder, BROKERS, controllers=controllers, **CONFIG) as cluster:
+    with (
+        ExitStack() as ends,
+        running(folder, BROKERS, controllers=controllers, **CONFIG) as cluster,
+    ):
         ids = cluster.ids
         cluster.create(
             TOPIC, [[ids[(i + k) % BROKERS] for k in range(3)] for i in range(PARTITIONS)]
         )
+        reader, reading_ends = Reader(), threading.Event()
+        judge = None
+        if judged_twice:
+            judge = SecondJudge(folder / "second-judge", cluster.bootstrap, [TOPIC])
+            ends.callback(judge.end)
+            say(f"a second judge follows: {judge.page}")
+            for writer in writers:
+                writer.noted = judge.ledger.producer(writer.name)
+            reader.noted = judge.ledger.reader("meanwhile")
         threads = [
             threading.Thread(target=write, args=(w, cluster.bootstrap, stop), daemon=True)
             for w in writers
         ]
-        reader, reading_ends = Reader(), threading.Event()
         reading = threading.Thread(
             target=reader.read, args=(cluster.bootstrap, reading_ends), daemon=True
         )
@@ -329,6 +348,9 @@ def soak(
         reading_ends.set()
         reading.join(30)
         wrong += faults_of(writers, found, sessions) + reader.faults(found)
+        if judge is not None:
+            wrong += judge.verdict(functools.partial(was_sent_anew, writers))
+            say(f"the second judge: {judge.summary}")
         say(f"a consumer has seen {len(reader.seen)} records meanwhile")
     say("checked")
     for writer in writers:
@@ -336,6 +358,13 @@ def soak(
             say(f"{writer.name} got no answer for {length_s:.1f} s until {end - begin:.2f}")
     (folder / "history.txt").write_text("\n".join([*history, *wrong]) + "\n")
     return wrong, summary(seed, attack.counts, writers, found, size_bytes, time.monotonic() - begin)
+
+
+def was_sent_anew(writers: list[Writer], finding: dict[str, Any]) -> bool:
+    """Whether a finding is of a record that its client itself has written twice, which the first judge counts."""
+    return finding["kind"] in ("doubled", "reordered") and any(
+        writer.name == finding["producer"] and writer.sent_anew for writer in writers
+    )
 
 
 def summary(
@@ -367,11 +396,15 @@ def main() -> int:
     parser.add_argument("--pace", type=float, default=1.0, help="2: faults twice as often")
     parser.add_argument("--controllers", type=int, default=2, help="one is active")
     parser.add_argument("--folder", type=Path, default=None, help="kept; else a temporary one")
+    parser.add_argument("--one-judge", action="store_true", help="no audit by Spark beside it")
     parser.add_argument("--quiet", action="store_true", help="only the summary")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 31)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="kwire-soak-"))
     print(f"soak: seed {seed}, {options.minutes:g} minutes, {folder}", flush=True)
+    reason = second_judge.missing()
+    if reason is not None and not options.one_judge:
+        print(f"soak: no second judge: {reason}", flush=True)
     try:
         wrong, text = soak(
             options.minutes * 60,
@@ -380,6 +413,7 @@ def main() -> int:
             verbose=not options.quiet,
             pace=options.pace,
             controllers=options.controllers,
+            judged_twice=reason is None and not options.one_judge,
         )
     except AssertionError as error:
         print(f"soak: FAILED (seed {seed}; everything is in {folder}): {error}")

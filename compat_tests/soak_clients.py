@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from kwire.load import ledger
+
 TOPIC = "soak"
 PARTITIONS = 6
 RECORDS_PER_SECOND = 200
@@ -30,6 +32,8 @@ class Writer:
     longest_silence_s: float = 0.0
     last_ack: float = field(default_factory=time.monotonic)
     silences: list[tuple[float, float]] = field(default_factory=list)  # end and length of long ones
+    noted: ledger.Producer | None = None  # where a second judge reads it
+    _open: dict[int, ledger.Record] = field(default_factory=dict)
 
     @property
     def may_send_anew(self) -> bool:
@@ -38,8 +42,12 @@ class Writer:
     def next(self) -> tuple[int, bytes]:
         """The partition and the value of the next record."""
         number, self.sent = self.sent, self.sent + 1
+        value = f"{self.name}:{number}:{'x' * (number % 97)}".encode()
+        if self.noted is not None:
+            record = self._open[number] = self.noted.record(TOPIC, value)
+            value = record.value
         # A few in a row to one partition, so that batches hold more than one record.
-        return number // 5 % PARTITIONS, f"{self.name}:{number}:{'x' * (number % 97)}".encode()
+        return number // 5 % PARTITIONS, value
 
     def delivered(self, number: int, partition: int, offset: int) -> None:
         now = time.monotonic()
@@ -49,10 +57,12 @@ class Writer:
             self.silences.append((now, silence_s))
         self.last_ack = now
         self.acked[number] = partition, offset
+        if record := self._open.pop(number, None):
+            record.acknowledged(partition, offset if offset >= 0 else None)
 
 
 def number_of(value: bytes) -> tuple[str, int]:
-    name, number, _ = value.decode().split(":")
+    name, number, _ = value.decode().rpartition(" ")[2].split(":")  # behind the ledger's words
     return name, int(number)
 
 
@@ -157,6 +167,7 @@ class Reader:
 
     seen: dict[tuple[int, int], bytes] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    noted: ledger.Reader | None = None
 
     def read(self, bootstrap: str, stop: threading.Event) -> None:
         from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -184,7 +195,9 @@ class Reader:
             if place[1] != next_offsets[place[0]]:
                 self.errors.append(f"read {place} instead of offset {next_offsets[place[0]]}")
             next_offsets[place[0]] = place[1] + 1
-            self.seen[place] = message.value() or b""
+            self.seen[place] = value = message.value() or b""
+            if self.noted is not None:
+                self.noted.seen(TOPIC, *place, None, value)
         consumer.close()
 
     def faults(self, found: dict[int, list[tuple[int, bytes]]]) -> list[str]:

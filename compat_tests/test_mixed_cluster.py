@@ -6,9 +6,11 @@ It coordinates transactions for Kafka's leaders, and leads partitions whose tran
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from compat_tests import second_judge
 from compat_tests.mixed.cluster import MixedCluster
 from compat_tests.mixed.copying import Commotion
 from compat_tests.mixed.scenario import Scenario
@@ -92,8 +94,15 @@ def test_ten_minutes_of_transactions(cluster: MixedCluster) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(60 * MINUTES + 600)
-def test_ten_minutes_in_a_kafka_cluster(cluster: MixedCluster) -> None:
-    scenario = Scenario(cluster)
-    scenario.begin()
-    scenario.run_for(MINUTES, SEED)
-    scenario.finish()
+def test_ten_minutes_in_a_kafka_cluster(cluster: MixedCluster, tmp_path: Path) -> None:
+    """A second judge follows the load, where Spark is installed: `kwire audit --follow`."""
+    reason = second_judge.missing()
+    if reason is not None:
+        print(f"no second judge: {reason}")
+    scenario = Scenario(cluster, tmp_path / "second-judge" if reason is None else None)
+    try:
+        scenario.begin()
+        scenario.run_for(MINUTES, SEED)
+        scenario.finish()
+    finally:
+        scenario.end()

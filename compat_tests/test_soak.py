@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests import soak
+from compat_tests import second_judge, soak
 from compat_tests.soak_checks import Records, Sessions, faults_of
 from compat_tests.soak_clients import Reader, Writer
 from kwire.protocol.record_builder import build_batch
@@ -119,6 +119,18 @@ def test_nothing_is_lost_in_half_a_minute_of_faults(tmp_path: Path) -> None:
     wrong, summary = soak.soak(30, seed, tmp_path)
     assert wrong == [], summary
     assert summary.count("kafka-python") == 2 and "kill -9" in summary, summary
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_second_judge_on_spark_finds_the_same(tmp_path: Path) -> None:
+    if reason := second_judge.missing():
+        pytest.skip(reason)
+    seed = random.SystemRandom().randrange(1 << 31)
+    wrong, summary = soak.soak(60, seed, tmp_path, judged_twice=True)
+    assert wrong == [], summary
+    said = (tmp_path / "second-judge" / "said.txt").read_text()
+    assert "nothing found" in said.splitlines()[-1] or "sent anew" in summary, said
 
 
 @pytest.mark.slow

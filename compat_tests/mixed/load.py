@@ -14,6 +14,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from kwire.load import ledger
 from kwire.protocol.records import iter_batches
 
 _PAUSE_S = 0.002
@@ -24,8 +25,19 @@ _CALLED_UNKNOWN = (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 class Load:
     """Produces numbered records to all partitions of a topic from `start` to `finish`."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int, seed: int = 0) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        partitions: int,
+        noted: ledger.Producer | None = None,
+    ) -> None:
+        """`noted`: where a second judge reads what was sent and acknowledged."""
         self.topic = topic
+        self.sent_twice = False
+        """Whether the client has written a record again under a later producer epoch; `check` knows."""
+        self._noted = noted
+        self._open: dict[tuple[int, int], ledger.Record] = {}
         self.partitions = partitions
         self.sent = [0] * partitions
         self.acknowledged: list[dict[int, int]] = [{} for _ in range(partitions)]  # number: offset
@@ -67,17 +79,24 @@ class Load:
             partition = number % self.partitions
             ordinal = self.sent[partition]
             value = b"%d:%d " % (partition, ordinal) + b"v" * (ordinal * 7 % 200)
+            record = None
+            if self._noted is not None:
+                record = self._open[partition, ordinal] = self._noted.record(self.topic, value)
+                value = record.value
             try:
                 self._producer.produce(
                     self.topic, value, partition=partition, on_delivery=self._delivered
                 )
                 self.sent[partition] += 1
                 number += 1
-            except BufferError:
-                pass
+            except BufferError as full:
+                if record is not None:
+                    record.failed(str(full))
             except KafkaException as refused:
                 if refused.args[0].code() not in _CALLED_UNKNOWN:
                     raise
+                if record is not None:
+                    record.failed(str(refused))
             self._producer.poll(0)
             time.sleep(_PAUSE_S)
 
@@ -85,15 +104,20 @@ class Load:
         partition = message.partition()
         ordinal = _ordinal(message)
         assert partition is not None
-        if error is not None and error.code() in _CALLED_UNKNOWN:
-            self.given_up[partition].add(ordinal)
-            return
+        record = self._open.pop((partition, ordinal), None)
         if error is not None:
-            self.failures.append(f"{partition}:{ordinal} {error}")
+            if record is not None:
+                record.unknown(str(error))
+            if error.code() in _CALLED_UNKNOWN:
+                self.given_up[partition].add(ordinal)
+            else:
+                self.failures.append(f"{partition}:{ordinal} {error}")
             return
         # Told to be a duplicate of what it has lost sight of, librdkafka knows that it is written, not where.
         offset = message.offset()
         self.acknowledged[partition][ordinal] = -1 if offset is None else offset
+        if record is not None:
+            record.acknowledged(partition, offset)
 
     @property
     def count(self) -> int:
@@ -131,6 +155,7 @@ class Load:
             for ordinal, offsets in found.items():
                 writers = [epochs[offset] for offset in offsets]
                 assert len(set(writers)) == len(writers), f"{name}: {ordinal} at {offsets}"
+                self.sent_twice |= len(writers) > 1
 
 
 def _producer_epochs(name: str, log: bytes) -> dict[int, tuple[int, int]]:
@@ -157,7 +182,8 @@ def _difference(found: list[int], expected: list[int]) -> str:
 def _ordinal(message: Message) -> int:
     value = message.value()
     assert value is not None
-    return int(bytes(value).split(b" ", 1)[0].split(b":")[1])
+    # Behind a ledger's words, if there are any.
+    return int(next(word for word in bytes(value).split(b" ") if b":" in word).split(b":")[1])
 
 
 def read_all(bootstrap_servers: str, topic: str, partition: int) -> list[tuple[int, int]]:

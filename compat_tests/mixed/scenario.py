@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from compat_tests.mixed.cluster import KWIRE, PEER, MixedCluster, Partition
 from compat_tests.mixed.load import Load, produce_all, read_messages
 from compat_tests.mixed.logs import difference, leader_epochs, log_bytes
+from compat_tests.second_judge import SecondJudge
 from compat_tests.test_dump_log import dump
 
 ORDERS: list[Partition] = [("orders", index) for index in range(4)]
@@ -26,8 +28,11 @@ _DUMPED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 class Scenario:
     """A cluster, its topics and their load."""
 
-    def __init__(self, cluster: MixedCluster) -> None:
+    def __init__(self, cluster: MixedCluster, judged_in: Path | None = None) -> None:
+        """`judged_in`: a folder for a second judge, who follows the load."""
         self.cluster = cluster
+        self._judged_in = judged_in
+        self._judge: SecondJudge | None = None
         self.risky: list[bytes] = []  # what must stand in the log of "risky"
         self.loads: list[Load] = []
         self.done: list[str] = []
@@ -39,8 +44,12 @@ class Scenario:
         cluster.create("moved", "3,3")
         cluster.create("risky", "3:2", unclean_leader_election_enable="true")
         self.await_whole()
+        if self._judged_in is not None:
+            topics = ["orders", "moved"]
+            self._judge = SecondJudge(self._judged_in, cluster.bootstrap_servers, topics)
         for topic, partitions in (("orders", ORDERS), ("moved", MOVED)):
-            load = Load(cluster.bootstrap_servers, topic, len(partitions))
+            noted = self._judge.ledger.producer(topic) if self._judge else None
+            load = Load(cluster.bootstrap_servers, topic, len(partitions), noted)
             load.start()
             self.loads.append(load)
         self.await_progress()
@@ -175,6 +184,9 @@ class Scenario:
         self.check_identical(ORDERS + RISKY)
         for load in self.loads:
             load.check(self.cluster.bootstrap_servers, functools.partial(self._log_of, load.topic))
+        if self._judge is not None:
+            assert self._judge.verdict(self._was_sent_twice) == []
+            print(f"the second judge: {self._judge.summary}")
         kwire = self.cluster.kwire
         log = kwire.log_tail(1_000_000)
         assert "Traceback" not in log, log
@@ -183,6 +195,17 @@ class Scenario:
         files = [f for folder in folders for f in folder.iterdir() if f.suffix in _DUMPED]
         for first in range(0, len(files), 300):  # an argument has its limit
             dump(files[first : first + 300])
+
+    def end(self) -> None:
+        """Whatever has happened: nobody is left who follows the load."""
+        if self._judge is not None:
+            self._judge.end()
+
+    def _was_sent_twice(self, finding: dict[str, Any]) -> bool:
+        """librdkafka itself has done that, see `Load.check`."""
+        return finding["kind"] in ("doubled", "reordered") and any(
+            load.topic == finding["topic"] and load.sent_twice for load in self.loads
+        )
 
     def _log_of(self, topic: str, index: int) -> bytes:
         replicas = self.cluster.registry.replicas(topic, index)
