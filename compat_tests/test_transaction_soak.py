@@ -2,11 +2,13 @@
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from compat_tests.clients import ClientError
 from compat_tests.tooling import ToolMissing
-from compat_tests.transaction_soak import bank, run
+from compat_tests.transaction_soak import bank, driven, run
 from compat_tests.transaction_soak.bank import Bank, Half
 from compat_tests.transaction_soak.copies import (
     Copy,
@@ -16,6 +18,7 @@ from compat_tests.transaction_soak.copies import (
     torn,
     written_late,
 )
+from compat_tests.transaction_soak.librdkafka import LastWord
 from compat_tests.transaction_soak.workers import COPIERS, copiers
 
 pytestmark = pytest.mark.kwire_only
@@ -177,6 +180,35 @@ def test_the_client_is_there(kind: str) -> None:
     copiers(kind)  # ToolMissing skips, with the reason
 
 
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (
+            "org.apache.kafka.common.errors.ProducerFencedException: There is a newer producer",
+            "fenced",
+        ),
+        ("INVALID_PRODUCER_EPOCH: Producer attempted an operation with an old epoch.", "fenced"),
+        ("[Error 47] InvalidProducerEpochError", "fenced"),
+        ("no answer in 60.0 s", "lost"),
+    ],
+)
+def test_an_owner_whose_library_fails_says_whether_it_is_fenced(
+    monkeypatch: pytest.MonkeyPatch, text: str, word: str
+) -> None:
+    class Failing:
+        def call(self, said: str, **_: object) -> None:
+            if said == "txn_end":
+                raise ClientError(text)
+
+    kind = SimpleNamespace(start=lambda _: Failing())
+    monkeypatch.setitem(driven.KNOWN, "failing", kind)  # type: ignore[arg-type]
+    owner = driven.Driven("failing", "", "owner-0")
+    owner.write(bank.TOPIC, 0, b"half")
+    with pytest.raises(LastWord) as last:
+        owner.commit()
+    assert last.value.args[0] == word
+
+
 def available() -> list[str]:
     kinds = []
     for kind in COPIERS:
@@ -191,7 +223,10 @@ def available() -> list[str]:
 @pytest.mark.timeout(240)
 def test_transactions_survive_a_short_attack(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 31)
-    wrong, summary = run.soak(10, seed, tmp_path, kinds=available(), has_tools=False)
+    libraries = (bank.LIBRDKAFKA, "kafka-python-3")
+    wrong, summary = run.soak(
+        10, seed, tmp_path, kinds=available(), has_tools=False, libraries=libraries
+    )
     assert wrong == [], summary
     assert all(fault in summary for fault in run.WORST), summary
 
@@ -203,8 +238,16 @@ def test_transactions_survive_five_minutes_of_attack(tmp_path: Path, version: st
     seed = random.SystemRandom().randrange(1 << 31)
     kinds = available()
     has_tools = "java" in kinds
+    libraries = [bank.LIBRDKAFKA, "kafka-python-3"]
+    libraries += [name for kind, name in (("java", "java"), ("franz", "franz-go")) if kind in kinds]
     wrong, summary = run.soak(
-        300, seed, tmp_path, kinds=kinds, has_tools=has_tools, as_version=version
+        300,
+        seed,
+        tmp_path,
+        kinds=kinds,
+        has_tools=has_tools,
+        as_version=version,
+        libraries=libraries,
     )
     print(summary)
     assert wrong == [], summary

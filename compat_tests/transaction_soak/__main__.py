@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from compat_tests.tooling import ToolMissing
+from compat_tests.transaction_soak import bank
 from compat_tests.transaction_soak.run import soak
 from compat_tests.transaction_soak.workers import COPIERS, copiers
 
@@ -22,6 +23,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--pace", type=float, default=1.0, help="2: faults twice as often")
     parser.add_argument("--clients", default=",".join(COPIERS), help="that copy; commas between")
+    parser.add_argument(
+        "--owners", default=bank.LIBRDKAFKA, help="libraries that owners use in turn"
+    )
     parser.add_argument("--as-version", default=None, help="3.9: transactions of version 1 only")
     parser.add_argument("--folder", type=Path, default=None, help="kept; else a temporary one")
     parser.add_argument("--quiet", action="store_true", help="only the summary")
@@ -46,6 +50,7 @@ def main() -> int:
             kinds=kinds,
             has_tools="java" in kinds,
             as_version=options.as_version,
+            libraries=options.owners.split(","),
         )
     except AssertionError as error:
         print(f"transactions: FAILED (seed {seed}; everything is in {folder}): {error}")

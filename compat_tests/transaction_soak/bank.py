@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 TOPIC = "bank"
 OWNERS = ("owner-0", "owner-1")
+LIBRDKAFKA = "librdkafka"
+"""The library that owners use by default; others go by their drivers."""
 ACCOUNTS = 4
 """Of each owner."""
 PARTITIONS = len(OWNERS) * ACCOUNTS + 1

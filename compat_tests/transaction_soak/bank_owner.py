@@ -1,7 +1,8 @@
-"""An owner who moves money between accounts in librdkafka's transactions until stdin ends; see bank.py.
+"""An owner who moves money between accounts in transactions until stdin ends; see bank.py.
 
-Each process takes over from the one before by init_transactions, reads the accounts read_committed up to the last
-stable offsets, says whether they are right, and goes on from there.
+The first argument names client libraries: each process of an owner uses the next of them. It takes over from the one
+before by init_transactions, reads the accounts read_committed up to the last stable offsets, says whether they are
+right, and goes on from there.
 """
 
 from __future__ import annotations
@@ -15,25 +16,33 @@ from confluent_kafka import KafkaException
 
 from compat_tests.transaction_soak.bank import (
     ACCOUNTS,
+    LIBRDKAFKA,
     OPENING,
+    OWNERS,
     PARTITIONS,
     TOPIC,
     Bank,
     Half,
     partition_of,
 )
+from compat_tests.transaction_soak.driven import Driven
 from compat_tests.transaction_soak.librdkafka import Transactions, say, serve
 from compat_tests.transaction_soak.reading import SnapshotReader
 
 
 class Owner:
     def __init__(self, argv: list[str]) -> None:
-        bootstrap, self.name, incarnation = argv
+        libraries, bootstrap, self.name, incarnation = argv
         self.incarnation = int(incarnation)
         self.random = random.Random(f"{self.name} {incarnation}")
-        self.transactions = Transactions(bootstrap, self.name)
-        self.producer = self.transactions.producer
+        self.transactions = self._transactions(libraries.split(","), bootstrap)
         self._restore(bootstrap)
+
+    def _transactions(self, libraries: list[str], bootstrap: str) -> Transactions | Driven:
+        library = libraries[(self.incarnation + OWNERS.index(self.name)) % len(libraries)]
+        if library == LIBRDKAFKA:
+            return Transactions(bootstrap, self.name)
+        return Driven(library, bootstrap, self.name)
 
     def _restore(self, bootstrap: str) -> None:
         bank = Bank()
@@ -70,8 +79,7 @@ class Owner:
             moved = balance - self.balances[account]
             half = Half(self.name, self.incarnation, self.number + 1, account, moved, balance)
             partition = partition_of(self.name, account)
-            self.producer.produce(TOPIC, half.encode(), partition=partition)
-            self.producer.flush(60)
+            self.transactions.write(TOPIC, partition, half.encode())
         say("middle", self.number + 1)
         time.sleep(0.02)
         if not is_committed:

@@ -20,8 +20,8 @@ _FENCED = (
 )
 
 
-class Fenced(Exception):
-    """A successor has taken over."""
+class LastWord(Exception):
+    """What a process says before it ends: the word, then the reason."""
 
 
 def settings(bootstrap: str) -> dict[str, Any]:
@@ -73,6 +73,11 @@ class Transactions:
         self.producer.begin_transaction()
         self.is_open = True
 
+    def write(self, topic: str, partition: int, value: bytes) -> None:
+        """One record, acknowledged."""
+        self.producer.produce(topic, value, partition=partition)
+        self.producer.flush(TIMEOUT_S)
+
     def commit(self) -> None:
         self._persist(self.producer.commit_transaction)
         self.is_open = False
@@ -100,5 +105,7 @@ def serve(run: Callable[[threading.Event], None]) -> None:
         reason = error.args[0]
         is_fenced = reason.code() in _FENCED or "fenced" in reason.str()  # which may be in _FATAL
         say("fenced" if is_fenced else "failed", reason)
+    except LastWord as last:
+        say(*last.args)
     except Exception as error:
         say("failed", repr(error))

@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -267,11 +267,12 @@ def soak(
     kinds: Iterable[str] = ("librdkafka", "java", "franz"),
     has_tools: bool = True,
     as_version: str | None = None,
+    libraries: Sequence[str] = (bank.LIBRDKAFKA,),
 ) -> tuple[list[str], str]:
     """Runs it, faults coming `pace` times as fast. Returns what is wrong, a line each, and a summary.
 
     `kinds`: of clients that copy; ToolMissing: one cannot be had. `has_tools`: kafka-transactions is asked, too.
-    `as_version`: with 3.9 there are transactions of version 1 only."""
+    `as_version`: with 3.9 there are transactions of version 1 only. `libraries`: of the bank's owners."""
     begin = time.monotonic()
     history: list[str] = []
 
@@ -281,7 +282,8 @@ def soak(
             print(history[-1], flush=True)
 
     kinds = list(kinds)
-    roles = [role for kind in kinds for role in copiers(kind)] + owners()
+    roles = [role for kind in kinds for role in copiers(kind)]
+    roles += owners(libraries)
     feeder, stop_feeding = Feeder("confluent-1"), threading.Event()
     places = places_of(kinds)
     with running(

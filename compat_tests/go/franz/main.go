@@ -199,7 +199,7 @@ func (d *driver) join(r *wire.Request) error {
 }
 
 func main() {
-	seeds := kgo.SeedBrokers(os.Args[1])
+	seeds := kgo.SeedBrokers(strings.Split(os.Args[1], ",")...)
 	client, err := kgo.NewClient(seeds, kgo.MetadataMinAge(10*time.Millisecond)) // kadm answers from what it keeps
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

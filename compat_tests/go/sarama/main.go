@@ -244,5 +244,5 @@ func (d *driver) join(r *wire.Request) error {
 }
 
 func main() {
-	wire.Serve((&driver{brokers: os.Args[1:2]}).handle)
+	wire.Serve((&driver{brokers: strings.Split(os.Args[1], ",")}).handle)
 }
