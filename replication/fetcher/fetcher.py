@@ -217,7 +217,7 @@ class ReplicaFetcher(FollowedPartitions):
         if not answered:
             # Idle: find changes without a call, as log starts moved by retention, topic ids.
             self._changed.update(dict.fromkeys(self.states))
-        diverging: list[tuple[PartitionFetchState, int, int]] = []
+        diverging: list[tuple[PartitionFetchState, PartitionData]] = []
         for asked, data in answered:
             state = self._live_state(asked.key)
             if state is None:
@@ -228,13 +228,12 @@ class ReplicaFetcher(FollowedPartitions):
             if data.error_code:
                 self._on_error(state, data.error_code, asked.wire)
             elif data.diverging_epoch.epoch >= 0:
-                diverging.append(
-                    (state, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
-                )
+                diverging.append((state, data))
             else:
                 self._append(state, data)
-        for state, epoch, end_offset in diverging:
-            self._truncate_by_epoch(state, epoch, end_offset)
+        for state, data in diverging:
+            found = data.diverging_epoch
+            self._truncate_by_epoch(state, found.epoch, found.end_offset, data.log_start_offset)
         self.advance()
 
     def _append(self, state: PartitionFetchState, data: PartitionData) -> None:

@@ -96,10 +96,12 @@ class FollowedPartitions:
 
     # --- truncation by epochs (§3.6)
 
-    def _truncate_by_epoch(self, state: PartitionFetchState, epoch: int, end_offset: int) -> None:
+    def _truncate_by_epoch(
+        self, state: PartitionFetchState, epoch: int, end_offset: int, log_start_offset: int = 0
+    ) -> None:
         before = state.fetch_offset, state.last_fetched_epoch
         point = truncation_point(state.partition.log, epoch, end_offset, state.fetch_offset)
-        if not self._truncate(state, point.offset, point.why):
+        if not self._truncate(state, point.offset, point.why, log_start_offset=log_start_offset):
             return
         state.fetch_offset = min(point.offset, state.partition.log.log_end_offset)
         if not self._manager.truncates_on_fetch and not point.completed:
@@ -113,9 +115,18 @@ class FollowedPartitions:
         self.session.reset()
 
     def _truncate(
-        self, state: PartitionFetchState, offset: int, why: str, fully: bool = False
+        self,
+        state: PartitionFetchState,
+        offset: int,
+        why: str,
+        fully: bool = False,
+        log_start_offset: int = 0,
     ) -> bool:
-        """Truncate the log to `offset`, or (`fully`) empty it to start there. False: failed."""
+        """Truncate the log to `offset`, or (`fully`) empty it to start there. False: failed.
+
+        `log_start_offset`: the leader's. What it has deleted no epochs compare; it may be other records
+        here, which must not be there when this broker is elected. (Kafka: with the next answer, which may
+        come after the election.)"""
         partition = state.partition
         log = partition.log
         before, high_watermark = log.log_end_offset, log.high_watermark
@@ -125,6 +136,7 @@ class FollowedPartitions:
                 log.truncate_fully_and_start_at(offset)
             else:
                 log.truncate_to(offset)
+                partition.update_follower_offsets(log.high_watermark, log_start_offset)
         except KafkaError as error:
             self._fail(state, str(error), error.code)
             return False

@@ -330,6 +330,21 @@ def test_a_high_watermark_that_came_with_a_divergence_is_not_lost():
     assert rig[2].ends() == rig[1].ends() == (0, 5, 5)
 
 
+def test_what_the_leader_has_deleted_is_gone_with_a_divergence():
+    """Other records are here in its place, which nobody may read if this follower leads next."""
+    rig = Rig()
+    rig.history([1, 2], (0, 5))
+    rig[2].write((0, 4))
+    log = rig[1].write((3, 2), hw=7)
+    log.maybe_increment_log_start_offset(7)
+    rig.lead(1, 4, isr=[1])
+    rig.answer_one()
+    assert rig.talk == ["fetch(9,0) div(0,7)"]
+    assert rig[2].ends() == (7, 7, 7)
+    rig.run()
+    assert rig[2].ends() == rig[1].ends() == (7, 7, 7)
+
+
 def test_repeated_divergence_is_answered_with_a_backoff():
     rig = Rig()
     rig.history([1, 2], (0, 5))
