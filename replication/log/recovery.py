@@ -18,7 +18,7 @@ from kwire.protocol.records import (
     BatchHeader,
     header_of,
 )
-from kwire.protocol.varint import INT32_MAX
+from kwire.protocol.varint import INT32_MAX, INT64_MAX
 from kwire.replication.core.events import Event
 from kwire.replication.log.producer_replay import rebuild_producer_state, update_producer_state
 
@@ -38,6 +38,7 @@ class LogRecovery:
         "context",
         "directory",
         "epochs",
+        "flushed_until",
         "log_event",
         "log_start_offset",
         "recovery_point",
@@ -52,13 +53,18 @@ class LogRecovery:
         self.segments = loader.segments
         self.epochs = loader.epochs
         self.recovery_point = loader.recovery_point
+        self.flushed_until = INT64_MAX if loader.clean else loader.recovery_point
         self.log_start_offset = loader.log_start_offset
         self.log_event = loader.log_event
         self.truncated: set[LogSegment] = set()  # when their indexes were rebuilt
 
     def rebuild_indexes(self, segment: LogSegment) -> None:
-        """Rebuild the indexes of the segment that was opened last."""
-        if self.recover_segment(segment, self.segments[:-1]):
+        """Rebuild the indexes of the segment that was opened last.
+
+        Indexes are not flushed with their segment, its records are. So a batch whose checksum is wrong stays
+        for the readers to find, as beside a good index: nothing is lost but that batch. (Kafka, which
+        flushes both, cuts the segment there, and keeps those behind it.)"""
+        if self.recover_segment(segment, self.segments[:-1], trusted_until=self.flushed_until):
             self.truncated.add(segment)
 
     def recover_unflushed(self) -> None:
@@ -89,11 +95,17 @@ class LogRecovery:
                 return
 
     def recover_segment(
-        self, segment: LogSegment, before: list[LogSegment], *, is_active: bool = False
+        self,
+        segment: LogSegment,
+        before: list[LogSegment],
+        *,
+        is_active: bool = False,
+        trusted_until: int = 0,
     ) -> int:
         """Check batches, rebuild indexes, truncate at the first bad batch; return bytes removed.
 
-        The active segment's indexes are written when it is rolled, flushed or closed."""
+        Below `trusted_until` checksums are not checked. The active segment's indexes are written when it is
+        rolled, flushed or closed."""
         producers = self.context.producers(self.directory)
         rebuild_producer_state(
             producers,
@@ -105,7 +117,7 @@ class LogRecovery:
         )
         segment.reset_indexes()
         end, reason, last_offset = 0, "", segment.base_offset - 1
-        for header, data, reason in scan_batches(segment):
+        for header, data, reason in scan_batches(segment, trusted_until):
             if reason:
                 break
             if header.last_offset <= last_offset or header.base_offset <= last_offset:
@@ -122,20 +134,24 @@ class LogRecovery:
         producers.take_snapshot(flush=False)
         removed = segment.size - end
         if removed:
-            self.log_event(
-                Event.RECOVERY_TRUNCATED,
-                size_bytes=removed,
-                segment=segment.base_offset,
-                position=end,
-                log_end_offset=last_offset + 1,
-                detail=reason or "the last batch is not whole",
-            )
-            segment.truncate_file(end)
+            self._cut(segment, end, last_offset + 1, reason or "the last batch is not whole")
         if is_active:
             segment.index_largest_timestamp()
         else:
             segment.seal()
         return removed
+
+    def _cut(self, segment: LogSegment, end: int, log_end_offset: int, why: str) -> None:
+        """Truncate a segment's file to `end` bytes."""
+        self.log_event(
+            Event.RECOVERY_TRUNCATED,
+            size_bytes=segment.size - end,
+            segment=segment.base_offset,
+            position=end,
+            log_end_offset=log_end_offset,
+            detail=why,
+        )
+        segment.truncate_file(end)
 
     def restore_epochs(self) -> None:
         """Rebuild the epoch cache from the batches, or remove the entries that they contradict.
@@ -172,7 +188,9 @@ class LogRecovery:
         return self.epochs.epoch_for_offset(offset)
 
 
-def scan_batches(segment: LogSegment) -> Iterator[tuple[BatchHeader, memoryview, str]]:
+def scan_batches(
+    segment: LogSegment, trusted_until: int = 0
+) -> Iterator[tuple[BatchHeader, memoryview, str]]:
     """Yield batches as (header, bytes, error), up to the first with an error ("" if valid)."""
     file, size, position = segment.file, segment.size, 0
     chunk, chunk_start = memoryview(b""), 0
@@ -188,7 +206,7 @@ def scan_batches(segment: LogSegment) -> Iterator[tuple[BatchHeader, memoryview,
             chunk_start, at = position, 0
             chunk = memoryview(file.read(position, max(header.size, _CHUNK_BYTES)))
         data = chunk[at : at + header.size] if header.size > 0 else chunk[:0]
-        reason = _batch_error(segment, header, data)
+        reason = _batch_error(segment, header, data, header.base_offset >= trusted_until)
         yield header, data, reason
         if reason:
             return
@@ -198,14 +216,16 @@ def scan_batches(segment: LogSegment) -> Iterator[tuple[BatchHeader, memoryview,
 _NO_HEADER = BatchHeader(0, -1, 0, -1, -1, 0, 0, 0, -1, -1, -1, -1, -1, 0)
 
 
-def _batch_error(segment: LogSegment, header: BatchHeader, data: memoryview) -> str:
+def _batch_error(
+    segment: LogSegment, header: BatchHeader, data: memoryview, checks_crc: bool
+) -> str:
     if header.size < HEADER_SIZE:
         return f"a batch of {header.size} bytes is smaller than its header"
     if len(data) < header.size:
         return f"the file ends within a batch of {header.size} bytes"
     if header.magic != 2:
         return f"magic {header.magic} instead of 2"
-    if crc32c(data[ATTRIBUTES_POSITION:]) != header.crc:
+    if checks_crc and crc32c(data[ATTRIBUTES_POSITION:]) != header.crc:
         return f"the checksum of the batch at offset {header.base_offset} is wrong"
     relative = header.base_offset - segment.base_offset
     if relative < 0 or header.last_offset_delta < 0:

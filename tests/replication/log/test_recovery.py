@@ -713,3 +713,23 @@ def test_no_segment_stays_after_one_truncated_by_an_index_rebuild() -> None:
     one.kill()
     assert [segment.base_offset for segment in one.log.segments] == [0]
     assert one.log.log_end_offset == 1
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_an_index_rebuild_cuts_no_flushed_segment_at_a_damaged_batch(how: str) -> None:
+    """Readers find the batch by its checksum; what is behind it is there."""
+    one = OneLog(**SMALL)
+    some_records(one)
+    one.log.flush()
+    one.manager.checkpoint_recovery_points(flush=True)
+    before, first = one.log.log_end_offset, one.log.segments[0]
+    assert len(one.log.segments) > 2
+    offsets = [batch.base_offset for batch in first.batches(0)]
+    second = list(first.batches(0))[1]
+    one.store.flip(f"t-0/{first.base_offset:020d}.log", second.position + second.size - 1)
+    if how == "stop":
+        one.manager.close()
+    one.store.write_file(f"t-0/{first.base_offset:020d}.index", b"damaged")
+    one.kill()
+    assert one.log.log_end_offset == before
+    assert [batch.base_offset for batch in one.log.segments[0].batches(0)] == offsets
