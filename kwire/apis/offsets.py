@@ -114,6 +114,9 @@ def _list_offset(
         answer.error_code = error.code
         if error.code is ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
             answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+        elif error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            reason = error.message or "its log cannot be read"
+            ctx.services.replica_manager.mark_offline((topic, asked.partition_index), reason)
         return answer
     if found is not None:
         answer.offset, answer.timestamp, epoch = found

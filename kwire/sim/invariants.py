@@ -96,7 +96,7 @@ class Invariants:
             if old is not None:
                 log = partition.log
                 if (
-                    old.partition is partition
+                    (old.partition is partition and old.log is log)  # else it has moved
                     and old.log_end_offset == log.log_end_offset
                     and old.high_watermark == log.high_watermark
                     and old.isr_state is partition.isr_state

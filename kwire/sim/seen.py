@@ -22,6 +22,7 @@ class Seen:
         "isr_before",
         "isr_state",
         "leader_epoch",
+        "log",
         "log_end_offset",
         "log_start_offset",
         "partition",
@@ -31,7 +32,7 @@ class Seen:
     def __init__(
         self, partition: Partition, before: Seen | None = None, changed_us: int = 0
     ) -> None:
-        log = partition.log
+        self.log = log = partition.log
         self.changed_us = changed_us
         self.isr_before = frozenset[int]() if before is None else before.isr_state.isr
         self.partition = partition

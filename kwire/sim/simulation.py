@@ -99,9 +99,9 @@ class Simulation:
         self.controller_ids = [CONTROLLER_ID + number for number in range(plan.controllers)]
         self.power_cut: set[int] = set()
         self._missed_us = 0
-        # Their API keys and versions, for a trace.
-        self._requests: dict[tuple[int, int], bytes] = {}
+        self._requests: dict[tuple[int, int], bytes] = {}  # API keys and versions, for a trace
         self._random = Random(f"{seed}/clients")
+        self.invariants.transactions.unfenced.skew_ms = plan.skew_ms
         skews = Random(f"{seed}/skew")
         for node_id in [*self.controller_ids, *self.broker_ids]:
             self._add_node(node_id, skews.randint(0, plan.skew_ms) if plan.skew_ms else 0)

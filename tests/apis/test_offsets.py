@@ -51,6 +51,15 @@ def fill(node, *timestamps):
         assert node.produce(record, acks=1).error_code == 0
 
 
+def test_a_look_up_that_meets_a_broken_disk_takes_the_partition_offline(node, list_offset):
+    node.create()
+    fill(node, 100)
+    (directory,) = node.services.log_manager.directories
+    directory.store.break_dir("t-0", 5, "Input/output error")
+    assert list_offset(0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert node.services.replica_manager.offline == {("t", 0)}
+
+
 @pytest.mark.parametrize("version", range(1, 12))
 def test_latest_earliest_and_by_time(node, list_offset, version):
     node.create(leader_epoch=3)

@@ -29,13 +29,29 @@ _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
 class _Epoch:
-    """The producer that has a transactional id. `leader_epoch`: the coordinator's; `is_alone`: no other broker took
-    itself for the coordinator; `is_ending`: an EndTxn is sent, whose markers may raise the epoch."""
+    """The producer that has a transactional id. `ghost`, `leader_epoch`: the coordinator's; `is_alone`: no other broker
+    took itself for the coordinator; `is_ending`: an EndTxn is sent, whose markers may raise the epoch."""
 
-    __slots__ = ("is_alone", "is_ending", "leader_epoch", "producer", "since_us", "timeout_ms")
+    __slots__ = (
+        "ghost",
+        "is_alone",
+        "is_ending",
+        "leader_epoch",
+        "producer",
+        "since_us",
+        "timeout_ms",
+    )
 
-    def __init__(self, producer: Producer, leader_epoch: int, since_us: int, timeout_ms: int):
+    def __init__(
+        self,
+        producer: Producer,
+        ghost: GhostPartition,
+        leader_epoch: int,
+        since_us: int,
+        timeout_ms: int,
+    ) -> None:
         self.producer = producer
+        self.ghost = ghost
         self.leader_epoch = leader_epoch
         self.since_us = since_us
         self.timeout_ms = timeout_ms
@@ -51,6 +67,7 @@ class Unfenced:
         self._on_their_way: dict[str, set[int]] = {}
         self._epochs: dict[str, _Epoch] = {}
         self.clocks_jump = False
+        self.skew_ms = 0  # by which the clocks of two brokers may differ
 
     # --- what may fence
 
@@ -69,6 +86,9 @@ class Unfenced:
             return
         del self._epochs[name]
         open_us = self._checker.schedule.now_us - known.since_us
+        truth = known.ghost.truth
+        if truth is None or truth.leader_epoch != known.leader_epoch:
+            open_us += self.skew_ms * MS  # the next coordinator goes by its own clock, as in Kafka
         if open_us < known.timeout_ms * MS and not self.clocks_jump:
             self._checker.violated(
                 "I52",
@@ -91,7 +111,7 @@ class Unfenced:
             return
         producer = response.producer_id, response.producer_epoch
         now_us, timeout_ms = self._checker.schedule.now_us, request.transaction_timeout_ms
-        known = _Epoch(producer, ghost.truth.leader_epoch, now_us, timeout_ms)
+        known = _Epoch(producer, ghost, ghost.truth.leader_epoch, now_us, timeout_ms)
         known.is_alone = self._is_alone(ghost)
         self._epochs[name] = known
 
