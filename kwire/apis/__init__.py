@@ -113,6 +113,9 @@ _OWN: tuple[Api, ...] = (
     Api(ApiKey.SASL_AUTHENTICATE, "sasl", "handle_sasl_authenticate", 0, 2),
     Api(ApiKey.DELETE_GROUPS, "groups", "handle_delete_groups", 0, 3),
     Api(ApiKey.OFFSET_DELETE, "group_offsets", "handle_offset_delete", 0, 0),
+    Api(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS, "parts.client_quotas", "handle_describe_client_quotas", 0, 1
+    ),
     Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "sasl", "handle_describe_scram", 0, 0),
     Api(ApiKey.DESCRIBE_CLUSTER, "cluster", "handle_describe_cluster", 0, 2),
     Api(ApiKey.DESCRIBE_PRODUCERS, "offsets", "handle_describe_producers", 0, 0),
