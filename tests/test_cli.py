@@ -166,7 +166,7 @@ def test_json_logs_are_json_in_every_line() -> None:
         (["-c", "compression.type=rar"], ["compression.type", "rar", "zstd"]),
         (
             ["-c", "listeners=PLAINTEXT://:9092,SSL://:9093"],
-            ["listeners", "SSL", "speaks PLAINTEXT and"],
+            ["ssl.keystore.type", "JKS", "stores of type PEM"],
         ),
         (["-c", "listeners=FOO://:9092"], ["listeners", "FOO", "listener.security.protocol.map"]),
         (["-c", "listeners=PLAINTEXT:9092"], ["listeners", "NAME://host:port"]),
@@ -371,10 +371,12 @@ def test_a_node_alone_that_would_keep_requests_for_nobody_is_status_2(tmp_path: 
 
 def test_a_key_that_would_protect_ends_a_node_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
-    path.write_text("listener.name.plaintext.ssl.client.auth=required\nnode.id=2\n")
+    path.write_text("listener.name.plaintext.ssl.keystore.filename=k.jks\nnode.id=2\n")
     command = ["node", "--id", "2", "--roles", "controller", "--data-dir", str(tmp_path / "d")]
     result = kwire(*command, "--config", str(path))
-    assert_one_line(result, 2, "listener.name.plaintext.ssl.client.auth", "kwire has no TLS")
+    assert_one_line(
+        result, 2, "listener.name.plaintext.ssl.keystore.filename", "stores of type PEM"
+    )
 
 
 @pytest.mark.parametrize(

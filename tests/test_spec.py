@@ -195,7 +195,7 @@ def test_keys_of_single_brokers() -> None:
         ("2:log.retention.ms", "there is no broker 2, but 1 only"),
         ("1:log.dirs", "log.dirs cannot be given to a single broker"),
         ("1:", "no key cannot be given to a single broker"),
-        ("1:ssl.keystore.location", ""),
+        ("1:ssl.keystore.filename", ""),
     ):
         with pytest.raises(SettingsError) as refused:
             up_spec("-c", f"{key}=5")

@@ -109,8 +109,8 @@ def client_config(
         raise errors.ConfigurationError(f"kind: expected {', '.join(KINDS)}, not {kind!r}")
     try:
         credentials = credentials_in(values, user)
-    except KeyError:
-        raise errors.ConfigurationError(f"user: the cluster has no user {user!r}") from None
+    except ValueError as error:
+        raise errors.ConfigurationError(str(error)) from None
     return client_config(kind, bootstrap_servers, credentials)
 
 

@@ -2,7 +2,7 @@
 
 They are a tenth of a start. asyncio does without ssl where Python has none; uvloop keeps the names below
 while it is imported. Whatever else is wanted of a stand-in comes from the real module, and whoever
-imports the two later has the real ones. TLS by this process's event loop does not work: kwire has none.
+imports the two later has the real ones. TLS by this process's event loop does not work: kwire has its own (server/tls).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Placeholder(ModuleType):
 
 
 class _TlsError(OSError):
-    """Never raised, as nothing here speaks TLS."""
+    """Never raised, as the event loop does not speak TLS."""
 
 
 def _is_generator(value: object) -> bool:

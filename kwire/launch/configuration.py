@@ -239,7 +239,7 @@ def _check_plaintext(values: Mapping[str, str]) -> None:
     from kwire.server.listeners import parse_listeners
 
     try:
-        secure = [each for each in parse_listeners(BrokerConfig(values)) if each.asks_login]
+        secure = [each for each in parse_listeners(BrokerConfig(values)) if not each.is_plaintext]
     except ConfigError as error:
         raise SettingsError(str(error)) from None
     if secure:

@@ -127,7 +127,7 @@ def _ready_line(runner: NodeRunner) -> str:
     spec = runner.spec
     listeners = f"listeners={runner.listeners} bootstrap={runner.advertised}"
     first = runner.node.listeners[0]
-    if first.asks_login:  # kwire itself comes to another one
+    if not first.is_plaintext:  # kwire itself comes to another one
         listeners += f" own={format_address(*runner.address)}"
     return f"ready id={spec.node_id} roles={spec.role} {listeners}"
 

@@ -70,8 +70,8 @@ def _renamed(listener: str) -> str:
 
 
 def credentials_in(values: Mapping[str, str], user: str | None) -> Credentials | None:
-    """The credentials of a user, by default the first, in a node's keys; None: clients do not log in there. KeyError
-    for a user that the keys do not have."""
+    """The credentials of a user, by default the first, in a node's keys; None: clients do not log in there. ValueError
+    for a user that the keys do not have, and for a listener with TLS."""
     from kwire.replication.config.broker_config import BrokerConfig
     from kwire.replication.config.users import given_users
     from kwire.security.client import Credentials
@@ -82,13 +82,20 @@ def credentials_in(values: Mapping[str, str], user: str | None) -> Credentials |
         pair.strip().upper().partition(":") for pair in values.get(_PROTOCOLS_KEY, "").split(",")
     )
     protocols = {name: protocol for name, _, protocol in pairs}
-    if protocols.get(first, first) != SASL_PLAINTEXT:
+    protocol = protocols.get(first, first)
+    if protocol.endswith("SSL"):
+        raise ValueError(
+            f"client_config: listener {first} has TLS, whose certificates kwire does not know"
+        )
+    if protocol != SASL_PLAINTEXT:
         if user is not None:
-            raise KeyError(user)
+            raise ValueError(f"user: the cluster has no user {user!r}")
         return None
     config = BrokerConfig(values)
     settings = listener_settings(config, first)
     known = {**settings.plain_users, **given_users(config)}
     if user is None:
         user = next(iter(known), "")
+    if user not in known:
+        raise ValueError(f"user: the cluster has no user {user!r}")
     return Credentials(settings.mechanisms[0], user, known[user])

@@ -62,8 +62,8 @@ class ListenerSettings:
 
 
 def listener_settings(config: BrokerConfig, listener: str) -> ListenerSettings:
-    """The settings of a listener of security protocol SASL_PLAINTEXT. ConfigError."""
-    key = _key(config, listener, None, "sasl.enabled.mechanisms")
+    """The settings of a listener of security protocol SASL_PLAINTEXT or SASL_SSL. ConfigError."""
+    key = listener_key(config, listener, None, "sasl.enabled.mechanisms")
     text = config.text(key) or ""
     mechanisms = [each.strip() for each in text.split(",") if each.strip()]
     for name in mechanisms or [""]:
@@ -144,7 +144,7 @@ def _module(config: BrokerConfig, listener: str, mechanism: str, *, needed: bool
     return module
 
 
-def _key(config: BrokerConfig, listener: str, mechanism: str | None, name: str) -> str:
+def listener_key(config: BrokerConfig, listener: str, mechanism: str | None, name: str) -> str:
     """The most specific key that is given for a listener, else the plain one."""
     prefix = f"listener.name.{listener.lower()}."
     prefixes = [prefix] if mechanism is None else [f"{prefix}{mechanism.lower()}.", prefix]
@@ -152,7 +152,7 @@ def _key(config: BrokerConfig, listener: str, mechanism: str | None, name: str) 
 
 
 def _number(config: BrokerConfig, listener: str, mechanism: str | None, name: str) -> int:
-    key = _key(config, listener, mechanism, name)
+    key = listener_key(config, listener, mechanism, name)
     row: Any = broker_key(name)
     value = parse_value(key, row, config.text(key))
     assert isinstance(value, int)

@@ -3,7 +3,6 @@
 Corresponds to KafkaConfig's listener keys and SocketServer.parse: `listeners`, `advertised.listeners`,
 `listener.security.protocol.map`, `inter.broker.listener.name`, `security.inter.broker.protocol`,
 `controller.listener.names` (those listeners are left out: kwire's controller needs no port).
-TLS is refused with one line: `SPOKEN_PROTOCOLS`.
 
 One deviation: a listener on every interface (no host, 0.0.0.0, ::) is advertised as `localhost`, where
 Kafka uses the machine's name or refuses. Clients of a test broker are usually on the same machine.
@@ -22,6 +21,7 @@ from kwire.server.errors import NodeError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ssl import SSLContext
     from typing import Any
 
     from kwire.core import Core
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from kwire.server.connection import Connection
     from kwire.server.node import Node
 
-SPOKEN_PROTOCOLS = ("PLAINTEXT", SASL_PLAINTEXT)
+PLAINTEXT, SSL, _, SASL_SSL = SECURITY_PROTOCOLS
+_WITHOUT_TLS = "INTERNAL://127.0.0.1:0 with inter.broker.listener.name=INTERNAL for example"
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 _BACKLOG_MIN = 4096
 
@@ -40,16 +41,19 @@ class Listener:
     """The address to bind and the address to advertise. Port 0: an ephemeral port, known after `bind`.
 
     `advertised_port` 0 means: the bound port. `login_bytes`: of the largest request before a log-in; 0: nobody logs in.
+    `tls`, `connection_type`: of a listener that asks for TLS.
     """
 
     __slots__ = (
         "advertised_host",
         "advertised_port",
+        "connection_type",
         "host",
         "login_bytes",
         "name",
         "port",
         "security_protocol",
+        "tls",
     )
 
     def __init__(
@@ -61,11 +65,23 @@ class Listener:
         self.port = port
         self.advertised_host, self.advertised_port = advertised
         self.login_bytes = 0
+        self.tls: SSLContext | None = None
+        self.connection_type: type[Connection] | None = None
+
+    @property
+    def is_plaintext(self) -> bool:
+        """Whether it asks for neither a log-in nor TLS."""
+        return self.security_protocol == PLAINTEXT
 
     @property
     def asks_login(self) -> bool:
         """Whether its clients have to authenticate (SASL)."""
-        return self.security_protocol == SASL_PLAINTEXT
+        return self.security_protocol in (SASL_PLAINTEXT, SASL_SSL)
+
+    @property
+    def asks_tls(self) -> bool:
+        """Whether its clients have to speak TLS."""
+        return self.security_protocol in (SSL, SASL_SSL)
 
     def __repr__(self) -> str:
         return f"{self.name}://{format_address(self.host, self.port)}"
@@ -145,12 +161,6 @@ def parse_listeners(config: BrokerConfig) -> list[Listener]:
         if protocol is None:
             reason = f"No security protocol defined for listener {name} in listener.security.protocol.map"
             raise ConfigError("listeners", value, reason)
-        if protocol not in SPOKEN_PROTOCOLS:
-            reason = (
-                f"listener {name} asks for {protocol}; this version of kwire speaks"
-                f" {' and '.join(SPOKEN_PROTOCOLS)}"
-            )
-            raise ConfigError("listeners", value, reason)
         listeners.append(Listener(name, protocol, host, port, advertised[name]))
     _check_inter_broker(config, listeners)
     return listeners
@@ -192,6 +202,13 @@ def _check_inter_broker(config: BrokerConfig, listeners: list[Listener]) -> None
             f"no listener speaks it ({known}); give {SASL_PLAINTEXT}, or inter.broker.listener.name"
         )
         raise ConfigError("security.inter.broker.protocol", protocol, reason)
+    own = inter_broker_listener(config, listeners)
+    if own.asks_tls:
+        key = "inter.broker.listener.name" if name else "security.inter.broker.protocol"
+        reason = (
+            f"brokers and kwire itself need a listener without TLS among themselves, {_WITHOUT_TLS}"
+        )
+        raise ConfigError(key, name or protocol, reason)
 
 
 def inter_broker_listener(config: BrokerConfig, listeners: list[Listener]) -> Listener:
@@ -209,21 +226,25 @@ def inter_broker_listener(config: BrokerConfig, listeners: list[Listener]) -> Li
 
 def own_address(config: BrokerConfig, listeners: list[Listener]) -> tuple[str, int]:
     """Host and port for kwire itself, on this machine: of the first listener, or of that for brokers if the first one
-    asks for a log-in."""
+    asks for a log-in or for TLS."""
     own = listeners[0]
-    if own.asks_login:
+    if not own.is_plaintext:
         own = inter_broker_listener(config, listeners)
     return reachable(format_address(own.host, own.port))
 
 
 class Logins:
-    """The log-ins at a node's listeners. `credentials`: by which kwire itself logs in at `own_address`, None: it need
-    not."""
+    """The log-ins and TLS of a node's listeners. `credentials`: of kwire itself at `own_address`; None: none needed."""
 
     def __init__(self, config: BrokerConfig, listeners: list[Listener], *, alone: bool) -> None:
         """`alone`: there is one broker. ConfigError."""
         self.credentials: Credentials | None = None
         self._settings: dict[str, ListenerSettings] = {}
+        for each in listeners:
+            if each.asks_tls:
+                from kwire.server.tls.context import guard
+
+                guard(config, each)
         names = [each.name for each in listeners if each.asks_login]
         if names:
             from kwire.security.settings import settings_of

@@ -1,8 +1,8 @@
 """A node on an event loop: one broker or controller, its sockets, its clock and its timer.
 
 Corresponds to kafka.network.SocketServer (acceptors, connection quotas, idle expiry) and to start and
-stop of kafka.server.BrokerServer. Left out: TLS, rate limits on new connections. At
-`max.connections` Kafka stops accepting, kwire closes the new connection.
+stop of kafka.server.BrokerServer. Left out: rate limits on new connections. At `max.connections`
+Kafka stops accepting, kwire closes the new connection.
 
 A step: set the clock, pass one event to the core, drain its outbox, write once to every connection
 that has replies. Steps do not nest: a reply that unblocks another connection's next frame puts that
@@ -274,7 +274,7 @@ class Node:
 
     def _new_connection(self, listener: Listener) -> Connection:
         self._last_connection_id += 1
-        return Connection(self, listener, self._last_connection_id)
+        return (listener.connection_type or Connection)(self, listener, self._last_connection_id)
 
     def connection_made(self, connection: Connection) -> None:
         host = connection.peer_host

@@ -463,7 +463,7 @@ def acts_on_broker_key(key: str) -> bool:
     return (
         key.replace(".", "_") in BrokerConfig._ATTRIBUTES
         or key in KEYS_READ_AS_TEXT
-        or key.endswith(SECURITY_KEYS)
+        or (key.endswith(SECURITY_KEYS) and not key.startswith("zookeeper."))
         or key in OWN_KEYS
         or any(key == synonym for keys in topics for synonym, _ in keys)
     )

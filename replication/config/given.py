@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NO_AUTHORIZATION = "kwire has no authorization, every client may do everything; leave this key out"
-_NO_TLS = "kwire has no TLS, it speaks PLAINTEXT and SASL_PLAINTEXT; leave this key out"
+_NO_STORES = "kwire reads stores of type PEM, by ssl.keystore.location and ssl.key.password; leave this key out"
 _NO_CLASSES = "kwire runs no Java classes; leave this key out"
 _NO_KERBEROS = "kwire has no GSSAPI (Kerberos), but PLAIN and SCRAM; leave this key out"
 _NO_OAUTH = "kwire has no OAUTHBEARER, but PLAIN and SCRAM; leave this key out"
@@ -47,22 +47,14 @@ _REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "sasl.oauthbearer.jwks.endpoint.url": (_NO_OAUTH, ()),
     "sasl.oauthbearer.token.endpoint.url": (_NO_OAUTH, ()),
     "sasl.server.callback.handler.class": (_NO_CLASSES, ()),
-    "security.inter.broker.protocol": (_NO_TLS, ("sasl_plaintext",)),
-    "ssl.client.auth": (_NO_TLS, ()),
-    "ssl.engine.factory.class": (_NO_TLS, ()),
-    "ssl.key.credentials": (_NO_TLS, ()),  # of Kafka's images, as the next ones of that name
-    "ssl.key.password": (_NO_TLS, ()),
-    "ssl.keystore.certificate.chain": (_NO_TLS, ()),
-    "ssl.keystore.credentials": (_NO_TLS, ()),
-    "ssl.keystore.filename": (_NO_TLS, ()),
-    "ssl.keystore.key": (_NO_TLS, ()),
-    "ssl.keystore.location": (_NO_TLS, ()),
-    "ssl.keystore.password": (_NO_TLS, ()),
-    "ssl.truststore.certificates": (_NO_TLS, ()),
-    "ssl.truststore.credentials": (_NO_TLS, ()),
-    "ssl.truststore.filename": (_NO_TLS, ()),
-    "ssl.truststore.location": (_NO_TLS, ()),
-    "ssl.truststore.password": (_NO_TLS, ()),
+    "ssl.engine.factory.class": (_NO_CLASSES, ()),
+    "ssl.key.credentials": (_NO_STORES, ()),  # of Kafka's images, as the next ones of that name
+    "ssl.keystore.credentials": (_NO_STORES, ()),
+    "ssl.keystore.filename": (_NO_STORES, ()),
+    "ssl.keystore.password": (_NO_STORES, ()),
+    "ssl.truststore.credentials": (_NO_STORES, ()),
+    "ssl.truststore.filename": (_NO_STORES, ()),
+    "ssl.truststore.password": (_NO_STORES, ()),
     "super.users": (_NO_AUTHORIZATION, ()),
 }
 # Keys whose effect nobody would miss. A name that ends in a dot stands for all that begin with it.

@@ -21,8 +21,18 @@ SECURITY_KEYS: Final = (
     "sasl.jaas.config",
     "sasl.mechanism.inter.broker.protocol",
     "sasl.server.max.receive.size",
+    "ssl.client.auth",
+    "ssl.enabled.protocols",
+    "ssl.key.password",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.keystore.location",
+    "ssl.keystore.type",
+    "ssl.truststore.certificates",
+    "ssl.truststore.location",
+    "ssl.truststore.type",
 )
-"""kwire.security reads these for a listener that asks for a log-in, most of them behind its prefix."""
+"""kwire.security reads these for a listener that asks for a log-in or for TLS, most of them behind its prefix."""
 USERS_KEY: Final = "kwire.users"
 """NAME:SECRET of users, one a line: they may log in by every enabled mechanism."""
 INTERNAL_LISTENER: Final = "KWIRE_INTERNAL"

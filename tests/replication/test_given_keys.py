@@ -74,11 +74,9 @@ def test_what_everybody_gives_is_neither_refused_nor_mentioned(values: dict[str,
         ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer", "no authorization"),
         ("super.users", "User:admin", "no authorization"),
         ("allow.everyone.if.no.acl.found", "false", "no authorization"),
-        ("security.inter.broker.protocol", "SASL_SSL", "no TLS"),
-        ("ssl.client.auth", "required", "no TLS"),
-        ("ssl.keystore.location", "/etc/kafka/secrets/k.jks", "no TLS"),
-        ("ssl.keystore.filename", "k.jks", "no TLS"),
-        ("listener.name.secure.ssl.keystore.location", "k.jks", "no TLS"),
+        ("ssl.engine.factory.class", "my.Factory", "no Java classes"),
+        ("ssl.keystore.filename", "k.jks", "stores of type PEM"),
+        ("listener.name.secure.ssl.keystore.password", "x", "stores of type PEM"),
         ("sasl.oauthbearer.jwks.endpoint.url", "file:///x", "no OAUTHBEARER"),
         ("sasl.kerberos.service.name", "kafka", "no GSSAPI"),
         ("sasl.server.callback.handler.class", "my.Handler", "no Java classes"),
@@ -109,6 +107,8 @@ def test_a_key_that_would_protect_is_refused(key: str, value: str, reason: str) 
         ("listener.name.a.plain.sasl.jaas.config", "x"),
         ("sasl.mechanism.inter.broker.protocol", "GSSAPI"),
         ("ssl.client.auth", "none"),
+        ("ssl.keystore.location", "/k.pem"),
+        ("security.inter.broker.protocol", "SASL_SSL"),
         ("ssl.protocol", "TLSv1.3"),
         ("principal.builder.class", str(BROKER_KEYS["principal.builder.class"][1])),
     ],
@@ -167,7 +167,7 @@ def test_each_rule_is_about_a_key_of_kafkas_that_has_no_effect() -> None:
     unknown = {key for key in given._REFUSED if broker_key(key) is None}
     assert unknown == of_authorizers | of_images
     acted_on = {key for key in given._REFUSED if acts_on_broker_key(key)}
-    assert acted_on == {"sasl.jaas.config", "security.inter.broker.protocol"}
+    assert acted_on == {"sasl.jaas.config"}
     for name in given._QUIET:
         meant = [key for key in BROKER_KEYS if key == name or key.startswith(name)]
         without_effect = [key for key in meant if not acts_on_broker_key(key)]

@@ -79,10 +79,6 @@ def test_brokers_come_over_the_listener_that_is_named_or_has_the_protocol() -> N
         ({"listeners": "PLAINTEXT://::1:9092"}, "brackets"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "different name"),
         ({"listeners": "PLAINTEXT://:1,SSL://:1"}, "different port"),
-        (
-            {"listeners": "SASL_SSL://:1"},
-            "SASL_SSL; this version of kwire speaks PLAINTEXT and SASL_PLAINTEXT",
-        ),
         ({"listeners": "X://:1"}, "No security protocol defined for listener X"),
         ({"listener.security.protocol.map": "PLAINTEXT:TLS"}, "must be one of PLAINTEXT, SSL"),
         ({"advertised.listeners": "OTHER://h:1"}, "not one of the listeners"),

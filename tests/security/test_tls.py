@@ -1,0 +1,300 @@
+"""Listeners with TLS: stock clients, certificates that are not trusted, mistakes that people make."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaProducer
+
+from kwire import Cluster
+from kwire.launch.node_runner import NodeRunner
+from kwire.launch.spec import STANDALONE, NodeSpec
+from kwire.server.errors import SettingsError
+from kwire.server.tls.context import principal_of
+
+STORES = Path(__file__).resolve().parents[1] / "data" / "tls"
+KEYS = {
+    "listener.security.protocol.map": "SSL:SSL,SASL_SSL:SASL_SSL,INTERNAL:PLAINTEXT",
+    "inter.broker.listener.name": "INTERNAL",
+    "ssl.keystore.type": "PEM",
+    "ssl.keystore.location": str(STORES / "broker.pem"),
+}
+OF_SSL = {**KEYS, "listeners": "SSL://127.0.0.1:0,INTERNAL://127.0.0.1:0"}
+MUTUAL = {
+    **OF_SSL,
+    "ssl.client.auth": "required",
+    "ssl.truststore.type": "PEM",
+    "ssl.truststore.location": str(STORES / "ca.pem"),
+}
+CA = str(STORES / "ca.pem")
+pytestmark = pytest.mark.timeout(60)
+quiet = logging.getLogger("librdkafka of this test")
+quiet.disabled = True
+
+
+def of_librdkafka(cluster: Cluster, **more: object) -> dict[str, object]:
+    keys = {key.replace("_", "."): value for key, value in more.items()}
+    return {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "security.protocol": "SSL",
+        "ssl.ca.location": CA,
+        "logger": quiet,
+        **keys,
+    }
+
+
+def own_certificate(name: str) -> dict[str, object]:
+    path = str(STORES / f"{name}.pem")
+    return {"ssl_certificate_location": path, "ssl_key_location": path}
+
+
+def wait_for(condition: Callable[[], bool], poll: Callable[[float], object]) -> None:
+    while not condition():  # until the test's own limit
+        poll(0.05)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(config=OF_SSL, topics=["orders"]) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def mutual() -> Iterator[Cluster]:
+    with Cluster(config=MUTUAL, topics=["orders"], recent_requests=True) as cluster:
+        yield cluster
+
+
+def test_librdkafka_writes_and_reads(cluster: Cluster) -> None:
+    producer = Producer(of_librdkafka(cluster))
+    for number in range(200):
+        producer.produce("orders", b"%d" % number * 10_000)
+        producer.poll(0)
+    assert producer.flush(20) == 0
+    consumer = Consumer(of_librdkafka(cluster, group_id="g", auto_offset_reset="earliest"))
+    with closing(consumer):
+        consumer.subscribe(["orders"])
+        found: list[bytes] = []
+        while len(found) < 200:
+            found += [message.value() for message in consumer.consume(200, 1)]
+    assert found == [b"%d" % number * 10_000 for number in range(200)]
+
+
+def test_kafka_python_writes(cluster: Cluster) -> None:
+    producer = KafkaProducer(
+        bootstrap_servers=cluster.bootstrap_servers, security_protocol="SSL", ssl_cafile=CA
+    )
+    with closing(producer):
+        assert producer.send("orders", b"x").get(20).offset >= 0
+
+
+def test_aiokafka_writes(cluster: Cluster) -> None:
+    from aiokafka import AIOKafkaProducer
+
+    async def write() -> int:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers,
+            security_protocol="SSL",
+            ssl_context=ssl.create_default_context(cafile=CA),
+        )
+        await producer.start()
+        try:
+            return int((await producer.send_and_wait("orders", b"x")).offset)
+        finally:
+            await producer.stop()
+
+    assert asyncio.run(write()) >= 0
+
+
+def test_a_broker_in_a_process_of_its_own() -> None:
+    """Which has started without Python's ssl."""
+    with Cluster(config=OF_SSL, isolation="process", topics=["orders"]) as cluster:
+        producer = Producer(of_librdkafka(cluster))
+        producer.produce("orders", b"x" * 900_000)
+        assert producer.flush(20) == 0
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_each_version_of_tls(cluster: Cluster, version: ssl.TLSVersion) -> None:
+    context = ssl.create_default_context(cafile=CA)
+    context.minimum_version = context.maximum_version = version
+    with connected(cluster, context) as client:
+        assert client.version() == version.name.replace("_", ".")
+
+
+def connected(cluster: Cluster, context: ssl.SSLContext) -> ssl.SSLSocket:
+    host, _, port = cluster.bootstrap_servers.rpartition(":")
+    plain = socket.create_connection((host, int(port)), 10)
+    return context.wrap_socket(plain, server_hostname="localhost")
+
+
+def lines(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
+    return [r.getMessage() for r in caplog.records if words in r.getMessage()]
+
+
+def test_a_client_that_does_not_trust_the_broker(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed: list[str] = []
+    foreign = str(STORES / "foreign-ca.pem")
+    more = {
+        "ssl.ca.location": foreign,
+        "error_cb": lambda error: failed.append(f"{error.name()} {error.str()}"),
+    }
+    admin = AdminClient(of_librdkafka(cluster) | more)
+    with caplog.at_level(logging.WARNING, "kwire"):
+        with pytest.raises(KafkaException):
+            admin.list_topics(timeout=0.1)
+        wait_for(lambda: bool(failed and lines(caplog, "unknown ca")), admin.poll)
+    assert "certificate verify failed" in failed[0]
+
+
+def test_plaintext_at_a_port_with_tls(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    host, _, port = cluster.bootstrap_servers.rpartition(":")
+    with caplog.at_level(logging.WARNING, "kwire"):
+        with socket.create_connection((host, int(port)), 10) as client:
+            client.sendall(bytes.fromhex("0000001c 0012 0003 00000001 0002 6d65 00"))
+            while client.recv(100):
+                pass
+        with socket.create_connection((host, int(port)), 10) as client:
+            client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            while client.recv(100):
+                pass
+    found = lines(caplog, "no TLS")
+    assert any("speaks plaintext, listener SSL asks for TLS" in line for line in found)
+
+
+def test_a_certificate_says_who_a_client_is(mutual: Cluster) -> None:
+    producer = Producer(of_librdkafka(mutual, **own_certificate("client")))
+    producer.produce("orders", b"x")
+    assert producer.flush(20) == 0
+
+
+@pytest.mark.parametrize("name", [None, "foreign-client"])
+def test_a_client_without_a_certificate_that_is_trusted(
+    mutual: Cluster, name: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    more = own_certificate(name) if name else {}
+    admin = AdminClient(of_librdkafka(mutual, **more))
+    said = "certificate verify failed" if name else "peer did not return a certificate"
+    with caplog.at_level(logging.DEBUG, "kwire"):
+        with pytest.raises(KafkaException):
+            admin.list_topics(timeout=0.1)
+        wait_for(lambda: bool(lines(caplog, said)), admin.poll)
+    assert lines(caplog, "TLS handshake failed")
+
+
+def test_a_log_in_over_tls(caplog: pytest.LogCaptureFixture) -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    config = {
+        **KEYS,
+        "listeners": "SASL_SSL://127.0.0.1:0,INTERNAL://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{module} required user_alice="secret";',
+        "ssl.client.auth": "required",  # Kafka: not of SASL_SSL, unless behind the listener's name
+    }
+    with Cluster(config=config, topics=["orders"]) as cluster:
+        login = {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": "secret",
+        }
+        producer = Producer(of_librdkafka(cluster) | login)
+        producer.produce("orders", b"x")
+        assert producer.flush(20) == 0
+        failed: list[str] = []
+        admin = AdminClient(
+            of_librdkafka(cluster)
+            | login
+            | {"sasl.password": "no", "error_cb": lambda error: failed.append(error.name())}
+        )
+        with pytest.raises(KafkaException):
+            admin.list_topics(timeout=0.1)
+        wait_for(lambda: bool(failed), admin.poll)
+        assert failed[0] == "_AUTHENTICATION"
+
+
+def test_three_brokers_whose_clients_speak_tls() -> None:
+    with Cluster(3, config=OF_SSL, topics=["orders:3:3"]) as cluster:
+        producer = Producer(of_librdkafka(cluster, acks="all"))
+        for partition in range(3):
+            producer.produce("orders", b"x", partition=partition)
+        assert producer.flush(20) == 0
+        cluster.broker(1).kill()
+        for partition in range(3):
+            producer.produce("orders", b"y", partition=partition)
+        assert producer.flush(30) == 0
+
+
+# --- keys
+
+
+def start(values: dict[str, str]) -> NodeRunner:
+    """SettingsError when a standalone broker with these keys is refused."""
+    return NodeRunner(NodeSpec(node_id=1, role=STANDALONE, values=values, data_dir="/nowhere"))
+
+
+def test_stores_in_the_configuration_and_keys_with_a_password() -> None:
+    text = (STORES / "broker-encrypted.pem").read_text()
+    end = text.index("-----BEGIN CERTIFICATE")
+    inline = {
+        "ssl.keystore.key": text[:end],
+        "ssl.keystore.certificate.chain": text[end:],
+        "ssl.key.password": "hush-hush",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": (STORES / "ca.pem").read_text(),
+        "listener.name.ssl.ssl.client.auth": "requested",
+    }
+    values = {key: text for key, text in OF_SSL.items() if key != "ssl.keystore.location"}
+    (first, second) = start({**values, **inline}).node.listeners
+    assert first.tls is not None and first.tls.verify_mode is ssl.CERT_OPTIONAL
+    assert second.tls is None and second.connection_type is None
+    with pytest.raises(SettingsError) as caught:
+        start({**values, **inline, "ssl.key.password": "wrong-one"})
+    text = str(caught.value)
+    assert "ssl.keystore.location" in text and "\n" not in text
+    assert "wrong-one" not in text and "BEGIN" not in text
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"ssl.keystore.type": "JKS"}, "openssl pkcs12 -in STORE"),
+        ({"ssl.keystore.type": "PKCS12"}, "kwire reads stores of type PEM"),
+        ({"ssl.keystore.location": ""}, "a listener with TLS needs it"),
+        ({"ssl.keystore.location": "/nowhere/x.pem"}, "No such file"),
+        ({"ssl.keystore.location": str(STORES / "ca.pem")}, "no certificate and key in PEM"),
+        ({"ssl.client.auth": "required"}, "ssl.client.auth needs it"),
+        ({"ssl.enabled.protocols": "TLSv1.1"}, "kwire speaks TLSv1.2 and TLSv1.3"),
+        ({"ssl.cipher.suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "takes the default only"),
+        ({"ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/"}, "takes the default only"),
+        ({"ssl.keystore.password": "hush"}, "kwire reads stores of type PEM"),
+        ({"inter.broker.listener.name": "SSL"}, "need a listener without TLS"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_in_one_line(change: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        start({**OF_SSL, **change})
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_names_of_certificates_are_as_java_prints_them() -> None:
+    subject = (
+        (("organizationName", "Tea, Inc."),),
+        (("organizationalUnitName", "sales"),),
+        (("commonName", "alice"),),
+    )
+    assert principal_of({"subject": subject}) == "User:CN=alice,OU=sales,O=Tea\\, Inc."
+    assert principal_of({"subject": ((("commonName", "#a "),),)}) == "User:CN=\\#a\\ "
+    assert principal_of({}) is None and principal_of(None) is None
