@@ -27,6 +27,7 @@ from kwire.protocol.message_set import (
     message_records,
 )
 from kwire.protocol.record_builder import append_record, assemble
+from kwire.protocol.record_streams import records_in_parts
 from kwire.protocol.records import (
     COMPRESSION_MASK,
     HEADER_SIZE,
@@ -223,19 +224,9 @@ def downconvert(
 
 def _records(batches: Buffer, header: BatchHeader) -> Generator[int, None, Iterator[Record]]:
     """The records of a batch, which is decompressed in parts."""
-    codec = header.compression
-    if codec in ("none", "zstd") or header.count <= 0:
-        return iter_records(batches, header)  # zstd's is refused before the first record
-    body = memoryview(batches)[header.position + HEADER_SIZE : header.end]
-    section: Buffer = yield from decompress_in_parts(codec, body)
-    if isinstance(section, bytearray):
-        section = bytes(section)  # as fields of records are
-    plain = header._replace(
-        position=-HEADER_SIZE,  # of a batch whose records begin at 0
-        size=HEADER_SIZE + len(section),
-        attributes=header.attributes & ~COMPRESSION_MASK,
-    )
-    return iter_records(section, plain)
+    if header.compression == "zstd":
+        return iter_records(batches, header)  # refused before the first record
+    return (yield from records_in_parts(batches, header))
 
 
 def _build(

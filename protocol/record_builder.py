@@ -63,7 +63,7 @@ def build_batch(
     `last_offset`: of the batch, if it is not the last record's (after compaction). With
     LogAppendTime all records get `log_append_time_ms`.
     """
-    section, count, last_offset_delta, base_timestamp, max_timestamp = _encode_records(
+    section, count, last_offset_delta, base_timestamp, max_timestamp = encode_records(
         records, base_offset, delete_horizon_ms
     )
     if last_offset is not None:
@@ -101,7 +101,7 @@ def _flags(
     )
 
 
-def _encode_records(
+def encode_records(
     records: Iterable[Record], base_offset: int, base_timestamp: int | None
 ) -> tuple[bytearray, int, int, int, int]:
     """(uncompressed records in wire form; count; last offset delta; base and max timestamp).

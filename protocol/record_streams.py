@@ -3,7 +3,8 @@
 Answers to GzipCompression, SnappyCompression, Lz4Compression and ZstdCompression of kafka-clients
 3.9 and the streams below them. Kafka reads a producer's records while it decompresses, so what a
 stream yields before it fails counts: records that are wrong there are refused for what they are.
-Readers of a log use `compression.decompress`, which is stricter about what follows the data.
+Readers of a log use `compression.decompress`, which is stricter about what follows the data, or
+`records_in_parts` where others wait meanwhile.
 
 Where Kafka's streams and the libraries used here differ: bytes after an LZ4 frame or a gzip member
 are ignored; a content checksum of LZ4 is not compared; LZ4 blocks that depend on the one before are
@@ -13,7 +14,7 @@ refused; fewer than four bytes after a snappy block are ignored.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 from kwire.protocol.compression import (
     _LZ4_MAGIC,
@@ -27,8 +28,15 @@ from kwire.protocol.compression import (
     room,
     trimmed,
 )
-from kwire.protocol.compression_parts import Elsewhere
+from kwire.protocol.compression_parts import Elsewhere, decompress_in_parts
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.protocol.records import (
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    BatchHeader,
+    Record,
+    iter_records,
+)
 
 PIECE_BYTES = 256 << 10
 """About what is decompressed between two yields: half a millisecond."""
@@ -45,6 +53,24 @@ Stream = tuple[Buffer, bool]
 
 class _BrokenStreamError(Exception):
     """A stream that fails; what came before stays."""
+
+
+def records_in_parts(buffer: Buffer, header: BatchHeader) -> Generator[int, None, Iterator[Record]]:
+    """The records of a batch as `iter_records` gives them, of which only decompression is in parts:
+    whoever takes them yields, too."""
+    codec = header.compression
+    if codec == "none" or header.count <= 0:
+        return iter_records(buffer, header)
+    body = memoryview(buffer)[header.position + HEADER_SIZE : header.end]
+    section = yield from decompress_in_parts(codec, body)
+    if isinstance(section, bytearray):
+        section = bytes(section)  # as fields of records are
+    plain = header._replace(
+        position=-HEADER_SIZE,  # of a batch whose records begin at 0
+        size=HEADER_SIZE + len(section),
+        attributes=header.attributes & ~COMPRESSION_MASK,
+    )
+    return iter_records(section, plain)
 
 
 def stream(

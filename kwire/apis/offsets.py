@@ -12,6 +12,7 @@ Answers to the handlers of the same names in KafkaApis and to ReplicaManager.fet
 from __future__ import annotations
 
 from kwire.protocol.errors import ErrorCode, KafkaError
+from kwire.replication.core.work import at_once
 from kwire.replication.replica.fetch_data import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID
 from kwire.replication.replica.lookup import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -26,6 +27,8 @@ from kwire.replication.replica.lookup import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from kwire.apis.context import RequestContext
     from kwire.protocol.schemas.offsets import (
         EpochEndOffset,
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
         PartitionResponse,
     )
     from kwire.replication.core.types import TopicPartition
+    from kwire.replication.core.work import Steps
     from kwire.replication.replica.manager import DeleteRecordsResult
 
 _FIRST_VERSION_OF = {
@@ -63,20 +67,31 @@ def handle_list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> Non
         for asked in topic.partitions:
             key = (topic.name, asked.partition_index)
             (twice if key in seen and ctx.api_version else seen).add(key)
-    response = ListOffsetsResponse()
-    for topic in request.topics:
-        response.topics.append(
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _list_offset(ctx, request, topic.name, asked)
-                    if (topic.name, asked.partition_index) not in twice
-                    else _no_offset(asked.partition_index, ErrorCode.INVALID_REQUEST)
-                    for asked in topic.partitions
-                ],
-            )
-        )
-    ctx.reply(response)
+    searches = any(
+        _is_search(each.timestamp) for topic in request.topics for each in topic.partitions
+    )
+
+    def answer() -> Steps:
+        response = ListOffsetsResponse()
+        for topic in request.topics:
+            answers = []
+            for asked in topic.partitions:
+                if (topic.name, asked.partition_index) in twice:
+                    answers.append(_no_offset(asked.partition_index, ErrorCode.INVALID_REQUEST))
+                else:
+                    answers.append((yield from _list_offset(ctx, request, topic.name, asked)))
+            response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        ctx.reply(response)
+
+    if searches:
+        ctx.run_in_parts(answer())
+    else:
+        at_once(answer())
+
+
+def _is_search(timestamp: int) -> bool:
+    """Whether records are looked at, which may be many."""
+    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
 def _no_offset(index: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
@@ -87,7 +102,7 @@ def _no_offset(index: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
 
 def _list_offset(
     ctx: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
-) -> ListOffsetsPartitionResponse:
+) -> Generator[int, None, ListOffsetsPartitionResponse]:
     version, timestamp = ctx.api_version, asked.timestamp
     answer = _no_offset(asked.partition_index, ErrorCode.NONE)
     if timestamp < 0 and version < _FIRST_VERSION_OF.get(timestamp, version + 1):
@@ -107,7 +122,7 @@ def _list_offset(
                 ctx.services.clock.wall_ms,
             )
             return answer
-        found = offset_for_timestamp(
+        found = yield from offset_for_timestamp(
             partition, timestamp, isolation_level, asked.current_leader_epoch, require_leader
         )
     except KafkaError as error:

@@ -174,6 +174,15 @@ class WorkQueue:
         self._away += 1
         self.elsewhere(outcome.run, ended)
 
+    def send_away(self, cost: int | None, ended: Callable[[], None]) -> bool:
+        """Run an `Elsewhere` on a thread for steps that are no job, then `ended` in a step of the node.
+
+        False: it is none, it is short, or there are no threads; whoever takes its result runs it."""
+        if cost is None or type(cost) is int or cost <= ELSEWHERE_UNITS or self.elsewhere is None:
+            return False
+        self.elsewhere(cost.run, ended)  # type: ignore[attr-defined]  # an Elsewhere
+        return True
+
     def _run(self, steps: Steps, units: int) -> bool | Elsewhere[Any]:
         """Run steps worth this many units. True: the work is done; else what is to run elsewhere
         before it can go on, or False."""

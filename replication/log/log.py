@@ -30,6 +30,7 @@ from kwire.replication.log.types import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.core.work import Steps
+    from kwire.replication.log.lookup import Lookup
 
 __all__ = [
     "AbortedTxn",
@@ -94,24 +95,24 @@ class Log(AppendableLog):
 
     # --- look-ups
 
-    def offset_by_timestamp(self, timestamp: int, end_offset: int) -> TimestampAndOffset | None:
-        """The first record below `end_offset` with at least this timestamp.
+    def offset_by_timestamp(self, timestamp: int, end_offset: int) -> Lookup:
+        """The first record below `end_offset` with at least this timestamp; in steps.
 
         Source: UnifiedLog.fetchOffsetByTimestamp.
         """
         from kwire.replication.log.lookup import offset_by_timestamp
 
         try:
-            return offset_by_timestamp(self, timestamp, end_offset)
+            return (yield from offset_by_timestamp(self, timestamp, end_offset))
         except OSError as error:
             raise self.storage_error("read from", error) from error
 
-    def max_timestamp_offset(self, end_offset: int) -> TimestampAndOffset | None:
-        """The first record with the log's largest timestamp (KIP-734); None at or above `end_offset`."""
+    def max_timestamp_offset(self, end_offset: int) -> Lookup:
+        """The first record with the log's largest timestamp (KIP-734), in steps; None at or above `end_offset`."""
         from kwire.replication.log.lookup import max_timestamp_offset
 
         try:
-            return max_timestamp_offset(self, end_offset)
+            return (yield from max_timestamp_offset(self, end_offset))
         except OSError as error:
             raise self.storage_error("read from", error) from error
 

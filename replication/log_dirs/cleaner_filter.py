@@ -14,25 +14,41 @@ Answers to Cleaner.cleanInto, CleanedTransactionMetadata (kafka.log.LogCleaner) 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from heapq import heappop, heappush
-from typing import Protocol
+from itertools import islice
+from typing import Final, Protocol
 
-from kwire.protocol.record_builder import build_batch, empty_batch
+from kwire.protocol.compression import codec_id
+from kwire.protocol.compression_parts import compress_in_parts
+from kwire.protocol.record_builder import assemble, empty_batch, encode_records
+from kwire.protocol.record_streams import records_in_parts
 from kwire.protocol.records import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    LOG_APPEND_TIME,
+    LOG_APPEND_TIME_FLAG,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
+    Buffer,
     Record,
     iter_records,
     parse_control_record,
-    parse_header,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.log.indexes import AbortedTxn, TransactionIndex
     from kwire.replication.log.producer_state import ProducerStateEntry
+
+
+RECORDS_A_STEP: Final = 200
+UNITS_A_RECORD: Final = 2
+_UNITS_WRITTEN: Final = 4
+"""Of a record that is read a second time, and written."""
 
 
 class KeyOffsets(Protocol):
@@ -126,8 +142,8 @@ class BatchFilter:
 
     def filter(
         self, header: BatchHeader, buffer: memoryview
-    ) -> tuple[bytes | memoryview, int] | None:
-        """The batch to keep and its largest timestamp; None if nothing is kept."""
+    ) -> Generator[int, None, tuple[bytes | memoryview, int] | None]:
+        """Steps that return the batch to keep and its largest timestamp; None if nothing is kept."""
         if header.is_control:
             marker_alone = self._transactions.on_control_batch(header, buffer)
             horizon = header.delete_horizon_ms
@@ -137,33 +153,47 @@ class BatchFilter:
             discard = self._transactions.on_batch(header)
         if discard:
             return self._empty_batch_or_none(header)
-        retained, has_tombstones = self._count_retained(header, buffer)
+        retained, has_tombstones = yield from self._count_retained(header, buffer)
         if not retained:
             return self._empty_batch_or_none(header)
         set_horizon = (has_tombstones or marker_alone) and not header.has_delete_horizon
         if retained == header.count and not set_horizon:
             return buffer[header.position : header.end], header.max_timestamp
-        # Read a second time rather than kept: a small batch can hold millions of records.
-        data = build_batch(
-            (
-                record
-                for record in iter_records(buffer, header)
-                if self._should_retain(header, record)
-            ),
-            base_offset=header.base_offset,
-            compression=header.compression,
-            timestamp_type=header.timestamp_type,
-            log_append_time_ms=header.max_timestamp,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            partition_leader_epoch=header.partition_leader_epoch,
-            is_transactional=header.is_transactional,
-            is_control=header.is_control,
-            delete_horizon_ms=self._new_horizon_ms if set_horizon else header.delete_horizon_ms,
-            last_offset=header.last_offset,
+        horizon = self._new_horizon_ms if set_horizon else header.delete_horizon_ms
+        return (yield from self._rewritten(header, buffer, horizon))
+
+    def _rewritten(
+        self, header: BatchHeader, buffer: memoryview, horizon_ms: int | None
+    ) -> Generator[int, None, tuple[bytes, int]]:
+        """The batch with the records to keep, and its largest timestamp.
+
+        They are read a second time rather than kept: a small batch can hold millions of records."""
+        records = yield from records_in_parts(buffer, header)
+        section = bytearray()
+        count, largest, base_timestamp = 0, NO_TIMESTAMP, horizon_ms
+        while some := list(islice(records, RECORDS_A_STEP)):
+            kept = [record for record in some if self._should_retain(header, record)]
+            if kept:
+                encoded, _, _, base_timestamp, latest = encode_records(
+                    kept, header.base_offset, base_timestamp
+                )
+                section += encoded
+                count, largest = count + len(kept), max(largest, latest)
+            yield len(some) * _UNITS_WRITTEN
+        content: Buffer = section
+        if header.compression != "none":
+            content = yield from compress_in_parts(header.compression, section)
+        attributes = codec_id(header.compression)
+        attributes |= header.attributes & (LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG)
+        if horizon_ms is not None:
+            attributes |= DELETE_HORIZON_FLAG
+        if header.timestamp_type == LOG_APPEND_TIME:
+            largest = header.max_timestamp
+        assert base_timestamp is not None
+        written = header._replace(
+            attributes=attributes, base_timestamp=base_timestamp, max_timestamp=largest, count=count
         )
-        return data, parse_header(data).max_timestamp
+        return assemble(written, content), largest
 
     def _empty_batch_or_none(self, header: BatchHeader) -> tuple[bytes, int] | None:
         if self._is_last_of_producer(header) or header.last_offset == self._kept_offset:
@@ -181,14 +211,18 @@ class BatchFilter:
             return header.last_offset == last_data_offset
         return header.is_control and header.producer_epoch == epoch
 
-    def _count_retained(self, header: BatchHeader, buffer: memoryview) -> tuple[int, bool]:
+    def _count_retained(
+        self, header: BatchHeader, buffer: memoryview
+    ) -> Generator[int, None, tuple[int, bool]]:
         """(number of records to keep, whether one of them is a tombstone)."""
         retained = 0
         has_tombstones = False
-        for record in iter_records(buffer, header):
+        for number, record in enumerate((yield from records_in_parts(buffer, header)), 1):
             if self._should_retain(header, record):
                 retained += 1
                 has_tombstones = has_tombstones or record.value is None
+            if not number % RECORDS_A_STEP:
+                yield RECORDS_A_STEP * UNITS_A_RECORD
         return retained, has_tombstones
 
     def _should_retain(self, header: BatchHeader, record: Record) -> bool:

@@ -105,7 +105,7 @@ class LogManager:
         self.log_event = log_event
         self._new_uuid = new_uuid
         self._on_all_failed = on_all_failed
-        self._work = work
+        self.work = work
         opened = store if isinstance(store, list) else [LogDirStore("", store)]
         self.directories = [
             LogDirectory(each, clock, timers, config, log_event, self.fail) for each in opened
@@ -411,10 +411,10 @@ class LogManager:
         def run() -> None:
             if self._closed:
                 return
-            if self._work is None:
+            if self.work is None:
                 at_once(steps())
             else:
-                self._work.start(steps())
+                self.work.start(steps())
 
         def steps() -> Steps:
             from kwire.replication.log_dirs import periodic

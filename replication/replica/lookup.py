@@ -13,6 +13,8 @@ from kwire.replication.replica.fetch_data import READ_COMMITTED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from kwire.replication.replica.partition import Partition
 
 LATEST_TIMESTAMP: Final = -1
@@ -29,9 +31,10 @@ def offset_for_timestamp(
     isolation_level: int | None,
     current_leader_epoch: int,
     require_leader: bool,
-) -> tuple[int, int, int] | None:
-    """Return (offset, timestamp, leader epoch) for a time in Unix ms or a special value, or None.
+) -> Generator[int, None, tuple[int, int, int] | None]:
+    """Steps that return (offset, timestamp, leader epoch) for a time in Unix ms or a special value, or None.
 
+    A special value but for MAX_TIMESTAMP is found without a step.
     `isolation_level` None: for a replica, which may read to the log end. OFFSET_NOT_AVAILABLE: a
     new leader's high watermark has not reached the start of its epoch, so the latest offset is
     unknown (KIP-207).
@@ -56,7 +59,7 @@ def offset_for_timestamp(
         return start_offset, -1, log.leader_epochs.epoch_for_offset(start_offset)
     if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
         return -1, -1, -1
-    found = (
+    found = yield from (
         log.max_timestamp_offset(bound)
         if timestamp == MAX_TIMESTAMP
         else log.offset_by_timestamp(timestamp, bound)

@@ -320,6 +320,18 @@ def validated_produce(broker: Broker) -> Run:
     return asking(broker, frame_of(produce_request("large", {0: batch}), 9))
 
 
+def searched_batch(broker: Broker) -> Run:
+    """ListOffsets for the time of the last of a million records."""
+    records = [Record(i, 1 + i // 999_999, b"k", b"%d" % (i % 10)) for i in range(1_000_000)]
+    create(broker, "large", max_message_bytes="10000000")
+    batch = build_batch(records, compression="zstd")
+    asking(broker, frame_of(produce_request("large", {0: batch}), 9))()
+    topic = ListOffsetsTopic(
+        name="large", partitions=[ListOffsetsPartition(partition_index=0, timestamp=2)]
+    )
+    return asking(broker, frame_of(ListOffsetsRequest(replica_id=-1, topics=[topic]), 7))
+
+
 def wide_produce(broker: Broker) -> Run:
     """A record for each of 20,000 partitions, of which 10,000 exist."""
     with_partitions(broker)
@@ -378,6 +390,7 @@ CASES = [
         after_restart=until_loaded,
     ),
     Case("Produce of a million gzipped records to a compacted topic", validated_produce),
+    Case("ListOffsets by time in a batch of a million records", searched_batch),
     Case("Produce of 20,000 partitions, of which 10,000 exist", wide_produce),
     Case("Produce of 95 MB compressed with zstd", large_produce("zstd")),
     Case("Produce of 95 MB compressed with lz4", large_produce("lz4")),

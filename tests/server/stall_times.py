@@ -200,6 +200,16 @@ def stop_neighbour(broker: Broker) -> Run:
     return run
 
 
+def compacted_batch(broker: Broker) -> Run:
+    """A million records with ten keys in one batch, which the cleaner rewrites."""
+    records = [Record(i, NOW_MS, b"%d" % (i % 10), b"v") for i in range(1_000_000)]
+    create(broker, "large", cleanup_policy="compact", max_message_bytes="10000000")
+    for content in (records, records[:10]):
+        batch = build_batch(content, compression="zstd")
+        broker.ask(produce_request("large", {0: batch}), 9)
+    return lambda: post(broker, "/v1/topics/large/compact")
+
+
 def post(broker: Broker, path: str) -> None:
     request = urllib.request.Request(f"{broker.control}{path}", method="POST", data=b"{}")
     with urllib.request.urlopen(request, timeout=120) as response:
@@ -221,6 +231,7 @@ CASES = [
         on_disk=True,
     ),
     Case("Retention of 5,000 segments", retention_of_many, settings=EVERY_SECOND),
+    Case("Compaction of a batch of a million records", compacted_batch),
     Case("DeleteTopics: a topic of 5,000 segments", deletion_of_many),
     Case("DeleteRecords of 5,000 segments", delete_records, settings=EVERY_SECOND),
     Case("A disk whose flushes take 0.5 s", slow_disk, on_disk=True, fsync_seconds=0.5),

@@ -31,8 +31,8 @@ from kwire.replication.log.leader_epochs import LeaderEpochCache
 from kwire.replication.log.log import Log
 from kwire.replication.log.producer_state import ProducerStateManager
 from kwire.replication.log.segment import LogSegment
-from kwire.replication.log_dirs.cleaner import OffsetMap
 from kwire.replication.log_dirs.cleaner_filter import CleanedTransactions
+from kwire.replication.log_dirs.cleaning import OffsetMap
 from kwire.replication.member.cluster_member import ClusterMember
 from kwire.replication.member.controller_link import ControllerLink
 from kwire.replication.replica import control as replica_control
@@ -393,10 +393,10 @@ def look_ups_by_time_skip_a_record(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_latest_offset_is_the_log_end(patch: pytest.MonkeyPatch) -> None:
-    def to_the_end(partition: Partition, timestamp: int, *rest: Any) -> Any:
+    def to_the_end(partition: Partition, timestamp: int, *rest: Any) -> Steps:
         if timestamp == LATEST_TIMESTAMP:
             return partition.log.log_end_offset, -1, partition.leader_epoch
-        return offset_for_timestamp(partition, timestamp, *rest)
+        return (yield from offset_for_timestamp(partition, timestamp, *rest))
 
     patch.setattr(offsets, "offset_for_timestamp", to_the_end)
 

@@ -7,6 +7,7 @@ from log_harness import NOW_MS, OneLog, batch, check_invariants, marker, stamped
 
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.records import BatchHeader, iter_batches, parse_header
+from kwire.replication.core.work import at_once
 from kwire.replication.log.log import AppendOrigin
 
 BATCH_BYTES = len(batch(b"x" * 100))
@@ -187,15 +188,15 @@ def test_the_first_record_at_or_after_a_timestamp_is_found_inside_its_batch(
         times = [NOW_MS + 20 * n, NOW_MS + 20 * n + 10]
         one.append(b"a", b"b", timestamps=times, compression=compression)
     for time in range(-5, 20 * 50, 7):
-        found = one.log.offset_by_timestamp(NOW_MS + time, 100)
+        found = at_once(one.log.offset_by_timestamp(NOW_MS + time, 100))
         expected = max(0, -(-time // 10))
         if expected >= 100:
             assert found is None
         else:
             assert found is not None
             assert (found.offset, found.timestamp) == (expected, NOW_MS + 10 * expected)
-    assert one.log.offset_by_timestamp(NOW_MS + 500, 50) is None  # not below the bound
-    assert one.log.offset_by_timestamp(0, 0) is None
+    assert at_once(one.log.offset_by_timestamp(NOW_MS + 500, 50)) is None  # not below the bound
+    assert at_once(one.log.offset_by_timestamp(0, 0)) is None
 
 
 def test_timestamps_need_not_increase() -> None:
@@ -203,18 +204,18 @@ def test_timestamps_need_not_increase() -> None:
     for time in (50, 10, 70, 30, 70, 20):
         one.append(b"x", timestamp=NOW_MS + time)
     for time, offset in ((0, 0), (50, 0), (51, 2), (70, 2)):
-        found = one.log.offset_by_timestamp(NOW_MS + time, 6)
+        found = at_once(one.log.offset_by_timestamp(NOW_MS + time, 6))
         assert found is not None and found.offset == offset
-    assert one.log.offset_by_timestamp(NOW_MS + 71, 6) is None
-    largest = one.log.max_timestamp_offset(6)
+    assert at_once(one.log.offset_by_timestamp(NOW_MS + 71, 6)) is None
+    largest = at_once(one.log.max_timestamp_offset(6))
     assert largest is not None and (largest.offset, largest.timestamp) == (2, NOW_MS + 70)
-    assert one.log.max_timestamp_offset(2) is None
+    assert at_once(one.log.max_timestamp_offset(2)) is None
 
 
 def test_timestamps_below_the_log_start_are_not_found() -> None:
     one = filled(10)
     one.log.maybe_increment_log_start_offset(5)
-    found = one.log.offset_by_timestamp(0, 20)
+    found = at_once(one.log.offset_by_timestamp(0, 20))
     assert found is not None and (found.offset, found.leader_epoch) == (5, 0)
 
 
@@ -225,7 +226,7 @@ def test_the_largest_timestamp_is_also_that_of_a_deleted_record_whose_segment_is
         one.append(b"x", timestamp=NOW_MS + time)
     one.commit_all()
     one.log.maybe_increment_log_start_offset(1)
-    largest = one.log.max_timestamp_offset(3)
+    largest = at_once(one.log.max_timestamp_offset(3))
     assert largest is not None and (largest.offset, largest.timestamp) == (0, NOW_MS + 90)
 
 
@@ -234,10 +235,10 @@ def test_the_largest_timestamp_is_found_in_any_segment_and_after_a_restart() -> 
     for n in range(40):
         one.append(b"x", b"y", timestamps=[NOW_MS, NOW_MS + (900 if n == 13 else n)])
     for _ in range(2):
-        found = one.log.max_timestamp_offset(80)
+        found = at_once(one.log.max_timestamp_offset(80))
         assert found is not None and (found.offset, found.timestamp) == (27, NOW_MS + 900)
         one.restart()
-    assert OneLog().log.max_timestamp_offset(0) is None
+    assert at_once(OneLog().log.max_timestamp_offset(0)) is None
 
 
 # ---- rolling
@@ -422,7 +423,7 @@ def test_retention_bytes_0_keeps_nothing_that_is_committed() -> None:
 def test_a_record_found_by_time_is_named_with_its_epoch() -> None:
     one = OneLog()
     one.append(b"a", epoch=4, timestamp=NOW_MS)
-    found = one.log.offset_by_timestamp(NOW_MS, 1)
+    found = at_once(one.log.offset_by_timestamp(NOW_MS, 1))
     assert found is not None and (found.offset, found.leader_epoch) == (0, 4)
 
 
@@ -576,7 +577,7 @@ def test_appends_continue_after_a_truncation(config: dict[str, object]) -> None:
         assert not one.log.truncate_to(end)
         assert one.values() == before[:end]
         check_invariants(one.log)
-        found = one.log.offset_by_timestamp(NOW_MS + end - 1, end)
+        found = at_once(one.log.offset_by_timestamp(NOW_MS + end - 1, end))
         assert (found.offset if found else -1) == end - 1
         info = one.append(b"new", epoch=1)
         assert info.first_offset == end

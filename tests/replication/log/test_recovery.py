@@ -10,6 +10,7 @@ from log_harness import NOW_MS, OneLog, batch, check_invariants, marker, stamped
 from kwire.protocol.records import iter_batches
 from kwire.replication.core.events import Event
 from kwire.replication.core.memory_log_store import MemoryLogStore
+from kwire.replication.core.work import at_once
 from kwire.replication.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, format_offsets
 from kwire.replication.log.indexes import AbortedTxn
 from kwire.replication.log.log import AppendOrigin
@@ -239,7 +240,7 @@ def test_a_missing_or_damaged_index_is_rebuilt_even_after_a_clean_shutdown() -> 
         check_invariants(one.log)
         one.commit_all()
         assert one.log.read(7, 1, 60).first_offset == 7
-        found = one.log.offset_by_timestamp(NOW_MS + 9, 60)
+        found = at_once(one.log.offset_by_timestamp(NOW_MS + 9, 60))
         assert found is not None and found.offset == 9
         assert one.logged.last.event is Event.INDEXES_REBUILT
         assert one.logged.last.fields["file"] == "00000000000000000000.log"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from types import SimpleNamespace
 
@@ -25,17 +25,13 @@ from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.events import Event
 from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.memory_log_store import MemoryLogStore
-from kwire.replication.core.work import at_once
+from kwire.replication.core.work import WorkQueue, at_once
 from kwire.replication.log.loader import LogContext, create_log, load_log
 from kwire.replication.log.log import Log
 from kwire.replication.log.types import AppendOrigin
-from kwire.replication.log_dirs.cleaner import (
-    STEP_BYTES,
-    LogCleaner,
-    OffsetMap,
-    clean,
-    find_cleanable,
-)
+from kwire.replication.log_dirs.cleanable import find_cleanable
+from kwire.replication.log_dirs.cleaner import LogCleaner
+from kwire.replication.log_dirs.cleaning import STEP_BYTES, OffsetMap, clean
 
 DAY_MS = 24 * 3600 * 1000
 T0 = 1_700_000_000_000
@@ -56,6 +52,7 @@ class Logs:
         self.moving: set[tuple[str, int]] = set()
         self.removed: set[tuple[str, int]] = set()
         self.cleaner = LogCleaner()
+        self.work: WorkQueue | None = None
 
     @property
     def _context(self) -> LogContext:
@@ -473,7 +470,7 @@ def test_indexes_of_a_cleaned_segment_find_its_batches(logs: Logs) -> None:
     assert log.segments[0].offset_index.count > 5
     for offset in range(60):
         assert log.read(offset, 1, 60).first_offset == max(offset, 40)
-        found = log.offset_by_timestamp(T0 + offset, 60)
+        found = at_once(log.offset_by_timestamp(T0 + offset, 60))
         assert found is not None
         assert found.offset == max(offset, 40)
 
@@ -538,6 +535,58 @@ def filled(logs: Logs) -> Log:
         if i % 10 == 9:
             roll(log)
     return log
+
+
+def test_a_batch_of_many_records_is_cleaned_in_steps(logs: Logs) -> None:
+    """Keys are mapped, records counted, and those that stay written: each in steps."""
+    log = logs.create()
+    append(log, *((f"k{i % 5000}", None if i == 9999 else "v") for i in range(10_000)))
+    roll(log)
+    work = find_cleanable(log, None, logs.clock.wall_ms)
+    steps = sum(1 for _ in clean(work, logs.clock.wall_ms, 1 << 20))
+    a_reading = 10_000 * 100 // STEP_BYTES
+    assert steps >= (1 + 1 + 2) * a_reading
+    assert [offset for offset, _, _ in content(log)] == list(range(5000, 10_000))
+    ((header, _),) = [each for each in batches(log) if each[0].count]
+    assert (header.last_offset, header.partition_leader_epoch) == (9999, 3)
+
+
+def test_a_batch_that_loses_records_has_the_largest_timestamp_of_the_others(logs: Logs) -> None:
+    log = logs.create()
+    times = [T0 + 9, T0 + 7, *[T0 + 1] * 400]
+    records = [Record(-1, t, f"k{i}".encode(), b"v") for i, t in enumerate(times)]
+    log.append_as_leader(build_batch(records), 3)
+    append(log, ("k0", "2"))
+    roll(log)
+    logs.clean()
+    first, second = (header for header, _ in batches(log))
+    assert (first.max_timestamp, first.base_timestamp, first.count) == (T0 + 7, T0 + 7, 401)
+    assert second.max_timestamp == T0
+
+
+def test_a_large_batch_is_decompressed_and_compressed_on_a_thread(logs: Logs) -> None:
+    log = logs.create()
+    large = "x" * (6 << 20)
+    append(log, ("a", "1"), ("b", large), ("a", "2"), codec="zstd")
+    roll(log)
+    away: list[Callable[[], None]] = []
+
+    def elsewhere(task: Callable[[], None], ended: Callable[[], None]) -> None:
+        task()
+        away.append(ended)
+
+    logs.work = WorkQueue(logs.clock)
+    logs.work.elsewhere = elsewhere
+    at_once(logs.cleaner.clean_logs(logs))  # type: ignore[arg-type]
+    sent = 0
+    while logs.cleaner._work is not None:
+        step(logs)
+        if away:
+            assert logs.timers.next_deadline_ms() is None  # the next step is when that has ended
+            sent += len(away)
+            away.pop()()
+    assert sent == 4  # decompressed for the map, to count, and to write; compressed
+    assert content(log) == [(1, "b", large), (2, "a", "2")]
 
 
 @pytest.mark.parametrize("when", ["before", "while keys are noted", "while it is copied"])

@@ -13,6 +13,7 @@ from kwire.protocol.errors import ErrorCode
 from kwire.protocol.record_builder import build_batch, end_transaction_marker
 from kwire.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, Record
 from kwire.replication.core.events import Event
+from kwire.replication.core.work import at_once
 from kwire.replication.log.log import AppendOrigin
 from kwire.replication.replica.fetch_data import READ_COMMITTED, FetchParams, FetchPartition
 from kwire.replication.replica.isr import CommittedIsr
@@ -470,7 +471,7 @@ def test_S58_a_new_leader_says_what_is_latest_once_its_followers_have_its_start(
 
     def latest():
         partition = leader.partition()
-        return offset_for_timestamp(partition, LATEST_TIMESTAMP, 0, -1, True)
+        return at_once(offset_for_timestamp(partition, LATEST_TIMESTAMP, 0, -1, True))
 
     with pytest.raises(Exception, match="OFFSET_NOT_AVAILABLE"):
         latest()
@@ -481,7 +482,7 @@ def test_S58_a_new_leader_says_what_is_latest_once_its_followers_have_its_start(
 def test_S58_the_earliest_offset_has_the_epoch_of_its_record(leader):
     leader.node.write((3, 2), (5, 2), hw=4)
     leader.lead(10, replicas=[1, 2])
-    earliest = offset_for_timestamp(leader.partition(), EARLIEST_TIMESTAMP, 0, -1, True)
+    earliest = at_once(offset_for_timestamp(leader.partition(), EARLIEST_TIMESTAMP, 0, -1, True))
     assert earliest == (0, -1, 3)
 
 
