@@ -184,3 +184,18 @@ def spark_environment() -> dict[str, str]:
     """The environment Spark's workers and spark-submit need: this Python, loopback."""
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     return {**os.environ, **python, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+@contextmanager
+def few_tasks(session: Any) -> "Iterator[None]":
+    """For tables of a few rows, with many plans. Afterwards the session is as it was: `unset` would not do, it leaves
+    Spark's 200 partitions."""
+    config = {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.wholeStage": "false"}
+    before = {key: session.conf.get(key) for key in config}
+    for key, value in config.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            session.conf.set(key, value)

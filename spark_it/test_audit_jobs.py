@@ -9,6 +9,7 @@ import pytest
 
 from kwire.pipeline.ledger import value_prefix
 from spark_it.audit_cases import RUN, Case, at, frames
+from spark_it.support import few_tasks
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -96,41 +97,40 @@ def judged(spark: Any) -> Iterator[dict[str, Any]]:
         pytest.skip("the audit needs PySpark 4")
     from kwire.audit.jobs import topics
 
-    spark.conf.set("spark.sql.shuffle.partitions", "1")
-    spark.conf.set("spark.sql.codegen.wholeStage", "false")  # rows are few, plans are many
-    xxhash = {
-        bytes(row.key): row.hash
-        for row in spark.sql(
-            "select key, xxhash64(key) as hash from values (cast('a' as binary)), (cast('b' as binary)) t(key)"
-        ).collect()
-    }
-    a, b = xxhash[XX_OF_A], xxhash[XX_OF_B]
-    cases = [
-        *CASES,
-        Case("compacted", compacted=True)
-        .sent(0, 0, key=XX_OF_A)
-        .sent(1, 1, key=XX_OF_A)
-        .lies(1, 1, key_hash=a)
-        .seen(0, 0, key=XX_OF_A),
-        Case("compacted-newest-lost", compacted=True)
-        .sent(0, 0, key=XX_OF_A)
-        .sent(1, 1, key=XX_OF_B)
-        .sent(2, 2, key=XX_OF_A)
-        .lies(1, 1, key_hash=b)
-        .finds(("lost", 2)),
-    ]
-    tables = frames(spark, cases)
-    bounds = tables.pop("bounds_as_read")
-    parts = {name: table.cache() for name, table in topics.of_partitions(**tables, run=RUN).items()}
-    sent, seen = tables["sent"], tables["seen"]
-    whole = topics.of_all(sent, seen, bounds, parts, lambda _, table: table.localCheckpoint())
-    yield {
-        "cases": cases,
-        "findings": whole["findings"].collect(),
-        "topics": whole["topics"].collect(),
-    }
-    spark.conf.unset("spark.sql.shuffle.partitions")
-    spark.conf.unset("spark.sql.codegen.wholeStage")
+    with few_tasks(spark):
+        xxhash = {
+            bytes(row.key): row.hash
+            for row in spark.sql(
+                "select key, xxhash64(key) as hash from values (cast('a' as binary)), (cast('b' as binary)) t(key)"
+            ).collect()
+        }
+        a, b = xxhash[XX_OF_A], xxhash[XX_OF_B]
+        cases = [
+            *CASES,
+            Case("compacted", compacted=True)
+            .sent(0, 0, key=XX_OF_A)
+            .sent(1, 1, key=XX_OF_A)
+            .lies(1, 1, key_hash=a)
+            .seen(0, 0, key=XX_OF_A),
+            Case("compacted-newest-lost", compacted=True)
+            .sent(0, 0, key=XX_OF_A)
+            .sent(1, 1, key=XX_OF_B)
+            .sent(2, 2, key=XX_OF_A)
+            .lies(1, 1, key_hash=b)
+            .finds(("lost", 2)),
+        ]
+        tables = frames(spark, cases)
+        bounds = tables.pop("bounds_as_read")
+        parts = {
+            name: table.cache() for name, table in topics.of_partitions(**tables, run=RUN).items()
+        }
+        sent, seen = tables["sent"], tables["seen"]
+        whole = topics.of_all(sent, seen, bounds, parts, lambda _, table: table.localCheckpoint())
+        yield {
+            "cases": cases,
+            "findings": whole["findings"].collect(),
+            "topics": whole["topics"].collect(),
+        }
 
 
 def test_every_case_has_its_findings_and_no_other(judged: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@
 has to tell them apart. What two brokers have acknowledged while leaders died (`calm`) must come out clean."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ import pytest
 
 from kwire import Cluster
 from spark_it import disasters
+from spark_it.support import few_tasks
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -54,20 +54,10 @@ def audited_in(spark: Any, folder: Path, topics: tuple[str, ...]) -> Audited:
     return Audited(found, book.rows, numbered(events))
 
 
-@pytest.fixture
-def few_tasks(spark: Any) -> Iterator[None]:
-    """Rows are few, plans are many."""
-    config = {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.wholeStage": "false"}
-    for key, value in config.items():
-        spark.conf.set(key, value)
-    yield
-    for key in config:
-        spark.conf.unset(key)
-
-
-def test_a_loss_and_a_retry_are_named(spark: Any, tmp_path: Path, few_tasks: None) -> None:
+def test_a_loss_and_a_retry_are_named(spark: Any, tmp_path: Path) -> None:
     """The short form of all that follows."""
-    audited = audited_in(spark, tmp_path, disasters.SMALL)
+    with few_tasks(spark):
+        audited = audited_in(spark, tmp_path, disasters.SMALL)
     counts = Counter((row.kind, row.topic) for row in audited.tables["findings"])
     assert counts == {("lost", "unclean"): 5, ("doubled", "doubled"): 1}
     check_lost_and_doubled(audited)
