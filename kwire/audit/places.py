@@ -13,7 +13,7 @@ from kwire.replication.log.checkpoints import read_meta_properties
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Sequence
     from typing import TypeVar
 
     from kwire.client.admin import Steps
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     log_end: int
     compacted: bool
     log_dirs: tuple[str, ...] = ()
-    """Of the broker whose replica stands for the topic, where log directories are read."""
+    """Of the broker whose replica stands for the topic, where log directories are read; empty if none has it."""
 
 
 class Places(NamedTuple):
@@ -39,9 +39,11 @@ class Places(NamedTuple):
     cluster_id: str | None
 
 
-def of_logs(paths: Sequence[str], topics: Sequence[str]) -> Places:
+def of_logs(paths: Sequence[str], topics: Sequence[str], optional: Container[str] = ()) -> Places:
     """The topics' partitions in brokers' log directories. Of the replicas that one stands for the topic which is in the
-    latest leader epoch, and of these the longest: what the topic's readers get, or would get of its leader."""
+    latest leader epoch, and of these the longest: what the topic's readers get, or would get of its leader.
+
+    ConfigurationError for a topic that is not there, unless it is `optional`."""
     from kwire.audit.evidence.files import replicas
     from kwire.pipeline.layout import broker_of, log_dirs
 
@@ -59,15 +61,40 @@ def of_logs(paths: Sequence[str], topics: Sequence[str]) -> Places:
             best[key] = rank, Place(*key, each.log_start, each.log_end, is_cleaned, dirs)
     found = {topic for topic, _ in best}
     for topic in topics:
-        if topic not in found:
-            raise ConfigurationError(
-                f"topic {topic} is in none of the log directories"
-                + (f"; there are {', '.join(sorted(found)[:10])}" if found else "")
-            )
+        if topic not in found and topic not in optional:
+            raise _is_nowhere(topic, found)
     ids = {text for folder in folders if (text := _cluster_id(folder)) is not None}
     if len(ids) > 1:
         raise ConfigurationError(f"the log directories are of {len(ids)} clusters: {sorted(ids)}")
     return Places(tuple(best[key][1] for key in sorted(best)), next(iter(ids), None))
+
+
+def with_absent(
+    found: Sequence[Place], topics: Collection[str], named: Collection[tuple[str, int]]
+) -> tuple[Place, ...]:
+    """The places, and beside them empty ones for partitions of which the ledger has records (`named`) and which are not
+    there: what was acknowledged in them is lost. A topic without any has partition 0, empty: brokers may make the log
+    with the first record. ConfigurationError if the ledger has records, and none of the topics is there."""
+    known = {place[:2] for place in found}
+    absent = {each for each in named if each[0] in topics} - known
+    if absent and not known:
+        raise _is_nowhere(min(absent)[0], ())
+    without = set(topics) - {topic for topic, _ in (known | absent)}
+    absent |= {(topic, 0) for topic in without}
+    return tuple(sorted([*found, *(Place(*each, 0, 0, False) for each in absent)]))
+
+
+def of_ledger(files: Iterable[str]) -> set[tuple[str, int]]:
+    """The partitions of which files of a ledger have records."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    found: set[tuple[str, int]] = set()
+    form = ds.ParquetFileFormat(read_options={"dictionary_columns": ["topic"]})
+    for batch in ds.dataset(list(files), format=form).to_batches(columns=["topic", "partition"]):
+        rows = pa.Table.from_batches([batch]).group_by(["topic", "partition"]).aggregate([])
+        found |= {(row["topic"], row["partition"]) for row in rows.to_pylist()}
+    return {each for each in found if each[1] is not None}
 
 
 def begin_now(places: Iterable[Place], bootstrap: str | None) -> list[Place]:
@@ -86,7 +113,7 @@ def _starts_of_logs(places: list[Place]) -> dict[tuple[str, int], int]:
     from kwire.audit.evidence.files import replicas
 
     found = {}
-    for log_dirs in {place.log_dirs for place in places}:
+    for log_dirs in {place.log_dirs for place in places if place.log_dirs}:
         mine = {place[:2] for place in places if place.log_dirs == log_dirs}
         topics = tuple(sorted({topic for topic, _ in mine}))
         indexes = frozenset(partition for _, partition in mine)
@@ -94,6 +121,11 @@ def _starts_of_logs(places: list[Place]) -> dict[tuple[str, int], int]:
             if each[:2] in mine:
                 found[each[:2]] = each.log_start
     return found
+
+
+def _is_nowhere(topic: str, found: Collection[str]) -> ConfigurationError:
+    there = f"; there are {', '.join(sorted(found)[:10])}" if found else ""
+    return ConfigurationError(f"topic {topic} is in none of the log directories{there}")
 
 
 class _Files:

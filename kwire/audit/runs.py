@@ -13,7 +13,7 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kwire.audit.places import Place, begin_now, of_cluster, of_logs
+from kwire.audit.places import Place, begin_now, of_cluster, of_ledger, of_logs, with_absent
 from kwire.audit.tables import TABLES, ddl
 from kwire.errors import ConfigurationError
 from kwire.pipeline import event_files, ledger
@@ -143,14 +143,15 @@ def _plan(request: Request, out: Path, records_of_a_part: int) -> Plan:
     }
     topics = topics_of(request, run)
     if request.logs:
-        found = of_logs(request.logs, topics)
+        found = of_logs(request.logs, topics, optional=() if request.topics else topics)
     else:
         found = of_cluster(request.bootstrap or run.bootstrap, topics)
     if None not in (run.cluster_id, found.cluster_id) and run.cluster_id != found.cluster_id:
         raise ConfigurationError(
             f"{folder} is of cluster {run.cluster_id}, the topics are of {found.cluster_id}"
         )
-    places = _with_compacted(found.places, request.compacted)
+    named = of_ledger(files[ledger.SENT]) if files[ledger.SENT] else set()
+    places = _with_compacted(with_absent(found.places, topics, named), request.compacted)
     return Plan(
         request,
         run.run,

@@ -52,9 +52,11 @@ def bounds(session: SparkSession, places: Sequence[Place]) -> DataFrame:
 
 
 def of_places(rows: DataFrame, places: Sequence[Place]) -> DataFrame:
-    """The rows of these partitions; the topic and partition of few places are constants of the scan."""
+    """The rows of these partitions, and those of their topics of which nobody knows the partition; the topic and
+    partition of few places are constants of the scan."""
     conditions = [
-        f"(topic = '{topic}' and partition in ({', '.join(str(each.partition) for each in group)}))"
+        f"(topic = '{topic}' and (partition is null"
+        f" or partition in ({', '.join(str(each.partition) for each in group)})))"
         for topic, group in groupby(sorted(places), attrgetter("topic"))
     ]
     return rows.where(" or ".join(conditions) or "false")
@@ -64,7 +66,12 @@ def records(
     session: SparkSession, places: Sequence[Place], bootstrap: str | None, *, transactional: bool
 ) -> DataFrame:
     """What lies at the places (`records.RECORDS`), of the cluster at `bootstrap`, else of their log directories."""
-    if bootstrap is None:
+    places = [place for place in places if place.log_end > place.log_start]
+    if not places:
+        rows = of_log(
+            session.createDataFrame([], log_ddl({name: COLUMNS[name] for name in LOG_COLUMNS}))
+        )
+    elif bootstrap is None:
         frames = [
             of_log(_log(session, list(group), transactional))
             for _, group in groupby(

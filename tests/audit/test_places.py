@@ -88,6 +88,55 @@ def test_what_cannot_be_audited_is_one_line(tmp_path: Path) -> None:
         of_cluster("no port:x", ["orders"])
 
 
+def ledger_of(folder: Path, topics: tuple[str, ...], *places: tuple[str, int | None]) -> Path:
+    """A ledger with a record in each place."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (folder / ledger.SENT).mkdir(parents=True)
+    ledger.write_run(
+        folder, ledger.Run("00c0ffee", "127.0.0.1:1", topics, "own", "plain", "all", 0)
+    )
+    rows = [
+        {**dict.fromkeys(ledger.COLUMNS[ledger.SENT]), "topic": topic, "partition": partition}
+        for topic, partition in places
+    ]
+    if rows:
+        table = pa.Table.from_pylist(rows, ledger.schema(ledger.SENT))
+        pq.write_table(table, folder / ledger.SENT / "part-0.parquet")
+    return folder
+
+
+def test_partitions_that_the_ledger_knows_and_nobody_has_are_audited(tmp_path: Path) -> None:
+    replica(tmp_path / "data", 1, 2, epoch=0)
+    topics = ("gone", "orders", "silent")
+    folder = ledger_of(
+        tmp_path / "ledger", topics, ("orders", 0), ("orders", 7), ("gone", 2), ("orders", None)
+    )
+    request = runs.Request(str(folder), (str(tmp_path / "data"),), None, ())
+    places = runs.planned(request, tmp_path / "out").places
+    assert [place[:4] for place in places] == [
+        ("gone", 2, 0, 0),
+        ("orders", 0, 0, 2),
+        ("orders", 7, 0, 0),
+        ("silent", 0, 0, 0),
+    ]
+    assert begin_now(places, None) == places
+
+
+def test_no_topic_at_all_is_the_wrong_directory_unless_nothing_was_sent(tmp_path: Path) -> None:
+    replica(tmp_path / "data", 1, 2, epoch=0)
+    logs = (str(tmp_path / "data"),)
+    sent = ledger_of(tmp_path / "sent", ("gone",), ("gone", 2))
+    with pytest.raises(ConfigurationError, match=r"topic gone is in none of the log directories$"):
+        runs.planned(runs.Request(str(sent), logs, None, ()), tmp_path / "out")
+    empty = ledger_of(tmp_path / "empty", ("gone",))
+    (place,) = runs.planned(runs.Request(str(empty), logs, None, ()), tmp_path / "out").places
+    assert place[:4] == ("gone", 0, 0, 0)
+    with pytest.raises(ConfigurationError, match=r"topic gone is in none of the log dir"):
+        runs.planned(runs.Request(str(empty), logs, None, ("gone",)), tmp_path / "out")
+
+
 def test_a_ledger_without_topics_needs_one(tmp_path: Path) -> None:
     folder, out = tmp_path / "ledger", tmp_path / "out"
     folder.mkdir()
