@@ -51,12 +51,12 @@ def killer(spark: Standalone, folder: Path) -> None:
     where = support.until(lambda: standing.exists() and standing.read_text(), 240, "a task waits")
     worker = next(n for n in (0, 1) if Path(where).is_relative_to(spark.work_dir(n)))
     os.kill(spark.pids[1 + worker], signal.SIGKILL)
-    for pid in _executors(spark.work_dir(worker)):
+    for pid in executors_below(spark.work_dir(worker)):
         os.kill(pid, signal.SIGKILL)
     (folder / "go").touch()
 
 
-def _executors(work_dir: Path) -> list[int]:
+def executors_below(work_dir: Path) -> list[int]:
     """The JVMs of executors that run in folders below a worker's."""
     found = []
     for process in Path("/proc").iterdir():

@@ -107,6 +107,27 @@ def test_the_word_count_runs_on_a_master_and_two_workers(
         assert re.search(r"Finished task \d", log.read_text()), f"worker {number} had no task"
 
 
+def submitted_audit(
+    brokers: Any, story: audit_kit.Story, standalone: Standalone, tmp_path: Path
+) -> "subprocess.CompletedProcess[str]":
+    """`kwire audit` of the brokers' log directories, by spark-submit."""
+    script = tmp_path / "audit.py"
+    script.write_text("from kwire.cli.main import main\n\nmain()\n")
+    arguments = ["audit", str(story.ledger), "--out", str(tmp_path / "out")]
+    for directory in (path for each in brokers.brokers for path in each.log_dirs):
+        arguments += ["--logs", directory]
+    executors = ["--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1"]
+    command = support.submit_command(script, arguments, "--master", standalone.url, *executors)
+    root = str(Path(__file__).resolve().parents[1])
+    return subprocess.run(
+        command,
+        env={**support.spark_environment(), "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+
+
 def test_the_audit_runs_on_a_master_and_two_workers(
     brokers: Any, standalone: Standalone, tmp_path: Path
 ) -> None:
@@ -116,21 +137,7 @@ def test_the_audit_runs_on_a_master_and_two_workers(
         pytest.skip("the audit needs PySpark 4")
     brokers.create_topic("audited-by-workers", partitions=2, replication_factor=3)
     story = audit_kit.story(brokers, "audited-by-workers", tmp_path / "ledger")
-    script = tmp_path / "audit.py"
-    script.write_text("from kwire.cli.main import main\n\nmain()\n")
-    arguments = ["audit", str(story.ledger), "--out", str(tmp_path / "out")]
-    for directory in (path for each in brokers.brokers for path in each.log_dirs):
-        arguments += ["--logs", directory]
-    executors = ["--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1"]
-    command = support.submit_command(script, arguments, "--master", standalone.url, *executors)
-    root = str(Path(__file__).resolve().parents[1])
-    done = subprocess.run(
-        command,
-        env={**support.spark_environment(), "PYTHONPATH": root},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
+    done = submitted_audit(brokers, story, standalone, tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr[-4000:]
     assert "1 lost, 1 doubled, 1 present, never acknowledged" in done.stdout
     for number in range(WORKERS):
