@@ -70,7 +70,7 @@ def fill(cluster: Cluster, topic: str, records: int) -> None:
 
 
 class Workers:
-    """The largest resident set of this process's Python descendants, looked at every 20 ms."""
+    """The largest resident set of this process's Python descendants, looked at every 0.2 s."""
 
     def __init__(self) -> None:
         self.largest_mb = 0
@@ -86,7 +86,7 @@ class Workers:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._stop.wait(0.02):
+        while not self._stop.wait(0.2):
             for pid in _workers():
                 try:
                     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
