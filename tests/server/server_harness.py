@@ -27,6 +27,7 @@ class StubBroker(Core):
     def __init__(self, node: Node, caps: dict[int, tuple[int, int]] | None = None) -> None:
         super().__init__(node.clock, node.outbox)
         self.services = Services.__new__(Services)
+        self.services.gate = None
         self.services.api_ranges = served_ranges(caps)
         self.services.cluster_id = "test-cluster"
         self.services.node_id = 1
