@@ -18,6 +18,10 @@ from kafka import KafkaProducer
 from kwire import Cluster
 from kwire.launch.node_runner import NodeRunner
 from kwire.launch.spec import STANDALONE, NodeSpec
+from kwire.protocol import api
+from kwire.protocol.api import ApiKey
+from kwire.protocol.schemas.api_versions import ApiVersionsRequest
+from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.server.errors import SettingsError
 from kwire.server.tls.context import principal_of
 
@@ -135,6 +139,34 @@ def connected(cluster: Cluster, context: ssl.SSLContext) -> ssl.SSLSocket:
     host, _, port = cluster.bootstrap_servers.rpartition(":")
     plain = socket.create_connection((host, int(port)), 10)
     return context.wrap_socket(plain, server_hostname="localhost")
+
+
+def test_requests_that_came_while_reading_was_paused_are_answered(cluster: Cluster) -> None:
+    """They are deciphered by then: nothing more arrives that would begin it."""
+    partition = FetchPartition(partition=0, fetch_offset=10_000_000, partition_max_bytes=1)
+    topic = FetchTopic(topic="orders", partitions=[partition])
+    wait = FetchRequest(max_wait_ms=300, min_bytes=1, max_bytes=1, topics=[topic])
+    partition.fetch_offset = end_of(cluster)
+    frames = [b"".join(map(bytes, api.encode_request(ApiKey.FETCH, 4, 0, "me", wait)))]
+    versions = ApiVersionsRequest()
+    for number in range(1, 11):
+        parts = api.encode_request(ApiKey.API_VERSIONS, 0, number, "c" * 10_000, versions)
+        frames.append(b"".join(map(bytes, parts)))
+    with connected(cluster, ssl.create_default_context(cafile=CA)) as client:
+        client.settimeout(20)
+        client.sendall(frames[1])
+        stream = client.makefile("rb")
+        stream.read(int.from_bytes(stream.read(4), "big"))
+        cluster.broker(1).pause()  # so that it reads more at once than a connection may have ahead
+        client.sendall(b"".join(frames))
+        cluster.broker(1).resume()
+        for number in range(11):
+            size = int.from_bytes(stream.read(4), "big")
+            assert int.from_bytes(stream.read(size)[:4], "big") == number
+
+
+def end_of(cluster: Cluster) -> int:
+    return cluster.partition("orders", 0).high_watermark
 
 
 def lines(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
