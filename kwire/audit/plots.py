@@ -200,7 +200,6 @@ class _Lane:
         for number, (bundle, x) in enumerate(zip(bundles, places, strict=True)):
             lead = min(bundle, key=_rank)
             kind, colour = MARKS.get(lead.kind, LOSS)
-            text = _bundle_words(bundle)
             following = places[number + 1] if number + 1 < len(places) else canvas.right + 12
             tip = canvas.tip(f"{words.clock(bundle[0].time)} UTC\n{_bundle_details(bundle)}")
             first, x = x, canvas.x(bundle[-1].time)
@@ -208,16 +207,18 @@ class _Lane:
                 canvas.line([first, x], [y, y], colour, 2.4)
                 canvas.line([x, x], [y - 4, y + 4], colour, 2.4)
             canvas.shape(kind, first, y, colour, tip)
-            width = text_width(text, TEXT, bold=True)
             style = {"fontsize": TEXT, "fontweight": "bold", "gid": tip}
-            if x + width + 12 < following - 8:
-                self._text(x + 9, y + 4, text, colour, **style)
-                edge = x + 9 + width
-            elif first - width - 12 > edge:
-                self._text(first - 9, y + 4, text, colour, ha="right", **style)
-                edge = x + 8
-            else:
-                edge = x + 8
+            free = x + 8
+            for text in dict.fromkeys((_bundle_words(bundle), _bundle_words([lead]))):
+                width = text_width(text, TEXT, bold=True)
+                if x + width + 12 < following - 8:
+                    self._text(x + 9, y + 4, text, colour, **style)
+                    free = x + 9 + width
+                    break
+                if first - width - 12 > edge:
+                    self._text(first - 9, y + 4, text, colour, ha="right", **style)
+                    break
+            edge = free
 
 
 def _rank(mark: Mark) -> int:
@@ -286,7 +287,7 @@ def curves(
         canvas.line([canvas.left, canvas.right], [y(10.0**power)] * 2, "grid")
         canvas.text(canvas.left - 6, y(10.0**power) + 4, scale(10.0**power), "dim", ha="right")
     _events(canvas, events, bottom)
-    ends: list[float] = []
+    ends: list[tuple[float, float]] = []
     for curve in found:
         _curve(canvas, curve, y, ends)
     for begin, end, text in tips:
@@ -296,21 +297,28 @@ def curves(
     return canvas.render(name, label)
 
 
-def _curve(canvas: Canvas, curve: Curve, y: Callable[[float], float], ends: list[float]) -> None:
-    """A line with its name; `ends`: where others' names stand at the right."""
+def _curve(
+    canvas: Canvas, curve: Curve, y: Callable[[float], float], ends: list[tuple[float, float]]
+) -> None:
+    """A line with its name; `ends`: where others' names stand."""
     xs, ys = [canvas.x(t) for t, _ in curve.points], [y(value) for _, value in curve.points]
     canvas.line(xs, ys, curve.colour, 1.8, linestyle=curve.dash, solid_capstyle="round")
     if len(xs) == 1:
         canvas.shape("dot", xs[0], ys[0], curve.colour, "")
     if curve.at_peak:
         peak = ys.index(min(ys))
-        beside = xs[peak] > canvas.left + text_width(curve.name) / 2
-        canvas.text(xs[peak], ys[peak] - 6, curve.name, ha="center" if beside else "left")
+        width = text_width(curve.name)
+        beside = xs[peak] > canvas.left + width / 2
+        x, at = xs[peak], ys[peak] - 6
+        while any(abs(at - y) < 12 and abs(x - other) < width for other, y in ends):
+            at -= 12
+        ends.append((x, at))
+        canvas.text(x, at, curve.name, ha="center" if beside else "left")
         return
     at = ys[-1]
-    while any(abs(at - other) < 12 for other in ends):
+    while any(abs(at - other) < 12 for _, other in ends):
         at -= 3 if at > 60 else -50
-    ends.append(at)
+    ends.append((canvas.right, at))
     style = {"fontsize": TEXT, "fontweight": "bold"}
     canvas.text(canvas.right + 6, at + 4, curve.name, curve.colour, **style)
 

@@ -203,6 +203,8 @@ def topics(rows: Sequence[Row], total: int) -> str:
     ]
     columns = ["log_start", "log_end", "sent", "acknowledged", "present", "seen", *kinds]
     columns = [each for each in columns if any(row.get(each) is not None for row in rows)]
+    if not any(row.get("seen") for row in rows):
+        columns = [each for each in columns if each != "seen"]  # there were no readers
     names = {"log_start": "log start", "log_end": "log end", "present": "in the topic"}
     heads = [names.get(each, KINDS[each].words if each in KINDS else each) for each in columns]
 
