@@ -218,7 +218,7 @@ def good(folder: Path) -> Path:
 
 
 def leaders_death(folder: Path) -> Path:
-    """What the audit has found of a real leader's death: `spark_it/test_leaders_death.py` has written it."""
+    """A leader's death as `spark_it/leaders_death.py` has staged it with stock clients, in the tables of an audit."""
     tables = json.loads(DEATH.read_text())
     for row in tables["findings"]:
         row["key"] = b64decode(row["key"]) if "key" in row else None

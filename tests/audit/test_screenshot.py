@@ -1,4 +1,6 @@
-"""A browser draws the page of an audit, wide and narrow, light and dark; `--write` makes the image of docs/audit.md."""
+"""A browser draws the page of an audit, wide and narrow, light and dark; `--write` makes the pictures of docs/audit.md.
+
+What is drawn was staged with stock clients and audited: `page_kit.leaders_death`."""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ import page_kit
 import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-IMAGE = Path(__file__).parents[2] / "docs" / "audit.png"
+DOCS = Path(__file__).parents[2] / "docs"
+IMAGES = {False: DOCS / "audit.png", True: DOCS / "audit-dark.png"}
+"""By whether it is dark."""
 WIDTH, HEIGHT = 1180, 1180
 
 
@@ -40,14 +44,14 @@ def shoot(path: Path, width: int, height: int, dark: bool = False) -> Path:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
-@pytest.mark.parametrize(("width", "dark"), [(WIDTH, False), (400, True)])
+@pytest.mark.parametrize(("width", "dark"), [(WIDTH, False), (WIDTH, True), (400, True)])
 def test_a_browser_draws_the_page_without_scripts(tmp_path: Path, width: int, dark: bool) -> None:
     pytest.importorskip("matplotlib")
     from PIL import Image
 
     from kwire.audit import page
 
-    picture = Image.open(shoot(page.write(page_kit.disaster(tmp_path)), width, 1400, dark))
+    picture = Image.open(shoot(page.write(page_kit.leaders_death(tmp_path)), width, 1400, dark))
     colours = picture.convert("RGB").crop((0, 0, width, 1400)).getcolors(1 << 24)
     assert colours is not None
     seen = {f"#{r:02x}{g:02x}{b:02x}" for count, (r, g, b) in colours if count > 20}
@@ -57,24 +61,26 @@ def test_a_browser_draws_the_page_without_scripts(tmp_path: Path, width: int, da
     assert max(colours)[1] == ((0x12, 0x17, 0x1D) if dark else (255, 255, 255)), "the background"
 
 
-def test_the_image_in_the_docs_is_of_moderate_size() -> None:
-    content = IMAGE.read_bytes()
+@pytest.mark.parametrize("image", IMAGES.values(), ids=lambda path: path.stem)
+def test_the_pictures_in_the_docs_are_of_moderate_size(image: Path) -> None:
+    content = image.read_bytes()
     assert content[:8] == b"\x89PNG\r\n\x1a\n" and len(content) < 200_000
     assert int.from_bytes(content[16:20], "big") == WIDTH
-    assert "(audit.png)" in (IMAGE.parent / "audit.md").read_text()
+    assert f'"{image.name}"' in (DOCS / "audit.md").read_text()
 
 
-def write_image() -> None:
+def write_images() -> None:
     from PIL import Image
 
     from kwire.audit import page
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = page.write(page_kit.disaster(Path(folder)))
-        picture = Image.open(shoot(path, WIDTH, HEIGHT)).convert("RGB")
-        picture.quantize(256).save(IMAGE, optimize=True)
-    print(IMAGE, IMAGE.stat().st_size)
+    for dark, image in IMAGES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            path = page.write(page_kit.leaders_death(Path(folder)))
+            picture = Image.open(shoot(path, WIDTH, HEIGHT, dark)).convert("RGB")
+            picture.quantize(256).save(image, optimize=True)
+        print(image, image.stat().st_size)
 
 
 if __name__ == "__main__" and "--write" in sys.argv:
-    write_image()
+    write_images()
