@@ -91,7 +91,7 @@ def connected(
             "; no kwire up is running: start one, or name a --bootstrap" if target.guessed else ""
         )
         if target.credentials is None and "closed the connection" in str(error):
-            hint = "; does it ask for a log-in? --user NAME:SECRET"
+            hint = "; does it ask for a log-in (--user NAME:SECRET), or for TLS?"
         raise NodeError(f"{error}{hint}") from None
     except KafkaError as error:
         raise NodeError(str(error)) from None
