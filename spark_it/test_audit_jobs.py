@@ -19,6 +19,13 @@ CASES = [
     Case("all-is-well").both(0, 1, 2).seen(1, 1),
     Case("lost-at-the-end").both(0, 1).sent(2, 2).finds(("lost", 2)),
     Case("lost-and-another-there").both(0).sent(1, 1).lies(2, 1).sent(2, 1).finds(("lost", 1)),
+    # Ledger and topic are compared by ranges of 16,384 offsets first.
+    Case("lost-in-one-range").both(0).sent(1, 1).both(20_000, 40_000)
+    .finds(("lost", 1), ("gap", 1), ("gap", 20_001)),
+    Case("moved-to-another-range").both(0, 20_000).sent(1, 1).lies(1, 40_000)
+    .finds(("gap", 1), ("gap", 20_001), ("reordered", 40_000)),
+    Case("other-numbers-in-two-ranges").sent(0, 0).lies(20_000, 0).sent(20_000, 20_000).lies(0, 20_000)
+    .finds(("gap", 1), ("reordered", 20_000)),
     Case("lost-before-others").both(0).sent(1, 1).both(2).finds(("lost", 1), ("gap", 1)),
     Case("moved-is-not-lost").both(0).sent(1, 1).lies(1, 2).sent(2, 2).lies(2, 1).finds(
         ("reordered", 2)

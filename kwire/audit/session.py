@@ -27,7 +27,12 @@ _JOBS = {
     # Shuffles need memory, what is cached between them goes to disk.
     "spark.memory.storageFraction": "0.2",
 }
+_ANY_SIZE = {
+    # What is cached is read once or twice: looking for its best encoding takes longer than making and reading it.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+}
 _SMALL = {
+    **_ANY_SIZE,
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
@@ -67,7 +72,7 @@ def running_session(
 @contextmanager
 def tuned(session: SparkSession, records: int) -> Iterator[None]:
     """The session as it is best for so many records: of few, planning and compiling cost more than the work."""
-    config = _SMALL if records < FEW_RECORDS else {}
+    config = _SMALL if records < FEW_RECORDS else _ANY_SIZE
     before = {key: session.conf.get(key, None) for key in config}
     for key, value in config.items():
         session.conf.set(key, value)

@@ -27,6 +27,10 @@ def is_acknowledged(outcome: str = "outcome") -> str:
     return f"{outcome} in ('{ACKNOWLEDGED}', '{COMMITTED}')"
 
 
+_IS_OPEN = f"(outcome = '{UNKNOWN}' and transaction is not null)"
+"""Whether it should be visible is not known from the record's own row."""
+
+
 def pairs(sent: DataFrame, records: DataFrame, run: str) -> DataFrame:
     """Ledger and topic side by side, by place, producer and number: columns of `sent`, and `found` of the topic.
 
@@ -38,11 +42,78 @@ def pairs(sent: DataFrame, records: DataFrame, run: str) -> DataFrame:
         F.struct(F.col("hash"), "key_hash", "timestamp", "visible").alias("found"),
     )
     joined = sent.where("offset is not null").join(found, [*PLACE, *IDENTITY], "full")
-    agrees = (
-        f"found.hash <=> hash and found.visible = ({is_acknowledged()})"
-        f" and not (outcome = '{UNKNOWN}' and transaction is not null)"
-    )
+    agrees = f"found.hash <=> hash and found.visible = ({is_acknowledged()}) and not {_IS_OPEN}"
     return joined.withColumn("agrees", F.coalesce(F.expr(agrees), F.lit(False)))
+
+
+_RANGE = "offset >> 14"
+"""Ledger and topic are compared by digests of so many offsets, and record by record where these differ."""
+
+
+def ranges(sent: DataFrame, records: DataFrame, run: str) -> DataFrame:
+    """By partition and `range` of offsets whether all that the ledger and the topic have there agrees (as in `pairs`),
+    and how many records the ledger has, and how many of them as acknowledged."""
+    same = "offset, producer, number, hash"
+    of_ledger = sent.where("offset is not null").select(
+        *PARTITION,
+        F.expr(_RANGE).alias("range"),
+        F.expr(f"xxhash64({same}, {is_acknowledged()})").alias("content"),
+        F.lit(1).alias("side"),
+        F.expr(f"coalesce({is_acknowledged()}, false)").alias("is_acknowledged"),
+        F.expr(f"outcome is null or {_IS_OPEN}").alias("is_open"),
+    )
+    of_topic = records.where(F.col("run") == run).select(
+        *PARTITION,
+        F.expr(_RANGE).alias("range"),
+        F.expr(f"xxhash64({same}, visible)").alias("content"),
+        F.lit(-1).alias("side"),
+        F.lit(False).alias("is_acknowledged"),
+        F.lit(False).alias("is_open"),
+    )
+    agrees = "bit_xor(content) = 0 and sum(side) = 0 and sum(side * (content >> 20)) = 0 and not bool_or(is_open)"
+    return (
+        of_ledger.unionByName(of_topic)
+        .groupBy(*PARTITION, "range")
+        .agg(
+            F.expr(agrees).alias("agrees"),
+            F.count_if(F.col("side") == 1).alias("sent"),
+            F.count_if("is_acknowledged").alias("acknowledged"),
+        )
+    )
+
+
+def compared(sent: DataFrame, records: DataFrame, ranges: DataFrame, run: str) -> DataFrame:
+    """The `residue` of a ledger and a topic, of which only the ranges that do not agree are looked at by record."""
+    doubtful = F.broadcast(ranges.where("not agrees").select(*PARTITION, "range"))
+
+    def in_doubt(rows: DataFrame) -> DataFrame:
+        placed = rows.withColumn("range", F.expr(_RANGE))
+        return placed.join(doubtful, [*PARTITION, "range"], "left_semi").drop("range")
+
+    left = residue(pairs(in_doubt(sent), in_doubt(records), run), sent.columns)
+    counted = (
+        ranges.where("agrees")
+        .groupBy(*PARTITION)
+        .agg(F.sum("acknowledged").alias("acknowledged"), F.sum("sent").alias("sent"))
+        .selectExpr(
+            *PARTITION,
+            "stack(2, true, acknowledged, false, sent - acknowledged) as (is_acknowledged, count)",
+        )
+        .where("count > 0")
+    )
+    columns = left.schema
+    settled = counted.select(
+        *PARTITION,
+        F.lit(True).alias("is_sent"),
+        "is_acknowledged",
+        F.col("is_acknowledged").alias("is_visible"),
+        *(
+            F.lit(None).cast(columns[name].dataType).alias(name)
+            for name in ("of_ledger", "of_topic")
+        ),
+        "count",
+    )
+    return left.unionByName(settled)
 
 
 def residue(paired: DataFrame, columns: list[str]) -> DataFrame:

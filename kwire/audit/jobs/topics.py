@@ -27,12 +27,14 @@ _INFINITY = "timestamp'9999-12-31 00:00:00'"
 def of_partitions(
     sent: DataFrame, seen: DataFrame, records: DataFrame, bounds: DataFrame, run: str
 ) -> dict[str, DataFrame]:
-    """The tables OF_PARTITIONS. `records` is used several times: it should be cached."""
+    """The tables OF_PARTITIONS. `records` is used several times, the first time here: it should be cached."""
     uncompacted = bounds.where("not compacted")
     looked_at = records.join(F.broadcast(uncompacted.select(*PARTITION)), PARTITION, "left_semi")
     compacted = F.broadcast(bounds.where("compacted").select(*PARTITION))
+    found = partitions.ranges(sent, records, run)
+    ranges = sent.sparkSession.createDataFrame(found.collect(), found.schema)
     return {
-        "residue": partitions.residue(partitions.pairs(sent, records, run), sent.columns),
+        "residue": partitions.compared(sent, records, ranges, run),
         "extents": partitions.extents(records, run),
         "reordered": partitions.reordered(records, run),
         "gaps": partitions.gaps(looked_at, uncompacted),
