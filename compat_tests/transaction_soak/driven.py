@@ -1,6 +1,8 @@
 """Transactions of any client library that has a driver (compat_tests/clients.py), for an owner of bank.py.
 
-What a driver says has failed ends the process: how the transaction has ended is for its successor to read.
+What a driver says has failed ends the process: how the transaction has ended is for its successor to read. So does
+silence: kafka-python 3.0.12 never sends its EndTxn again once the coordinator has died before it, although it has found
+the next coordinator.
 """
 
 from __future__ import annotations
