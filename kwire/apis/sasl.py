@@ -82,4 +82,4 @@ def handle_describe_scram(
                 for mechanism, text in texts.items()
             ]
         results.append(result)
-    ctx.reply(DescribeUserScramCredentialsResponse(error_message=None, results=results))
+    ctx.reply(DescribeUserScramCredentialsResponse(error_message="", results=results))

@@ -165,7 +165,7 @@ class Login:
                 error_code=int(ErrorCode.SASL_AUTHENTICATION_FAILED), error_message=message
             )
             return self._fail(str(failure), header, response)
-        response = SaslAuthenticateResponse(error_message=None, auth_bytes=answer)
+        response = SaslAuthenticateResponse(error_message="", auth_bytes=answer)
         return Outcome(header, response)
 
     def _refuse_other(self, header: RequestHeader) -> Outcome:

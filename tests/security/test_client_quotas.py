@@ -45,6 +45,6 @@ def test_no_quotas_are_found(
     response = client.ask(request, version)
     assert response.error_code == code
     if said is None:
-        assert response.entries == [] and response.error_message is None
+        assert response.entries == [] and response.error_message == ""
     else:
         assert response.entries is None and said in response.error_message

@@ -27,7 +27,7 @@ def handle_describe_client_quotas(
     ctx: RequestContext, request: DescribeClientQuotasRequest
 ) -> None:
     """Handle DescribeClientQuotas v0-1: nothing is found by a filter that is allowed."""
-    response = DescribeClientQuotasResponse(error_message=None, entries=[])
+    response = DescribeClientQuotasResponse(error_message="", entries=[])
     try:
         _check(request.components)
     except KafkaError as error:
