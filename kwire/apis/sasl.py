@@ -66,7 +66,7 @@ def handle_describe_scram(
     asked = [user.name for user in request.users or ()]
     results = []
     for name in dict.fromkeys(asked or metadata.config_names(SCRAM_RESOURCE)):
-        result = DescribeUserScramCredentialsResult(user=name, error_message=None)
+        result = DescribeUserScramCredentialsResult(user=name, error_message="")
         texts = metadata.config(SCRAM_RESOURCE, name)
         if asked.count(name) > 1:
             result.error_code = int(ErrorCode.DUPLICATE_RESOURCE)

@@ -29,6 +29,9 @@ _VERSIONS, _HANDSHAKE, _AUTHENTICATE = (
     int(key) for key in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 )
 
+_HIGHEST_VERSIONS = 4
+"""Of ApiVersions: the response to a later version has no such error."""
+
 
 class State(Enum):
     """What a log-in waits for."""
@@ -174,6 +177,10 @@ class Login:
         response: Any = None
         if header.api_key == _HANDSHAKE and header.api_version in (0, 1):
             response = SaslHandshakeResponse(error_code=int(ErrorCode.ILLEGAL_SASL_STATE))
+        elif header.api_key == _VERSIONS and 0 <= header.api_version <= _HIGHEST_VERSIONS:
+            from kwire.protocol.schemas.api_versions import ApiVersionsResponse
+
+            response = ApiVersionsResponse(error_code=int(ErrorCode.ILLEGAL_SASL_STATE))
         return self._fail(f"{name} in its log-in", header, response)
 
     def _take_bare(self, token: bytes) -> Outcome:
