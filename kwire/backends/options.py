@@ -258,13 +258,13 @@ def check_config(brokers: int, values: dict[str, str]) -> None:
         )
         if named:
             text = f"Kafka does not know these configuration keys, they are ignored: {named}"
-            warnings.warn(text, stacklevel=6)
+            warnings.warn(text, stacklevel=7)
         if unused:
             from kwire.replication.config.given import instead_of
 
             text = f"these configuration keys have no effect in kwire: {', '.join(unused)}"
             text += f"; {instead}" if (instead := instead_of(unused)) else ""
-            warnings.warn(text, stacklevel=6)
+            warnings.warn(text, stacklevel=7)
 
 
 def config_texts(config: Mapping[str, object] | None) -> dict[str, str]:
