@@ -28,6 +28,9 @@ from kwire.replication.core.log_store import error_text
 from kwire.replication.core.types import TopicPartition
 from kwire.replication.core.work import at_once
 from kwire.replication.log.checkpoints import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
     decode_uuid,
     encode_uuid,
     read_meta_properties,
@@ -140,6 +143,8 @@ class LogManager:
             with _OfflineOnError(self, directory):
                 directory.load(self._topic_config)
         self._check_duplicates()
+        if any(d.broker_epoch is None and d.store.exists(RECOVERY_POINTS) for d in self.online()):
+            self._checkpoint_soon()  # a kill may have left logs in it that were deleted
         epochs = {directory.broker_epoch for directory in self.directories}
         if len(epochs) == 1:
             (epoch,) = epochs
@@ -372,7 +377,15 @@ class LogManager:
         )
 
     def _checkpoint_deletions(self) -> None:
-        self.for_each_online("checkpoints after a deletion", LogDirectory.checkpoint)
+        """Kafka waits for the flush; here it goes on in the background."""
+
+        def checkpoint(directory: LogDirectory) -> None:
+            directory.checkpoint()
+            for path in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
+                if directory.store.exists(path):
+                    directory.store.start_flush_file(path, lambda: None)
+
+        self.for_each_online("checkpoints after a deletion", checkpoint)
 
     def _log_offline(self, directory: LogDirectory) -> None:
         """Report a directory that is offline from the start."""

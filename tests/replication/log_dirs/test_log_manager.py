@@ -15,7 +15,7 @@ from kwire.replication.core.log_config import LogConfig
 from kwire.replication.core.log_store import PartitionFault
 from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.work import Steps, WorkQueue, at_once
-from kwire.replication.log.checkpoints import read_meta_properties, read_offsets
+from kwire.replication.log.checkpoints import RECOVERY_POINTS, read_meta_properties, read_offsets
 from kwire.replication.log.log import AppendOrigin, Log
 from kwire.replication.log_dirs.cleaner import LogCleaner
 from kwire.replication.log_dirs.manager import LogManager, parse_directory
@@ -396,6 +396,31 @@ def test_a_new_topic_is_not_taken_for_clean_up_to_where_the_deleted_one_was(
     getattr(managed.manager, how)("t", 0)
     at_once(cleaner.clean_logs(managed.manager))
     assert read_offsets(managed.store, "cleaner-offset-checkpoint") == {}
+
+
+def test_checkpoints_without_a_deleted_log_survive_a_power_cut() -> None:
+    """Else a new log of that name would take what was never flushed for flushed."""
+    managed = Managed()
+    log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())
+    log.append_as_leader(batch(b"x"), 0)
+    log.flush()
+    managed.manager.checkpoint_recovery_points(flush=True)
+    assert read_offsets(managed.store, RECOVERY_POINTS) == {("t", 0): 1}
+    managed.manager.delete("t", 0)
+    managed.timers.fire(managed.clock.now_ms)
+    managed.store.end_flushes()
+    managed.store.crash()
+    assert read_offsets(managed.store, RECOVERY_POINTS) == {}
+
+
+def test_a_start_after_a_kill_drops_deleted_logs_from_the_checkpoints() -> None:
+    managed = Managed()
+    managed.store.write_file(RECOVERY_POINTS, b"0\n1\nt 0 5\n", flush=True)
+    again = Managed(managed.store)
+    again.timers.fire(again.clock.now_ms)
+    managed.store.end_flushes()
+    managed.store.crash()
+    assert read_offsets(managed.store, RECOVERY_POINTS) == {}
 
 
 def test_a_topic_that_is_deleted_after_a_restart_leaves_the_checkpoint() -> None:
