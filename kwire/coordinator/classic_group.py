@@ -266,6 +266,8 @@ class ClassicGroup:
         if self.leader_id == old_member_id:
             self.leader_id = new_member_id
         self.static_members[group_instance_id] = new_member_id
+        if self.pending_sync_members.pop(old_member_id, 0) is None:
+            self.pending_sync_members[new_member_id] = None  # else, as in Kafka, a rebalance at the end
         return new
 
     def update_member(

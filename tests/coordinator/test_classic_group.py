@@ -635,6 +635,21 @@ def test_a_static_return_that_is_written_for_longer_than_a_session_still_has_one
     assert again not in kit.shard.classic.groups["g"].members, "nobody would ever remove it"
 
 
+def test_a_static_member_that_returns_before_it_has_synced_is_expected_by_its_new_id() -> None:
+    """Kafka goes on to expect the old id, and begins a rebalance when that does not come."""
+    kit = ShardKit()
+    first = kit.join(instance="i1").value.member_id
+    box = kit.join(instance="i2")
+    kit.join(first, instance="i1")
+    second = box.value.member_id
+    kit.sync(first, 2, {first: b"1", second: b"2"})
+    again = kit.join(instance="i2").value.member_id
+    group = kit.shard.classic.groups["g"]
+    assert list(group.pending_sync_members) == [again]
+    assert kit.sync(again, 2, instance="i2").value.assignment == b"2"
+    assert not group.pending_sync_members and kit.state() == "Stable"
+
+
 def test_a_static_member_that_returns_twice_before_a_write_fails_is_back() -> None:
     kit = ShardKit()
     static_group(kit)
