@@ -275,6 +275,14 @@ class GhostPartition:
         self.fails_late = False  # appends may have failed after they were written
         self.leaving = False  # its topic is being deleted: nothing is promised any more
 
+    def lacks(self, log: GhostLog, entry: Entry) -> bool:
+        """Whether a replica lacks a committed batch that it should have.
+
+        One whose end is the leader's may have others where the leader has deleted all, until it learns
+        of the leader's log start: as in Kafka, its end gives no reason to cut it."""
+        is_deleted = entry.next <= min(self.deleted_until, log.end)
+        return entry.next > log.start and not is_deleted and not log.holds(entry)
+
     def lose(self, node_id: int, start: int) -> None:
         """A broker's start has found less than there was."""
         self.lossy.add(node_id)

@@ -332,7 +332,7 @@ class Invariants:
             self._forget_lost(ghost, log)
         elif new.leader_epoch > max(ghost.reset_epoch, ghost.committing_epoch - 1):
             for entry in ghost.committed.entries[-1:]:
-                if entry.next > log.start and not log.holds(entry):
+                if ghost.lacks(log, entry):
                     self.violated(
                         "I20" if log.end < entry.next else "I19",
                         f"{where} was elected in epoch {new.leader_epoch} without the committed {entry}; "

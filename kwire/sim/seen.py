@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 class Seen:
     """The state of a broker's partition after the last step that changed it.
 
-    `changed_us`: the time of that step; `isr_before`: the in-sync replicas that a leader had before it."""
+    `changed_us`: the time of that step; `isr_before`: the in-sync replicas that a leader had before it;
+    `start_before`: where the log began before it."""
 
     __slots__ = (
         "changed_us",
@@ -27,6 +28,7 @@ class Seen:
         "log_start_offset",
         "partition",
         "partition_epoch",
+        "start_before",
     )
 
     def __init__(
@@ -42,6 +44,7 @@ class Seen:
         self.isr_state: IsrState = partition.isr_state
         self.log_end_offset = log.log_end_offset
         self.log_start_offset = log.log_start_offset
+        self.start_before = self.log_start_offset if before is None else before.log_start_offset
         self.high_watermark = log.high_watermark
         self.epochs = tuple(log.leader_epochs.entries)
 
