@@ -35,7 +35,8 @@ Record = Callable[[str, object], None]
 
 def test_blocks_that_are_not_run_say_why() -> None:
     languages = {block.language for block in BLOCKS}
-    fragments = {"", "text", "ini", "properties", "yaml", "json", "java"}  # a Java program is more than a block
+    # A Java program is more than a block.
+    fragments = {"", "text", "ini", "properties", "yaml", "json", "java"}
     assert languages <= {*fragments, *pages.SHELL, *pages.PYTHON}
     for block in BLOCKS:
         commands = re.search(r"^(\$ |kwire |docker |make |pip )", block.text, re.MULTILINE)

@@ -272,7 +272,7 @@ def test_detach_returns_when_it_is_ready_and_outlives_its_session(folder: Path) 
     [
         (["-c", "num.partitions=x"], 2, "num.partitions"),
         (["--config", "/nowhere"], 1, "/nowhere"),
-        (["--brokers", "2", "-c", "listeners=SSL://:1"], 2, "listeners"),
+        (["--brokers", "2", "-c", "listeners=SSL://:1"], 2, "no listener"),
     ],
 )
 def test_a_detached_start_that_fails_is_that_of_the_foreground(

@@ -267,7 +267,7 @@ class ClassicGroup:
             self.leader_id = new_member_id
         self.static_members[group_instance_id] = new_member_id
         if self.pending_sync_members.pop(old_member_id, 0) is None:
-            self.pending_sync_members[new_member_id] = None  # else, as in Kafka, a rebalance at the end
+            self.pending_sync_members[new_member_id] = None  # Kafka has a rebalance instead
         return new
 
     def update_member(
