@@ -54,8 +54,8 @@ def update_eligible(
     last_known = before.last_known_elr
     if after.leader != NO_LEADER:
         last_known = []
-    elif not after.isr and before.leader != NO_LEADER:
-        last_known = [before.leader]
+    elif not after.isr and before.isr:  # offline by a broken disk: Kafka names none then
+        last_known = [before.leader] if before.leader != NO_LEADER else before.isr[:1]
     if eligible == after.elr and last_known == after.last_known_elr:
         return after
     return after.with_eligible(eligible, last_known)
