@@ -56,12 +56,6 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known("", "odd_markers", r"of epoch -1 .*error_code: Kafka -1, kwire 47", "no such epoch"),
     Known(
-        "",
-        "delete_records_of_an_open_transaction",
-        r"^\d+ largest offset, .*kwire -1$",
-        "the largest timestamp of Kafka's segment is that of a deleted record",
-    ),
-    Known(
         "4",
         "delete_records_of_an_open_transaction",
         r"(latest offset, read_committed|fetch from 3, read_committed) .*: Kafka 2, kwire 3",
