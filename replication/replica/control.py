@@ -340,6 +340,21 @@ def _stop(manager: ReplicaManager, key: TopicPartition, leader_epoch: int, delet
         manager.complete_waiting(key)
 
 
+def _unlisted_topics(manager: ReplicaManager, request: UpdateMetadataRequest) -> list[str]:
+    """Topics of which this broker has partitions, by LeaderAndIsr, that the metadata cache gets only
+    now: a change of their configuration in between has not reached them."""
+    by_key, metadata = manager.by_key, manager.metadata
+    return [
+        topic.topic_name
+        for topic in request.topic_states
+        if any(
+            (topic.topic_name, state.partition_index) in by_key
+            and metadata.partition(topic.topic_name, state.partition_index) is None
+            for state in topic.partition_states
+        )
+    ]
+
+
 def update_metadata(
     manager: ReplicaManager, request: UpdateMetadataRequest
 ) -> UpdateMetadataResponse:
@@ -349,7 +364,10 @@ def update_metadata(
     if error is not ErrorCode.NONE:
         return UpdateMetadataResponse(error_code=error)
     brokers_before = manager.metadata.brokers_version
+    unlisted = _unlisted_topics(manager, request)
     deleted = manager.metadata.apply(request)
+    for topic in unlisted:
+        manager.topic_config_changed(topic)
     if deleted:
         for listener in manager.deletion_listeners:
             listener(deleted)

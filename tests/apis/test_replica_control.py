@@ -316,3 +316,17 @@ def test_logs_obey_a_changed_configuration(node, make_batch):
     node.metadata.set_config(TOPIC_RESOURCE, "t", {})
     node.manager.broker_config_changed()
     assert node.produce(make_batch(b"a")).error_code == 0
+
+
+def test_a_new_partition_obeys_a_configuration_that_came_before_its_metadata(node, make_batch):
+    """LeaderAndIsr, a changed configuration, then UpdateMetadata: the log was made before the change."""
+    from kwire.replication.core.metadata import TOPIC_RESOURCE
+
+    node.create()
+    assert node.order("t", 1) == 0
+    node.metadata.set_config(TOPIC_RESOURCE, "t", {"max.message.bytes": "10"})
+    node.manager.topic_config_changed("t")
+    logs = [node.manager.by_key["t", index].log for index in (0, 1)]
+    assert [log.config.max_message_bytes == 10 for log in logs] == [True, False]
+    node.update_metadata("t", {1: 1})
+    assert [log.config.max_message_bytes for log in logs] == [10, 10]
