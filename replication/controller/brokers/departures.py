@@ -124,14 +124,11 @@ class Departures:
                 )
                 piece.take_offline(topic, index, broker.id)
             if piece.size >= context.piece:
-                piece.commit()
-                piece.send()
-                yield piece.size * UNITS_CHANGED
+                yield piece.end()
                 piece = _Piece(self, follows=True)
             elif not number % SCANNED:
                 yield UNITS_SCANNED
-        piece.commit()
-        piece.send()
+        piece.end()
 
     # --- controlled shutdown
 
@@ -155,14 +152,11 @@ class Departures:
                 elif partition.leader >= 0:
                     piece.stop_following(topic, index, broker.id)
             if piece.size >= context.piece:
-                piece.commit()
-                piece.send()
-                yield piece.size * UNITS_CHANGED
+                yield piece.end()
                 piece = _Piece(self, follows=True)
             elif not number % SCANNED:
                 yield UNITS_SCANNED
-        piece.commit()
-        piece.send()
+        piece.end()
         return remaining
 
 
@@ -204,6 +198,12 @@ class _Piece:
         self.size += 1
         self._stops[topic.name, index] = topic, broker_id
         self._parts._partitions.remove_from_isr(topic, index, broker_id, self.changes)
+
+    def end(self) -> int:
+        """Journal and send the piece; return what it has cost, in units. KafkaError as `commit`."""
+        self.commit()
+        self.send()
+        return self.size * UNITS_CHANGED
 
     def commit(self) -> None:
         """Journal the piece. KafkaError; when it follows another one, the controller has resigned."""
