@@ -128,21 +128,10 @@ def _is_nowhere(topic: str, found: Collection[str]) -> ConfigurationError:
     return ConfigurationError(f"topic {topic} is in none of the log directories{there}")
 
 
-class _Files:
-    """A folder's files, for the readers of checkpoints."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def exists(self, path: str) -> bool:
-        return (self._folder / path).exists()
-
-    def read_file(self, path: str) -> bytes:
-        return (self._folder / path).read_bytes()
-
-
 def _cluster_id(folder: Path) -> str | None:
-    return read_meta_properties(_Files(folder)).get("cluster.id")
+    from kwire.pipeline.layout import Files
+
+    return read_meta_properties(Files(folder)).get("cluster.id")
 
 
 def of_cluster(bootstrap: str, topics: Sequence[str]) -> Places:

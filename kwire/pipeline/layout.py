@@ -48,7 +48,7 @@ class Segment(NamedTuple):
         return f"{stem}.{kind}{suffix}"
 
 
-class _Files:
+class Files:
     """A folder's files, for the readers of checkpoints."""
 
     def __init__(self, folder: Path) -> None:
@@ -108,7 +108,7 @@ def _entries(folder: Path) -> list[Path]:
 
 def broker_of(log_dir: Path) -> int:
     """The broker whose log directory this is, by its meta.properties; -1 if it is not said."""
-    properties = read_meta_properties(_Files(log_dir))
+    properties = read_meta_properties(Files(log_dir))
     text = properties.get("node.id", properties.get("broker.id", ""))
     return int(text) if text.isdigit() else -1
 
@@ -117,7 +117,7 @@ def high_watermarks(log_dir: Path) -> dict[tuple[str, int], int] | None:
     """High watermarks by topic and partition, as the broker wrote them last; None if it has not.
 
     ConfigurationError if the file is malformed."""
-    files = _Files(log_dir)
+    files = Files(log_dir)
     if not files.exists(HIGH_WATERMARKS):
         return None
     try:

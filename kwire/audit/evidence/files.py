@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kwire.errors import ConfigurationError
 from kwire.pipeline.batches import Index, next_offset
-from kwire.pipeline.layout import log_dirs, segments
+from kwire.pipeline.layout import Files, log_dirs, segments
 from kwire.replication.log.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -48,19 +48,6 @@ class Replica(NamedTuple):
     def lineage(self) -> str:
         """The epochs for people: "0@0 2@1500"."""
         return " ".join(f"{epoch}@{start}" for epoch, start in self.epochs)
-
-
-class _Files:
-    """A folder's files, for the readers of checkpoints."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def exists(self, path: str) -> bool:
-        return (self._folder / path).exists()
-
-    def read_file(self, path: str) -> bytes:
-        return (self._folder / path).read_bytes()
 
 
 def replicas(
@@ -114,7 +101,7 @@ def _replica(
 
 def _offsets(log_dir: Path, name: str) -> dict[TopicPartition, int]:
     try:
-        return read_offsets(_Files(log_dir), name)
+        return read_offsets(Files(log_dir), name)
     except CorruptCheckpoint as error:
         raise ConfigurationError(f"audit: {log_dir}: {error.strerror}") from None
     except FileNotFoundError:  # being replaced
