@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 
-from kwire import spark_audit, spark_log, spark_produce, spark_session
+from kwire import spark_audit, spark_log, spark_session
+from kwire.load import rows as spark_rows
 from kwire.spark_options import to_texts, topics_text
 
 TYPE_CHECKING = False
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from kwire.client.views import Record
     from kwire.cluster import Cluster
     from kwire.load.ledger import Ledger
+    from kwire.load.rows import BackgroundLoad
     from kwire.spark_audit import Audit
     from kwire.spark_options import Topics
-    from kwire.spark_produce import BackgroundLoad
 
 # Java's admin client, by which Spark asks for offsets, holds on to a leader that has died until the time of the call is
 # over; by default that is a minute.
@@ -107,7 +108,7 @@ class Spark:
         A row is a dict of `value`, `key`, `timestamp` (a datetime, ms since 1970, or an ISO text; UTC without a zone),
         `headers` (a dict or pairs) and `partition`, or a value alone: text, bytes, None, or what JSON can hold.
         `ledger`: notes each; values begin with RUN PRODUCER NUMBER then. RequestError, ConfigurationError."""
-        return spark_produce.produce(self.cluster.bootstrap_servers, topic, rows, ledger)
+        return spark_rows.produce(self.cluster.bootstrap_servers, topic, rows, ledger)
 
     def load(self, topic: str = "load", **options: object) -> BackgroundLoad:
         """Begin a load by a stock client, as `kwire load`; it goes on in threads, best in a `with` block.
@@ -116,7 +117,7 @@ class Spark:
         ledger is in the directory `load.ledger`; `stop()` and `wait()` return what it has done. ConfigurationError."""
         self._loads += 1
         folder = self._folder / f"ledger-{self._loads}"
-        begun = spark_produce.load(self.cluster.bootstrap_servers, topic, folder, options)
+        begun = spark_rows.load(self.cluster.bootstrap_servers, topic, folder, options)
         self.ledger = folder
         return begun
 

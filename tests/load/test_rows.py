@@ -12,8 +12,8 @@ import pytest
 from kwire import Cluster
 from kwire.errors import ConfigurationError, RequestError
 from kwire.load.ledger import Ledger
+from kwire.load.rows import load, produce
 from kwire.pipeline.ledger import files, read_run
-from kwire.spark_produce import load, produce
 
 TEN = 1_795_341_600_000
 """2026-11-22T10:00:00Z"""
