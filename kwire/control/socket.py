@@ -1,12 +1,14 @@
 """The listening socket of the control API, bound when the cluster starts.
 
-h11, json and the routes are imported with the first connection: most clusters never get one.
+h11, json and the routes are imported with the first connection: most clusters never get one. A thread imports
+them, which takes 100 ms, while the brokers go on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from importlib import import_module
 
 from kwire.server.errors import NodeError
 from kwire.server.listeners import format_address
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     MakeHandler = Callable[[], Handler]
     Addresses = Callable[[], str]
 
+_MODULES = ("kwire.control.hosts", "kwire.control.http", "kwire.control.routes")
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _BUFFER_BYTES = 16 << 10  # unread bytes of a connection; http.py limits the size of a request
 
@@ -41,11 +44,19 @@ def _listen(host: str, port: int) -> socket.socket:
 class ControlSocket:
     """`await open()`, … `await close()`."""
 
-    def __init__(self, make_handler: MakeHandler, addresses: Addresses | None = None) -> None:
+    def __init__(
+        self,
+        make_handler: MakeHandler,
+        addresses: Addresses | None = None,
+        modules: tuple[str, ...] = (),
+    ) -> None:
         """`make_handler()` makes the handler of requests; called with the first connection, as is
-        `addresses()`: HOST:PORT,… of the brokers, whose names are those of the control API, too."""
+        `addresses()`: HOST:PORT,… of the brokers, whose names are those of the control API, too.
+        `modules`: what `make_handler` imports beside the routes."""
+        self._modules = (*_MODULES, *modules)
         self._make_handler = make_handler
         self._addresses = addresses
+        self._imported: asyncio.Future[None] | None = None
         self._handler: Handler | None = None
         self._is_own_name: Callable[[str], bool] | None = None
         self._server: asyncio.Server | None = None
@@ -68,23 +79,34 @@ class ControlSocket:
         self.url = f"http://{format_address(own_host, bound[1])}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from kwire.control.http import serve_connection
-
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         try:
-            if self._handler is None:
-                self._handler = self._make_handler()
-            if self._is_own_name is None:
-                from kwire.control.hosts import Hosts
-
-                self._is_own_name = Hosts(self._addresses).has
-            await serve_connection(reader, writer, self._handler, self._is_own_name)
+            if self._imported is None:
+                self._imported = asyncio.get_running_loop().run_in_executor(None, self._import)
+            await asyncio.shield(self._imported)
+            await self._serve_connection(reader, writer)
         except asyncio.CancelledError:  # by `close`; asyncio would log it as an error of the server
             writer.close()
         finally:
             self._connections.discard(task)
+
+    def _import(self) -> None:
+        for name in self._modules:
+            import_module(name)
+
+    async def _serve_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        from kwire.control.hosts import Hosts
+        from kwire.control.http import serve_connection
+
+        if self._handler is None:
+            self._handler = self._make_handler()
+        if self._is_own_name is None:
+            self._is_own_name = Hosts(self._addresses).has
+        await serve_connection(reader, writer, self._handler, self._is_own_name)
 
     async def close(self) -> None:
         """Close the socket and all connections; pending requests are cancelled."""

@@ -216,7 +216,7 @@ async def _open_control(runner: NodeRunner, surroundings: Surroundings) -> Contr
         return None
     from kwire.control.socket import ControlSocket
 
-    control = ControlSocket(lambda: make_control(runner), lambda: runner.advertised)
+    control = ControlSocket(lambda: make_control(runner), lambda: runner.advertised, ("kwire.aio",))
     await control.open(surroundings.control_host or LOOPBACK, surroundings.control_port or 0)
     return control
 

@@ -86,7 +86,9 @@ def _control_socket(surroundings: Surroundings, supervisor: Supervisor) -> Contr
     make_control = surroundings.make_control
     if make_control is None:
         return None
-    return ControlSocket(lambda: make_control(supervisor), lambda: supervisor.bootstrap_servers)
+    return ControlSocket(
+        lambda: make_control(supervisor), lambda: supervisor.bootstrap_servers, ("kwire.aio",)
+    )
 
 
 async def _close(control: ControlSocket | None) -> None:

@@ -544,7 +544,7 @@ def settle_garbage_collector() -> None:
     """Freeze the objects of the start, made with collection disabled, and enable collection.
 
     They live as long as the process, and requests make few cycles. The second generation has at
-    most 100,000 objects, of which each collection takes some milliseconds."""
+    most 20,000 objects: a collection of more would hold the loop for tens of milliseconds."""
     gc.freeze()
     gc.enable()
-    gc.set_threshold(10_000, 10, 500)
+    gc.set_threshold(10_000, 1, 3_000)

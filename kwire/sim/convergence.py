@@ -111,13 +111,18 @@ def unconverged_with_broken_disks(simulation: Simulation) -> str | None:
                 broken = key in manager.offline or _has_met_fault(
                     store, manager.hosted(key), f"{topic.name}-{index}"
                 )
-                # A partition's fault that so far only its cleaner has hit, no reader or writer.
-                noticed = key in manager.offline or not is_compacted(topic.name)
+                # A partition's fault that so far only cleaning or retention has hit, no reader or writer.
+                only_tasks = is_compacted(topic.name) or _has_failed_task(simulation, *key)
+                noticed = key in manager.offline or not only_tasks
                 if broken and noticed and partition.leader == broker_id:
                     return f"broker {broker_id} leads {topic.name}-{index}, its disk is broken"
                 if not broken and broker_id in partition.replicas and key not in manager.by_key:
                     return f"broker {broker_id} does not have {topic.name}-{index}"
     return None
+
+
+def _has_failed_task(simulation: Simulation, topic: str, index: int) -> bool:
+    return any(f"partition {topic}-{index}:" in text for text in simulation.failed_tasks)
 
 
 def _has_met_fault(disks: Disks, hosted: Partition | None, directory: str) -> bool:

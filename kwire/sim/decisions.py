@@ -14,9 +14,12 @@ from kwire.sim.state.pieces import count_take_over
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kwire.replication.controller.controller import Controller
     from kwire.replication.controller.state import Record
     from kwire.replication.core.types import TopicPartition
+    from kwire.sim.disks import Disks
     from kwire.sim.invariants import Invariants
 
 
@@ -25,8 +28,10 @@ class Decisions:
 
     A deposed controller may run on and send requests; it must not commit a decision."""
 
-    def __init__(self, checker: Invariants) -> None:
+    def __init__(self, checker: Invariants, disks: Mapping[int, Disks]) -> None:
+        """`disks`: by node id."""
         self._checker = checker
+        self._disks = disks
         self.unclean_requested = False  # an administrator has asked for an unclean election
         self._current: Controller | None = None
         self._controller_epoch = -1
@@ -114,7 +119,8 @@ class Decisions:
                 before.setdefault((name, int(index)), old)
                 self._truths[name, int(index)] = state
                 self._check_decision(name, self._ids[name], int(index), old, state)
-                check_election(self._checker, controller, (name, int(index)), old, state)
+                place, disks = (name, int(index)), self._disks[controller.node_id]
+                check_election(self._checker, controller, disks, place, old, state)
         for place, first in before.items():
             check_finished(self._checker, place, first, self._truths[place])
         self.check_controller(controller)

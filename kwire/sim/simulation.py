@@ -80,19 +80,19 @@ class Simulation:
         self.steps_wanted = steps
         self.steps = self.digest = 0
         self.story: list[str] = []
-        self.events: set[str] = set()
+        self.events, self.failed_tasks = set[str](), set[str]()
         self.tracing = trace is not None
         self._trace = trace
         self.schedule = Schedule()
         self.network = Network(self.schedule, Random(f"{seed}/network"), plan.weather)
         self.invariants = Invariants(self.schedule)
-        self.decisions = Decisions(self.invariants)
         if trace is not None:
             self.invariants.trace_lines = []
         self.answers = Answers(self.invariants, plan)
         self.where = "the start"  # the current step, for error messages
         self.nodes: dict[int, Node] = {}
         self.stores: dict[int, Disks] = {}
+        self.decisions = Decisions(self.invariants, self.stores)
         self.broker_ids = list(range(1, plan.brokers + 1))
         self.clients: list[Node] = []
         self.control_frames: dict[int, list[bytes]] = {}
@@ -247,8 +247,7 @@ class Simulation:
             core: ControllerNode = node.core  # type: ignore[assignment]
             self.decisions.check_controller(core.controller)
             if self.decisions.is_active_controller(core.controller):
-                has_failed = self.stores[node_id].has_failed
-                check_kept(self.invariants, core.controller, has_failed=has_failed)
+                check_kept(self.invariants, core.controller, self.stores[node_id])
                 count_waiting(self.invariants, core.controller)
         if self.tracing and self.invariants.trace_lines:
             lines, self.invariants.trace_lines = self.invariants.trace_lines, []
@@ -257,6 +256,8 @@ class Simulation:
 
     def on_event(self, effect: Log) -> None:
         self.events.add(effect.event.name)
+        if effect.event.name == "STORAGE_TASK_FAILED":
+            self.failed_tasks.add(effect.text)
         self.invariants.transactions.unfenced.on_event(effect)
 
     def on_request(self, node: Node, connection: Connection, frame: bytes) -> None:

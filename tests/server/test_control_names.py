@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -179,3 +180,25 @@ def test_the_root_is_an_index() -> None:
         assert "PUT /v1/network" in of_nodes["requests"]
 
     asyncio.run(main())
+
+
+def test_a_thread_imports_the_api_while_the_loop_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: dict[str, int] = {}
+    monkeypatch.setattr(
+        "kwire.control.socket.import_module",
+        lambda name: threads.setdefault(name, threading.get_ident()),
+    )
+
+    async def main() -> None:
+        control = ControlSocket(lambda: node_handler(_of_nodes()), modules=("kwire.aio",))
+        await control.open("127.0.0.1", 0)
+        port = int(control.url.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /v1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 200 " in await reader.readline()
+        writer.close()
+        await control.close()
+
+    asyncio.run(main())
+    assert {"kwire.aio", "kwire.control.routes"} <= set(threads)
+    assert threading.get_ident() not in threads.values()
