@@ -92,25 +92,27 @@ def _wanted(partition: Partition, timestamp: int, isolation_level: int) -> Any:
     if timestamp == LATEST_TIMESTAMP:
         return bound, -1
     if timestamp == MAX_TIMESTAMP:
-        # Of all that is stored, as in Kafka: of what is deleted, while its segment is there; and none
-        # while its record may not be read yet.
+        # Of all that is stored, as in Kafka: of what is deleted, while its segment is there; and none while its
+        # record may not be read yet, or if a batch with that time has been emptied by compaction.
         times = _stored_times(partition)
         largest = max((time for _, time in times), default=-1)
         last = [place for place in times if place[1] == largest]
-        readable = [place for place in last if place[0] < bound]
+        readable = [place for place in last if 0 <= place[0] < bound]
         return readable if last and len(readable) == len(last) else [*readable, (-1, -1)]
     times = _times(partition, bound)
     return next(((o, time) for o, time in times if time >= timestamp), (-1, -1))
 
 
 def _stored_times(partition: Partition) -> list[tuple[int, int]]:
-    """Offset and timestamp of each record in the log's segments."""
+    """Offset and timestamp of each record in the log's segments; offset -1 for a batch without records."""
     times = []
     for segment in partition.log.segments:
         for batch in segment.batches(0):
             data = segment.read_batch(batch)
             records = iter_records(data, parse_header(data))
             times += [(record.offset, record.timestamp) for record in records]
+            if not batch.count:
+                times.append((-1, batch.max_timestamp))
     return times
 
 
