@@ -14,7 +14,7 @@ from kwire.client.admin import NoBrokerError
 from kwire.client.blocking import Client
 from kwire.protocol.errors import KafkaError
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 CLUSTER_ID = "a3dpcmUtY29tcGF0LTAwMQ"
 
@@ -28,6 +28,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def mortal(argv: list[str]) -> list[str]:
+    """The command as one that ends with the test's process, even if that is killed (where setpriv is at hand)."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv else argv
 
 
 def answers_metadata(port: int) -> bool:

@@ -6,8 +6,7 @@ import shutil
 import socket
 from pathlib import Path
 
-from compat_tests.brokers import RealKafka, answers_metadata, free_port
-from compat_tests.mixed.processes import _mortal
+from compat_tests.brokers import RealKafka, answers_metadata, free_port, mortal
 
 CONTROLLER_ID = 100
 
@@ -50,7 +49,7 @@ class KafkaNode(RealKafka):
             meta.write_text("\n".join(said).replace("node.id=1", f"node.id={self.node_id}") + "\n")
 
     def _command(self) -> list[str]:
-        return _mortal(super()._command())
+        return mortal(super()._command())
 
     def _ready(self) -> bool:
         if self.node_id != CONTROLLER_ID:

@@ -23,8 +23,8 @@ from typing import Any
 
 import kwire
 from compat_tests import tooling
+from compat_tests.brokers import mortal
 from compat_tests.kafka_nodes import KafkaNodes
-from compat_tests.mixed.processes import _mortal
 from kwire.client.streams import ask
 from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
@@ -114,7 +114,7 @@ def admin(bootstrap: str) -> Callable[[], None]:
     source = tooling.HERE / "java" / "ListOffsetsLoop.java"
     argv = tooling.java_argv(tooling.KAFKA_BROKER, "ListOffsetsLoop", bootstrap, TOPIC, *ADMIN)
     argv[argv.index("-cp") + 1] = tooling.java_program(source)
-    argv = _mortal(argv)
+    argv = mortal(argv)
     program = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def call() -> None:

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests import tooling
-from compat_tests.mixed.processes import _mortal
+from compat_tests.brokers import mortal
 
 PARTITIONS = 3
 WORDS = ("tea", "coffee", "milk", "sugar", "cocoa", "water", "lemon", "mint", "ginger", "honey")
@@ -134,7 +134,7 @@ class WordCount:
         self.said_path = folder / f"{name}.states"
         with self.log_path.open("ab") as log, self.said_path.open("wb") as said:
             self.process = subprocess.Popen(
-                _mortal(argv), stdin=subprocess.PIPE, stdout=said, stderr=log
+                mortal(argv), stdin=subprocess.PIPE, stdout=said, stderr=log
             )
 
     @property

@@ -12,9 +12,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from compat_tests import tooling
-from compat_tests.brokers import Broker, free_port
+from compat_tests.brokers import Broker, free_port, mortal
 from compat_tests.clients import eventually
-from compat_tests.mixed.processes import _mortal
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
@@ -53,7 +52,7 @@ class Worker:
         argv = tooling.java_argv(tooling.KAFKA_BROKER, main, str(file), jars=jars)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                _mortal(argv), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                mortal(argv), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     def ask(self, path: str, method: str = "GET", body: Any = None) -> Any:

@@ -7,7 +7,6 @@ ZooKeeper, so the test holds its node, and closing the test's session is "the br
 
 import json
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -19,7 +18,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from compat_tests import tooling
-from compat_tests.brokers import Broker, answers_metadata, free_port
+from compat_tests.brokers import Broker, answers_metadata, free_port, mortal
 
 VERSION = tooling.KAFKA_BROKER
 SESSION_TIMEOUT_S = 60.0  # of the test's own sessions: a busy machine must not end them
@@ -28,12 +27,6 @@ SESSION_TIMEOUT_S = 60.0  # of the test's own sessions: a busy machine must not 
 def _java(main: str, argument: str, heap_mb: int) -> list[str]:
     """A small server: it has to be ready soon rather than to be fast later."""
     return tooling.java_argv(VERSION, main, argument, heap_mb=heap_mb)
-
-
-def _mortal(argv: list[str]) -> list[str]:
-    """The command as one that ends with the test's process, even if that is killed (where setpriv is at hand)."""
-    setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv else argv
 
 
 class ZooKeeper(Broker):
@@ -53,7 +46,7 @@ class ZooKeeper(Broker):
         # Its request log is flushed at each write; a test's ZooKeeper does not outlive a power cut.
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         argv = _java(main, "zoo.cfg", 96)
-        return _mortal([argv[0], "-Dzookeeper.forceSync=no", *argv[1:]])
+        return mortal([argv[0], "-Dzookeeper.forceSync=no", *argv[1:]])
 
     def _ready(self) -> bool:
         """The port is open before the server behind it serves."""
@@ -168,7 +161,7 @@ class KafkaOnZooKeeper(Broker):
         (self.folder / "server.properties").write_text(text)
 
     def _command(self) -> list[str]:
-        return _mortal(_java("kafka.Kafka", "server.properties", self.heap_mb))
+        return mortal(_java("kafka.Kafka", "server.properties", self.heap_mb))
 
     def _ready(self) -> bool:
         return answers_metadata(self.port) and self.id in self.registry.broker_ids()
@@ -204,7 +197,7 @@ class KwireNode(Broker):
             node += ["--cluster-id", self.cluster_id]
         for key, value in self.config.items():
             node += ["-c", f"{key}={value}"]
-        return _mortal(node)
+        return mortal(node)
 
     def _ready(self) -> bool:
         try:
