@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager, suppress
+from glob import glob
 from pathlib import Path
 
 from kwire.errors import KwireError
@@ -42,11 +43,12 @@ class SparkError(KwireError):
 
 @contextmanager
 def running_session(
-    config: Mapping[str, str], defaults: Mapping[str, str]
+    config: Mapping[str, str], defaults: Mapping[str, str], *, kafka: bool = True
 ) -> Iterator[SparkSession]:
     """A session with Kafka's source and sink, stopped at the end; one that runs already is used and left running.
 
-    `config`: Spark's configuration, before the defaults. SparkError in one line when there is no session."""
+    `config`: Spark's configuration, before the defaults. Without `kafka` the connector need not be there. SparkError in
+    one line when there is no session."""
     version = pyspark_version()
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -62,13 +64,14 @@ def running_session(
             more = {
                 **_files(folder),
                 **_workers(version, {**defaults, **config}),
-                **jars(version, config),
+                **(jars(version, config) if kafka else {}),
             }
             session = _start({**more, **defaults, **config})
         else:
             session = SparkSession.builder.getOrCreate()
         try:
-            _require_connector(session, version)
+            if kafka:
+                _require_connector(session, version)
             yield session
         finally:
             if mine:
@@ -247,9 +250,15 @@ def require_java(version: str) -> None:
 
 
 def jars(version: str, config: Mapping[str, str]) -> dict[str, str]:
-    """The configuration that brings the connector. SparkError when KWIRE_SPARK_JARS does not hold it."""
+    """The configuration that brings the connector. SparkError when KWIRE_SPARK_JARS does not hold it, or a file of
+    `spark.jars` is not there: Spark itself would start without it."""
     given = os.environ.get(JARS_VARIABLE)
     if any(name in config for name in _OWN_JARS):
+        for item in config.get("spark.jars", "").split(","):
+            path = re.sub(r"^file:(//)?", "", item.strip())
+            is_here = path and not re.match(r"\w+:", path)  # not of HDFS, not of each worker
+            if is_here and not glob(path):  # noqa: PTH207 - Path.glob refuses absolute patterns
+                raise SparkError(f"spark.jars: nothing is at {path}")
         return {}
     if given:
         return {"spark.jars": ",".join(jar_files(given))}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,64 +74,6 @@ def test_it_names_exactly_what_happened(
     latencies = tables["latencies"].collect()
     assert sum(row["count"] for row in latencies) == 41
     assert all(row.p50_ms == pytest.approx(2.0) for row in latencies)
-
-
-@pytest.mark.slow
-def test_bad_input_is_one_line_before_spark_starts(
-    brokers: Cluster, story: audit_kit.Story, tmp_path: Path
-) -> None:
-    """All in one process each, without a JVM: in less than the time that Spark takes to start."""
-    logs = str(Path(brokers.brokers[0].log_dirs[0]))
-    other = audit_kit.copy_with(story.ledger, tmp_path / "other", cluster_id="another")
-    torn = audit_kit.copy_with(story.ledger, tmp_path / "torn")
-    (torn / "sent" / "part-2.parquet").write_bytes(b"PAR1 no")
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    bootstrap = ["--bootstrap", brokers.bootstrap_servers]
-    cases: list[tuple[list[str], str]] = [
-        ([str(tmp_path / "nowhere"), *bootstrap], "there is no such directory"),
-        ([str(empty), *bootstrap], "is not a ledger: it has no run.json"),
-        ([str(torn), *bootstrap], "part-2.parquet: no Parquet file"),
-        ([str(other), *bootstrap], "is of cluster another, the topics are of"),
-        ([str(story.ledger), *bootstrap, "--topic", "nope"], "topic nope is not in the cluster"),
-        ([str(story.ledger), "--logs", logs, "--topic", "nope"], "topic nope is in none of"),
-        ([str(story.ledger), "--logs", str(empty)], "no log directory"),
-        ([str(story.ledger), "--bootstrap", "127.0.0.1:1"], "--bootstrap 127.0.0.1:1: "),
-    ]
-    for arguments, words in cases:
-        out = ["--out", str(tmp_path / "out")]
-        done = subprocess.run(
-            [sys.executable, "-m", "kwire", "audit", *arguments, *out],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == 2, done
-        (line,) = done.stderr.splitlines()
-        assert line.startswith("kwire audit: ") and words in line
-
-
-@pytest.mark.parametrize(
-    ("environment", "words"),
-    [
-        ({"JAVA_HOME": "/nowhere"}, "/nowhere/bin/java does not run"),
-        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "no java is on the path"),
-        ({"KWIRE_SPARK_JARS": "/nowhere.jar"}, "expected jars or folders with jars"),
-    ],
-)
-def test_what_is_missing_is_one_line(
-    brokers: Cluster,
-    story: audit_kit.Story,
-    tmp_path: Path,
-    environment: dict[str, str],
-    words: str,
-) -> None:
-    done = audit_kit.command(
-        story.ledger, tmp_path / "out", "--bootstrap", brokers.bootstrap_servers, **environment
-    )
-    assert done.returncode == 2, done
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("kwire audit: ") and words in line
 
 
 @pytest.mark.slow

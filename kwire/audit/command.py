@@ -43,14 +43,16 @@ def command(
     from kwire.audit.live import follow
 
     require_own(out)
-    spark.require(kafka=goes_on or not request.logs)
+    kafka = goes_on or not request.logs
+    spark.require(config, kafka=kafka)
     if goes_on:
         follow.check(request)
     else:
         _planned(request, out)
     from pyspark.errors import PySparkException
 
-    with spark.running_session(master, config=config, log=out / SPARK_LOG) as session:
+    log = out / SPARK_LOG
+    with spark.running_session(master, config=config, log=log, kafka=kafka) as session:
         try:
             with results.progress(session) as say:
                 if goes_on:
@@ -59,7 +61,6 @@ def command(
                 tables = runs.run(session, plan, out, say)
             return _told(tables, out)
         except PySparkException as error:
-            log = out / SPARK_LOG
             raise SparkError(f"Spark: {problem(error)} (more is in {log})") from error
 
 

@@ -48,11 +48,16 @@ DRIVER_MEMORY = "2g"
 
 @contextmanager
 def running_session(
-    master: str | None = None, *, config: Mapping[str, str] | None = None, log: Path | None = None
+    master: str | None = None,
+    *,
+    config: Mapping[str, str] | None = None,
+    log: Path | None = None,
+    kafka: bool = True,
 ) -> Iterator[SparkSession]:
     """A session for the audit's jobs, stopped at the end. SparkError in one line when there is none.
 
-    `log`: a file for what its JVM says on stderr; by default that is this process's."""
+    `log`: a file for what its JVM says on stderr; by default that is this process's. Without `kafka` it reads log
+    directories alone: Spark's Kafka connector is neither needed nor fetched."""
     given = dict(config or {})
     defaults = dict(_JOBS)
     if _SUBMITTED not in os.environ:
@@ -64,7 +69,9 @@ def running_session(
         given["spark.master"] = master
     with ExitStack() as stack:
         with _stderr_of_children(log):
-            session = stack.enter_context(spark_session.running_session(given, defaults))
+            session = stack.enter_context(
+                spark_session.running_session(given, defaults, kafka=kafka)
+            )
         session.sparkContext.setLogLevel("ERROR")
         yield session
 
@@ -102,8 +109,8 @@ def _stderr_of_children(log: Path | None) -> Iterator[None]:
         os.close(mine)
 
 
-def require(*, kafka: bool) -> None:
-    """What can be known to be missing before Spark starts. SparkError in one line."""
+def require(config: Mapping[str, str], *, kafka: bool) -> None:
+    """What can be known to be missing before Spark starts with this configuration. SparkError in one line."""
     version = spark_session.pyspark_version()
     spark_session.require_sources("kwire audit")
     if find_spec("matplotlib") is None:
@@ -113,4 +120,4 @@ def require(*, kafka: bool) -> None:
     if _SUBMITTED not in os.environ:
         spark_session.require_java(version)
         if kafka:
-            spark_session.jars(version, {})
+            spark_session.jars(version, config)
