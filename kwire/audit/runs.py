@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-RECORDS_OF_A_PART = 4_000_000
+RECORDS_OF_A_PART = 12_000_000
 WORK, PLAN_FILE = "work", "plan.json"
 _DONE = "_DONE"
 _STARTS = "starts.json"

@@ -61,18 +61,17 @@ def of_topic(rows: DataFrame, committed: DataFrame | None = None) -> DataFrame:
 
 
 def _narrow(rows: DataFrame, visible: Column, control: Column) -> DataFrame:
+    # One array, in a projection of its own: Spark would split it again for every column.
     head = f"string(substring(value, 1, {_HEAD_BYTES}))"
-
-    def word(number: int) -> str:
-        return f"substring_index(substring_index({head}, ' ', {number}), ' ', -1)"
-
-    number = f"try_cast({word(3)} as bigint)"
-    is_of_a_run = F.expr(f"{word(1)} rlike '^[0-9a-f]{{8}}$' and {number} is not null") & ~control
+    rows = rows.withColumn("words", F.expr(f"split({head}, ' ', 4)"))
+    run, producer = F.expr("get(words, 0)"), F.expr("get(words, 1)")
+    number = F.expr("try_cast(get(words, 2) as bigint)")
+    is_of_a_run = run.rlike("^[0-9a-f]{8}$") & number.isNotNull() & ~control
     return rows.select(
         *("topic", "partition", "offset"),
-        F.when(is_of_a_run, F.expr(word(1))).alias("run"),
-        F.when(is_of_a_run, F.expr(word(2))).alias("producer"),
-        F.when(is_of_a_run, F.expr(number)).alias("number"),
+        F.when(is_of_a_run, run).alias("run"),
+        F.when(is_of_a_run, producer).alias("producer"),
+        F.when(is_of_a_run, number).alias("number"),
         F.crc32("value").alias("hash"),
         F.when(F.col("key").isNotNull(), F.xxhash64("key")).alias("key_hash"),
         "timestamp",
