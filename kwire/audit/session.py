@@ -54,7 +54,7 @@ def running_session(
     log: Path | None = None,
     kafka: bool = True,
 ) -> Iterator[SparkSession]:
-    """A session for the audit's jobs, stopped at the end. SparkError in one line when there is none.
+    """A session for the audit's jobs, stopped at the end. SparkError in one line when Spark cannot start.
 
     `log`: a file for what its JVM says on stderr; by default that is this process's. Without `kafka` it reads log
     directories alone: Spark's Kafka connector is neither needed nor fetched."""

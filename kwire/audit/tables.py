@@ -100,7 +100,7 @@ FINDINGS: Final = {
     "detail": "string",
 }
 """One row a finding. `time`: when it happened, as far as known; `event`: the number of the event that explains it;
-`cause`: that in words. Null where there is none."""
+`cause`: that in words. Null where none is known."""
 
 LATENCIES: Final = {
     "topic": "string",

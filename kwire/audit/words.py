@@ -276,7 +276,7 @@ def _moments(lane: Lane, end: int) -> Iterable[tuple[int, int]]:
 def _incident(
     every: Sequence[Lane], at: tuple[int, int], around: tuple[int, int], last: int
 ) -> Incident:
-    """`around`: what is told of it."""
+    """`around`: what is said beside it."""
     begin, end = at
     lines: dict[tuple[str, object], list[tuple[int, list[Name], str, int]]] = {}
     involved = []

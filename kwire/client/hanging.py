@@ -62,7 +62,7 @@ def find_hanging(
 def abort_at(admin: Admin, key: Key, start_offset: int) -> Steps[ProducerState]:
     """Abort the transaction that is open in a partition since `start_offset`; the result is whose it was.
 
-    KafkaError(UNKNOWN_PRODUCER_ID): there is none."""
+    KafkaError(UNKNOWN_PRODUCER_ID): none is open."""
     for each in (yield from producers(admin, [key]))[key]:
         if each.current_txn_start_offset == start_offset >= 0:
             producer = (each.producer_id, each.producer_epoch)

@@ -205,7 +205,7 @@ async def transactions(cluster: Cluster) -> dict[str, Any]:
 
 
 async def transaction(cluster: Cluster, transactional_id: str) -> dict[str, Any]:
-    """A transactional id; its state is Dead if there is none."""
+    """A transactional id; its state is Dead if nobody uses it."""
     return _transaction_to_json(await cluster.transaction(transactional_id))
 
 

@@ -29,7 +29,7 @@ class Running:
         self.entry = entry
         self.pid = int(entry["pid"])
         self.bootstrap = str(entry["bootstrap"])
-        """What clients are told."""
+        """The addresses that clients get."""
         self.addresses = str(entry["addresses"])
         """The brokers as this machine reaches them: HOST:PORT,…"""
         self.control: str | None = entry["control"]

@@ -148,7 +148,7 @@ def is_batch(file: int, position: int, last_offset: int) -> bool:
 def next_offset(file: int, position: int, end: int, offset: int) -> tuple[int, int]:
     """Step over whole batches from `position` to `end`: where they end, and the offset behind the last one.
 
-    `offset` is the answer if there is none."""
+    `offset` is the answer if no batch is whole."""
     while position + _PREFIX.size <= end:
         head = os.pread(file, _HEADER_BYTES, position)
         if len(head) < _PREFIX.size:

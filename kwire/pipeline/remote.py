@@ -163,7 +163,7 @@ def _replicas(client: Client, options: Options) -> Steps[list[Replica]]:
 
 
 def _wanted(metadata: Any, options: Options) -> dict[Key, int]:
-    """The broker to ask of each wanted partition. ConfigurationError if there is none, or it has no replica of any."""
+    """The broker to ask of each wanted partition. ConfigurationError if no broker has it, or no replica of any."""
     there = {str(topic.name): topic.partitions for topic in metadata.topics if not topic.error_code}
     for pattern in options.topics:
         if not any(fnmatchcase(name, pattern) for name in there):

@@ -113,7 +113,7 @@ def _hanging_row(key: Key, found: ProducerState, now_ms: int) -> tuple[object, .
 
 
 def abort_at(client: Client, key: Key, start_offset: int) -> int:
-    """Abort the transaction that is open in a partition since this offset. KafkaError: there is none."""
+    """Abort the transaction that is open in a partition since this offset. KafkaError: no transaction is open there."""
     from kwire.client import hanging
 
     found = client.run(hanging.abort_at(client, key, start_offset))

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         def expiration_ms(self) -> int: ...
 
         def new_producer_id(self) -> int:
-            """KafkaError: there is none for now."""
+            """KafkaError: no id can be had for now."""
             ...
 
         def append(self, index: int, result: Result[None]) -> None:

@@ -204,7 +204,7 @@ class OffsetFetchResponseGroup(Struct):
 
 
 class OffsetFetchResponse(Message, versions="0-10", flexible="6+"):
-    """Committed offsets; -1 where there is none."""
+    """Committed offsets; -1 where nothing is committed."""
 
     throttle_time_ms: int = field(INT32, "3+", ignorable=True)
     topics: list[OffsetFetchResponseTopic] = field(array(OffsetFetchResponseTopic), "0-7")

@@ -170,7 +170,7 @@ class Judge:
                 self.batches = number
 
     def judge(self) -> None:
-        """Judge what there is, unless that was done a short while ago or there is nothing new."""
+        """Judge what has arrived, unless that was done a short while ago or there is nothing new."""
         there = self.batches, sum(len(ledger.files(self._ledger, name)) for name in _LEDGER)
         if self.batches < 0 or there == self._judged or monotonic() < self._next:
             return

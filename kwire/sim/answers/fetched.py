@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 class Session:
     """A reader's session at a broker: its partitions, by topic id and index, as last requested, and
-    the high watermark and log start last answered for each. `owed`: the news
+    the high watermark and log start last answered for each. `owed`: the changes
     of those left out."""
 
     __slots__ = ("answered", "asked", "owed")

@@ -1,4 +1,4 @@
-"""Faults of the network: cuts, one-way cuts, a broker alone, delays, resets."""
+"""Faults of the network: cuts, one-way cuts, one broker cut off from all, delays, resets."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class _Piece:
             self._unchanged.append((topic, index))  # the broker is an offline replica now
 
     def hand_over(self, topic: TopicState, index: int, stopping: set[int]) -> bool:
-        """Elect another leader than one that is stopping; False when there is none."""
+        """Elect another leader than one that is stopping; False when no other can lead."""
         partition = topic.partitions[index]
         alive = self._parts._context.alive(topic.name, index)
         elected = election.controlled_shutdown(
