@@ -26,6 +26,8 @@ from kwire.replication.core.metadata import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
+    QUOTA_RESOURCE,
+    SCRAM_RESOURCE,
     TOPIC_RESOURCE,
 )
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
         IncrementalAlterConfigsRequest,
         IncrementalAlterConfigsResponse,
     )
+    from kwire.protocol.schemas.quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
     from kwire.replication.config.table import Row
     from kwire.replication.controller.batch import Orders
     from kwire.replication.controller.changes import ChangeLog
@@ -62,6 +65,14 @@ class ConfigControl:
         self._changelog = changelog
         self._orders = orders
         self._partitions = partitions
+
+    def alter_client_quotas(
+        self, request: AlterClientQuotasRequest, version: int
+    ) -> AlterClientQuotasResponse:
+        """Handle AlterClientQuotas v0-1. Imported on first use: most clusters have no quotas."""
+        from kwire.replication.controller.security.quotas import alter_client_quotas
+
+        return alter_client_quotas(self._context, self._changelog, self._orders, request)
 
     def check_topic_config(self, values: Mapping[str, str | None]) -> dict[str, str]:
         """Return the overrides of a topic. KafkaError(INVALID_CONFIG) when they are not allowed."""
@@ -174,6 +185,9 @@ class ConfigControl:
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         elif resource_type == CLIENT_METRICS_RESOURCE and not name:
             message = "Client metrics subscription name must not be empty"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        elif resource_type in (QUOTA_RESOURCE, SCRAM_RESOURCE):  # they have APIs of their own
+            message = f"Unknown resource type {resource_type}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
     def _replace(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         DescribeTopicPartitionsRequest,
         DescribeTopicPartitionsResponse,
     )
+    from kwire.protocol.schemas.quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
     from kwire.protocol.schemas.sasl import (
         AlterUserScramCredentialsRequest,
         AlterUserScramCredentialsResponse,
@@ -235,5 +236,23 @@ class Refusals:
             results=[
                 AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
                 for name in dict.fromkeys(names)
+            ]
+        )
+
+    @staticmethod
+    def alter_client_quotas(
+        request: AlterClientQuotasRequest, version: int, code: int, message: str | None
+    ) -> AlterClientQuotasResponse:
+        from kwire.protocol.schemas.quotas import (
+            AlterClientQuotasResponse,
+            AlterClientQuotasResponseEntryData,
+        )
+
+        return AlterClientQuotasResponse(
+            entries=[
+                AlterClientQuotasResponseEntryData(
+                    error_code=code, error_message=message, entity=entry.entity
+                )
+                for entry in request.entries
             ]
         )

@@ -10,7 +10,7 @@ the key's previous one, None removes it, so a journal that keeps the last record
                                   endpoints, incarnation, live
     topic/<name>                  {"id": "<hex>", "partitions": [<state>, …]}     as created
     partition/<name>/<index>      {"id": "<hex>", "state": <state>}               each later change
-    config/<type>/<name>          {"<key>": "<text>", …}
+    config/<type>/<name>          {"<key>": "<text>", …}     also client quotas, by entity
     producer_ids                  {"next": 2000}
     scram/<mechanism>/<user>      {"salt": …, "storedKey": …, "serverKey": …, "iterations": 4096}
     <state> is [replicas, isr, leader, leader epoch, partition epoch, recovering], and [adding,

@@ -144,6 +144,13 @@ TABLE: tuple[ControllerApi, ...] = (
         ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, lambda c: c.reassignments.list_ongoing
     ),
     ControllerApi(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        0,
+        1,
+        lambda c: c.configs.alter_client_quotas,
+        lambda r: r.alter_client_quotas,
+    ),
+    ControllerApi(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         0,
         0,

@@ -13,6 +13,8 @@ __all__ = [
     "metadata",
     "outbox",
     "peers",
+    "quotas",
+    "rates",
     "scram_credentials",
     "topic_names",
     "types",

@@ -33,6 +33,8 @@ BROKER_RESOURCE = 4
 BROKER_LOGGER_RESOURCE = 8
 CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
+QUOTA_RESOURCE = 126
+"""No resource of Kafka's: the client quotas of an entity (quotas.py), kept and on their way to the brokers."""
 SCRAM_RESOURCE = 127
 """No resource of Kafka's: the SCRAM credentials of a user, by mechanism, on their way to the brokers."""
 

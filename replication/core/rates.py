@@ -1,0 +1,119 @@
+"""Rates over windows and token buckets: the arithmetic of quotas, as functions of state and time.
+
+Answers to org.apache.kafka.common.metrics.stats.{Rate,SimpleRate,SampledStat,TokenBucket} and
+kafka.utils.QuotaUtils. Times are milliseconds on the scale of Clock.now_ms; amounts are bytes, percents,
+partitions or connections, and rates are amounts a second.
+"""
+
+from __future__ import annotations
+
+from math import floor
+
+
+class WindowedRate:
+    """The rate of what was recorded in the last `samples` windows of `window_ms` each, the current one included."""
+
+    __slots__ = ("_current", "_kept", "samples", "window_ms")
+
+    def __init__(self, samples: int, window_ms: int) -> None:
+        self.samples = samples
+        self.window_ms = window_ms
+        self._kept: list[_Sample] = []
+        self._current = 0
+
+    def record(self, amount: float, now_ms: int) -> None:
+        """Add an amount; a negative one takes back what was recorded."""
+        kept = self._kept
+        if not kept:
+            kept.append(_Sample(now_ms))
+        sample = kept[self._current]
+        if now_ms - sample.start_ms >= self.window_ms:
+            # One more than the samples, for the one that began before the time that is looked at.
+            self._current = (self._current + 1) % (self.samples + 1)
+            if self._current >= len(kept):
+                kept.append(_Sample(now_ms))
+            sample = kept[self._current]
+            sample.reset(now_ms)
+        sample.amount += amount
+        sample.last_ms = now_ms
+
+    def measure(self, now_ms: int) -> float:
+        """The rate, a second."""
+        elapsed_ms = self.elapsed_ms(now_ms)
+        return sum(sample.amount for sample in self._kept) / (elapsed_ms / 1000)
+
+    def elapsed_ms(self, now_ms: int) -> int:
+        """The time that the rate is about: the windows before the current one count as whole ones."""
+        elapsed_ms = now_ms - self._oldest_ms(now_ms)
+        missing = self.samples - 1 - elapsed_ms // self.window_ms
+        if missing > 0:
+            elapsed_ms += missing * self.window_ms
+        return max(elapsed_ms, 1)
+
+    def throttle_ms(self, bound: float, now_ms: int) -> int:
+        """How long to wait until the rate is down to `bound`, if nothing more is recorded; 0: it is not above."""
+        rate = self.measure(now_ms)
+        if not rate > bound:
+            return 0
+        return floor((rate - bound) / bound * self.elapsed_ms(now_ms) + 0.5)
+
+    def _oldest_ms(self, now_ms: int) -> int:
+        """The beginning of the oldest sample, without those that are too old."""
+        if not self._kept:
+            self._kept.append(_Sample(now_ms))
+        expire_ms = self.samples * self.window_ms
+        for sample in self._kept:
+            if now_ms - sample.last_ms >= expire_ms:
+                sample.reset(now_ms)
+        return min(sample.start_ms for sample in self._kept)
+
+
+class SimpleRate(WindowedRate):
+    """A rate over the time since the oldest sample, at least one window: that of replication quotas."""
+
+    __slots__ = ()
+
+    def elapsed_ms(self, now_ms: int) -> int:
+        return max(now_ms - self._oldest_ms(now_ms), self.window_ms)
+
+
+class _Sample:
+    __slots__ = ("amount", "last_ms", "start_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.reset(now_ms)
+
+    def reset(self, now_ms: int) -> None:
+        self.amount = 0.0
+        self.start_ms = self.last_ms = now_ms
+
+
+class TokenBucket:
+    """Tokens that come back at a rate, at most those of all windows (KIP-599). It is empty below zero."""
+
+    __slots__ = ("_last_ms", "_seconds", "_tokens")
+
+    def __init__(self, samples: int, window_ms: int) -> None:
+        self._seconds = samples * window_ms / 1000
+        self._tokens = 0.0
+        self._last_ms: int | None = None  # full at first
+
+    def tokens(self, rate: float, now_ms: int) -> float:
+        """How many there are. `rate`: how many come back a second."""
+        most = self._seconds * rate
+        if self._last_ms is None:
+            self._tokens = most
+        else:
+            self._tokens = min(most, self._tokens + rate * ((now_ms - self._last_ms) / 1000))
+        self._last_ms = now_ms
+        return self._tokens
+
+    def take(self, count: float, rate: float, now_ms: int) -> None:
+        """Take tokens, also those that are not there."""
+        tokens = self.tokens(rate, now_ms)
+        self._tokens = min(self._seconds * rate, tokens - count)
+
+    def throttle_ms(self, rate: float, now_ms: int) -> int:
+        """How long to wait until none is owed."""
+        tokens = self.tokens(rate, now_ms)
+        return floor(-tokens / rate * 1000 + 0.5) if tokens < 0 else 0
