@@ -80,8 +80,8 @@ class Broker(Core):
         log_manager = self._make_log_manager(store, cluster_id, random)
         self.services = self._make_services(log_manager, cluster, random)
         self.services.replica_manager.role_listeners.append(self.services.role_changed)
-        self.services.log_dir = log_dir
-        self.services.disk_space = disk_space
+        self.services.metadata.on_quotas = self.quotas_changed
+        self.services.log_dir, self.services.disk_space = log_dir, disk_space
         self._open_sessions(api_caps, cluster)
 
     def _make_log_manager(

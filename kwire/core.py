@@ -18,7 +18,7 @@ from kwire.replication.core.work import WorkQueue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from kwire.replication.core.clock import Clock
     from kwire.replication.core.metadata import Endpoint
@@ -47,6 +47,15 @@ class Core:
         """Let these sessions receive requests. Call before the first step."""
         self.sessions = sessions
         self.receive_frame = sessions.receive_frame
+
+    def quotas_changed(self, entity: str, values: Mapping[str, str]) -> None:
+        """Let the quotas of clients act. Imported with the first one: most brokers have none."""
+        sessions = self.sessions
+        if sessions.quotas is None:
+            from kwire.quotas.requests import Throttling
+
+            sessions.quotas = sessions.services.quotas = Throttling(sessions.services)  # type: ignore[union-attr, arg-type]  # a broker's
+        sessions.quotas.changed(entity, values)
 
     # --- life cycle
 

@@ -9,7 +9,7 @@ SocketServer.Processor:
   the versions of ApiVersions itself (KIP-511), its body unread; any other unknown API or version
   closes the connection;
 - malformed bytes end the connection that sent them and nothing else.
-Connections that are to log in are in a gate of their own (`security/gate.py`). Left out: throttling.
+Connections that are to log in are in a gate of their own (`security/gate.py`); `quotas/requests.py` throttles.
 
 Invariants: a handler never runs inside another request's handler (a reply given there makes the
 connection's next frame runnable; it runs at the end of the step); no request is answered twice;
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kwire.leftovers import Leftovers
     from kwire.protocol.api import RequestHeader
     from kwire.protocol.language.schema import Message
+    from kwire.quotas.requests import Throttling
     from kwire.recent import RecentRequests
     from kwire.replication.core.outbox import Outbox
     from kwire.replication.core.work import Steps
@@ -217,16 +218,8 @@ class Sessions:
     """All client connections of a node, and the dispatch of their requests to handlers."""
 
     __slots__ = (
-        "_apis",
-        "_routes",
-        "by_connection",
-        "gate",
-        "leftovers",
-        "outbox",
-        "ranges",
-        "recent",
-        "runnable",
-        "services",
+        *("_apis", "_routes", "by_connection", "gate", "leftovers", "outbox", "quotas", "ranges"),
+        *("recent", "runnable", "services"),
     )
 
     def __init__(
@@ -247,6 +240,7 @@ class Sessions:
         self.by_connection: dict[int, Session] = {}
         self.leftovers: Leftovers | None = None  # those older than a reset (leftovers.py)
         self.gate: Gate | None = None  # those that are to log in
+        self.quotas: Throttling | None = None  # of clients, if there are or were any
 
     def open(self, connection: int, listener_name: str, peer_host: str) -> Session:
         if self.gate is not None and listener_name in self.gate.listeners:
@@ -337,6 +331,9 @@ class Sessions:
             )
             if route is None:
                 self._refuse(session, api_key, api_version, header.correlation_id)
+                return
+            if self.quotas is not None:
+                self.quotas.handle(session, frame, header, route)
                 return
             if len(frame) > route.large_bytes:
                 self._handle_large(session, frame, header, route)

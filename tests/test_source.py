@@ -111,6 +111,7 @@ BELOW_THE_LINE = (
     *("kwire/broker.py", "kwire/controller_node.py", "kwire/core.py", "kwire/session.py"),
     "kwire/leftovers.py",
     "kwire/recent.py",
+    "kwire/quotas",
 )
 # Everything else that can be imported may do I/O, wait, read a clock or draw a random number.
 PURE_MODULES = {
@@ -196,7 +197,8 @@ def test_below_the_purity_line_nothing_does_io_waits_reads_a_clock_or_draws_a_nu
 
 # Fields of messages: some APIs have them, others do not.
 FIELDS_ASKED_FOR = {
-    *("broker_epoch", "diverging_epoch", "error_code", "error_message", "timeout_ms", "topic_id"),
+    *("broker_epoch", "diverging_epoch", "error_code", "error_message", "throttle_time_ms"),
+    *("timeout_ms", "topic_id"),
 }
 
 
@@ -520,6 +522,7 @@ def test_files_and_functions_are_small_and_large_ones_only_shrink() -> None:
 # Messages of the wire have no common base of fields, so these files may ask one for a field by its literal name.
 ASK_MESSAGES = {
     "kwire/apis/parts/chunks.py": "error_code, where a response has it",
+    "kwire/quotas/requests.py": "throttle_time_ms, where a response has it",
     "kwire/recent.py": "what requests of all kinds are about",
     "kwire/sim/describe.py": "traces of requests of all kinds",
     "replication/controller/brokers/registry.py": "broker_epoch, where a request has one",

@@ -48,6 +48,7 @@ FOLDERS = (
     "kwire/sim/state",
     "kwire/client",
     "kwire/security",
+    "kwire/quotas",
     "kwire/apis",
     "kwire/apis/parts",
     "kwire/transactions",

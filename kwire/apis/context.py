@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kwire.replication.log_dirs.manager import LogManager
     from kwire.replication.member.cluster_member import ClusterMember
     from kwire.replication.member.producer_ids import AllocatedProducerIds
+    from kwire.replication.replica.fetch_data import FetchPartitionData
     from kwire.replication.replica.fetch_session import FetchSessionCache
     from kwire.replication.replica.manager import ReplicaManager
     from kwire.replication.replica.partition import Partition
@@ -106,6 +107,20 @@ class Gate(Protocol):
         ...
 
 
+class Quotas(Protocol):
+    """Client quotas as handlers see them; implemented in kwire/quotas/requests.py."""
+
+    def most_fetched(self, ctx: RequestContext, max_bytes: int) -> int:
+        """`max_bytes`, or less: what an idle consumer gets without being throttled."""
+        ...
+
+    def throttles_fetch(
+        self, ctx: RequestContext, partitions: list[tuple[Any, FetchPartitionData]]
+    ) -> bool:
+        """Record a consumer's response before it is made; whether it is to be empty, as it is throttled."""
+        ...
+
+
 def transaction_version(api_ranges: dict[int, tuple[int, int]]) -> int:
     """The feature transaction.version: 2 (KIP-890) if EndTxn can answer with a new epoch, else 0."""
     return 2 if api_ranges.get(ApiKey.END_TXN, (0, 0))[1] >= BUMPS_EPOCH else 0
@@ -131,6 +146,7 @@ class Services:
         "metadata",
         "node_id",
         "producer_ids",
+        "quotas",
         "random",
         "replica_manager",
         "timers",
@@ -175,8 +191,7 @@ class Services:
         self.member = member
         self.node_id = node_id
         self.cluster_id = cluster_id
-        self.clock = clock
-        self.timers = timers
+        self.clock, self.timers = clock, timers
         self.work = work
         self.random = random
         self.config = config
@@ -188,6 +203,7 @@ class Services:
         self.producer_ids = producer_ids
         self.fetch_sessions = fetch_sessions
         self.log_dir, self.disk_space = log_dir, disk_space
+        self.quotas: Quotas | None = None  # of clients, if there are or were any
         self.gate: Gate | None = None  # where clients of SASL listeners log in, if there are any
 
     @property

@@ -54,8 +54,7 @@ _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 def handle_fetch(ctx: RequestContext, request: FetchRequest, wide: WideFetch | None = None) -> None:
     """Reply when min_bytes can be read or max_wait_ms has passed (long polling), or let `wide` do so."""
     version, services, state = ctx.api_version, ctx.services, request.replica_state
-    replica_id = state.replica_id if version >= 15 else request.replica_id
-    is_follower = replica_id >= 0
+    is_follower = (replica_id := state.replica_id if version >= 15 else request.replica_id) >= 0
     try:
         context = services.fetch_sessions.begin(
             request.session_id,
@@ -69,6 +68,8 @@ def handle_fetch(ctx: RequestContext, request: FetchRequest, wide: WideFetch | N
         ctx.reply(FetchResponse(error_code=error.code))
         return
     max_bytes = max(min(request.max_bytes, services.config.fetch_max_bytes, READ_BYTES_MAX), 0)
+    if services.quotas is not None and not is_follower:
+        max_bytes = services.quotas.most_fetched(ctx, max_bytes)
     params = FetchParams(
         replica_id=replica_id,
         replica_epoch=state.replica_epoch,
@@ -170,6 +171,8 @@ class _PendingFetch:
             ctx.run_in_parts(self._convert(results))
             return
         pairs = [*zip(partitions, results, strict=True), *self.failed]
+        if ctx.services.quotas is not None and self.is_throttled(pairs):
+            return
         try:
             session_id, answered = self._context.finish(pairs)
         except KafkaError as error:
@@ -178,6 +181,18 @@ class _PendingFetch:
             response = FetchResponse(session_id=session_id)
             _fill(ctx, response, answered)
         ctx.reply(response)
+
+    def is_throttled(self, pairs: list[tuple[CachedPartition, FetchPartitionData]]) -> bool:
+        """Answer a consumer that is throttled with no partitions; its session stays as it is."""
+        quotas = self._ctx.services.quotas
+        if quotas is None or self._is_follower or not quotas.throttles_fetch(self._ctx, pairs):
+            return False
+        try:
+            response = FetchResponse(session_id=self._context.session_id())
+        except KafkaError as error:
+            response = FetchResponse(error_code=error.code)
+        self._ctx.reply(response)
+        return True
 
     def _convert(self, results: list[FetchPartitionData]) -> Steps:
         converted = []

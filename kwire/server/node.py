@@ -1,8 +1,7 @@
 """A node on an event loop: one broker or controller, its sockets, its clock and its timer.
 
-Corresponds to kafka.network.SocketServer (acceptors, connection quotas, idle expiry) and to start and
-stop of kafka.server.BrokerServer. Left out: rate limits on new connections. At `max.connections`
-Kafka stops accepting, kwire closes the new connection.
+Corresponds to kafka.network.SocketServer (acceptors, connection quotas, idle expiry) and to start and stop
+of kafka.server.BrokerServer. At `max.connections` Kafka stops accepting, kwire closes the new connection.
 
 A step: set the clock, pass one event to the core, drain its outbox, write once to every connection
 that has replies. Steps do not nest: a reply that unblocks another connection's next frame puts that
@@ -91,7 +90,8 @@ class Node:
         """`name`: how logs call it; default: "broker" and its id."""
         self.config = config
         self.name = name or f"broker {config.node_id}"
-        self.clock = Clock(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
+        self.clock = Clock(nanoseconds=time.perf_counter_ns)
+        self._set_clock()
         self.outbox = Outbox(self.clock)
         self.events = NodeEvents(config.node_id, self.name)
         self.listeners = parse_listeners(config)

@@ -286,6 +286,8 @@ class BrokerConfig:
     offsets_topic_segment_bytes: int
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
+    quota_window_num: int
+    quota_window_size_seconds: int
     replica_fetch_backoff_ms: int
     replica_fetch_max_bytes: int
     replica_fetch_min_bytes: int
@@ -315,13 +317,8 @@ class BrokerConfig:
     _ATTRIBUTES = tuple(__annotations__)
     __slots__ = (
         *_ATTRIBUTES,
-        "_default_log_config",
-        "brokers",
-        "dynamic",
-        "dynamic_default",
-        "listeners_of_change",
-        "release",
-        "static",
+        *("_default_log_config", "brokers", "dynamic", "dynamic_default", "listeners_of_change"),
+        *("release", "static"),
     )
 
     def __init__(

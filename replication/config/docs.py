@@ -94,6 +94,8 @@ _BROKER = {
     "offsets.topic.segment.bytes": "Segment size of __consumer_offsets.",
     "producer.id.expiration.check.interval.ms": "How often silent producers are looked for.",
     "producer.id.expiration.ms": "Forget an idempotent producer's sequence numbers after so long.",
+    "quota.window.num": "Windows over which the rates of client quotas are measured.",
+    "quota.window.size.seconds": "The length of such a window, and the longest throttle time of a request quota.",
     "replica.fetch.backoff.ms": "A follower's pause after a failed fetch.",
     "replica.fetch.max.bytes": "Bytes a follower asks for per partition.",
     "replica.fetch.min.bytes": "Bytes a follower waits for.",

@@ -14,7 +14,6 @@ __all__ = [
     "outbox",
     "peers",
     "quotas",
-    "rates",
     "scram_credentials",
     "topic_names",
     "types",

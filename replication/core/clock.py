@@ -12,13 +12,21 @@ from collections.abc import Callable, Hashable
 
 
 class Clock:
-    """`now_ms`: monotonic milliseconds, for time-outs. `wall_ms`: Unix milliseconds, for timestamps."""
+    """`now_ms`: monotonic milliseconds, for time-outs. `wall_ms`: Unix milliseconds, for timestamps.
 
-    __slots__ = ("now_ms", "wall_ms")
+    `nanoseconds`: goes on within a step, where a driver gives it; how long a request takes is measured with it."""
 
-    def __init__(self, now_ms: int = 0, wall_ms: int = 0) -> None:
+    __slots__ = ("nanoseconds", "now_ms", "wall_ms")
+
+    def __init__(
+        self, now_ms: int = 0, wall_ms: int = 0, nanoseconds: Callable[[], int] | None = None
+    ) -> None:
         self.now_ms = now_ms
         self.wall_ms = wall_ms
+        self.nanoseconds = nanoseconds or self._stands_still
+
+    def _stands_still(self) -> int:
+        return self.now_ms * 1_000_000
 
 
 class Timers:

@@ -11,7 +11,7 @@ the cache: read, don't change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from kwire.protocol.language.primitives import ZERO_UUID
 
@@ -100,6 +100,7 @@ class MetadataCache:
         "brokers_version",
         "controller_epoch",
         "controller_id",
+        "on_quotas",
         "topics",
         "version",
     )
@@ -113,6 +114,8 @@ class MetadataCache:
         self.brokers_version = 0  # the part of `version` that finished topic answers depend on
         self._names_by_id: dict[bytes, str] = {}
         self._configs: dict[tuple[int, str], Mapping[str, str]] = {}
+        self.on_quotas: Callable[[str, Mapping[str, str]], None] | None = None
+        """Called with the text of an entity and all its quotas, when these have changed."""
 
     # --- what the controller says
 
@@ -194,6 +197,8 @@ class MetadataCache:
             self._configs[resource_type, name] = dict(overrides)
         else:
             self._configs.pop((resource_type, name), None)
+        if resource_type == QUOTA_RESOURCE and self.on_quotas is not None:
+            self.on_quotas(name, overrides)
 
     # --- what others ask
 

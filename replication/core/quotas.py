@@ -1,14 +1,13 @@
 """Client quotas: whom one is for, which one holds for a client, and how far it is used up.
 
-Answers to kafka.server.ClientQuotaManager (with its DefaultQuotaCallback), ClientRequestQuotaManager and
-ControllerMutationQuotaManager, one `Quota` for each. An entity is what quotas are set for: a user, a client id,
-both, or an ip. In the controller's journal and on its way to the brokers it is a resource of `QUOTA_RESOURCE`,
-whose name is the text of `entity_text`.
+Answers to kafka.server.ClientQuotaManager (with its DefaultQuotaCallback) and ClientRequestQuotaManager, one `Quota`
+for each. An entity is what quotas are set for: a user, a client id, both, or an ip. In the controller's journal and
+on its way to the brokers it is a resource of `QUOTA_RESOURCE`, whose name is the text of `entity_text`.
 """
 
 from __future__ import annotations
 
-from kwire.replication.core.rates import TokenBucket, WindowedRate
+from kwire.replication.core.rates import WindowedRate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,12 +25,10 @@ REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
 
-_ANY = ""
+_WHOEVER = ""
 _ESCAPED = {"%": "%25", "&": "%26", "=": "%3D"}
 _CLIENT_IDS, _USERS, _BOTH = 1, 2, 4
 _RATES_KEPT = 1000
-_BUCKET_KEPT_MS = 3_600_000
-"""An idle bucket is dropped after an hour, as sensors are in Kafka."""
 
 
 def entity_text(entity: Entity) -> str:
@@ -76,7 +73,7 @@ class Limits:
     def set(self, entity: Entity, value: float | None) -> None:
         """Set or remove (None) the value of an entity without ip."""
         self._levels |= _BOTH if len(entity) == 2 else _USERS if USER in entity else _CLIENT_IDS
-        key = entity.get(USER, _ANY), entity.get(CLIENT_ID, _ANY)
+        key = entity.get(USER, _WHOEVER), entity.get(CLIENT_ID, _WHOEVER)
         if value is None:
             self._values.pop(key, None)
         else:
@@ -85,31 +82,32 @@ class Limits:
     def key_of(self, user: str, client_id: str) -> Key:
         """Whose requests are counted together with this one's: of the most specific value that there is."""
         if self._levels in (0, _CLIENT_IDS):
-            return _ANY, client_id
+            return _WHOEVER, client_id
         if self._levels == _USERS:
-            return user, _ANY
+            return user, _WHOEVER
         if self._levels == _BOTH:
             return user, client_id
         values = self._values
         if (user, client_id) in values or (user, None) in values:
             return user, client_id
-        if (user, _ANY) in values:
-            return user, _ANY
+        if (user, _WHOEVER) in values:
+            return user, _WHOEVER
         if (None, client_id) in values or (None, None) in values:
             return user, client_id
-        if (None, _ANY) in values:
-            return user, _ANY
-        return _ANY, client_id
+        if (None, _WHOEVER) in values:
+            return user, _WHOEVER
+        return _WHOEVER, client_id
 
     def bound(self, key: Key) -> float | None:
         """The value that holds for a key of `key_of`; None: none."""
         user, client_id = key
+        looked_up: tuple[tuple[str | None, str | None], ...]
         if user and client_id:
             looked_up = ((user, client_id), (user, None), (None, client_id), (None, None))
         elif user:
-            looked_up = ((user, _ANY), (None, _ANY))
+            looked_up = ((user, _WHOEVER), (None, _WHOEVER))
         elif client_id:
-            looked_up = ((_ANY, client_id), (_ANY, None))
+            looked_up = ((_WHOEVER, client_id), (_WHOEVER, None))
         else:
             return None
         return next((self._values[each] for each in looked_up if each in self._values), None)
@@ -155,46 +153,5 @@ class Quota:
                 old_ms = now_ms - 2 * self._samples * self._window_ms
                 self._rates = {k: each for k, each in self._rates.items() if each[1][0] > old_ms}
             found = self._rates[key] = WindowedRate(self._samples, self._window_ms), [now_ms]
-        found[1][0] = now_ms
-        return found[0]
-
-
-class MutationQuota:
-    """The quota of partitions that are created and deleted (KIP-599): a token bucket for each client."""
-
-    __slots__ = ("_buckets", "_samples", "_window_ms", "limits")
-
-    def __init__(self, samples: int, window_ms: int) -> None:
-        self.limits = Limits()
-        self._samples = samples
-        self._window_ms = window_ms
-        self._buckets: dict[Key, tuple[TokenBucket, list[int]]] = {}
-
-    def record(
-        self, user: str, client_id: str, partitions: int, now_ms: int, *, strict: bool
-    ) -> int:
-        """Record partitions, and return the throttle time, in milliseconds.
-
-        `strict`: while it is not 0 nothing is recorded, and the change is to be refused."""
-        key = self.limits.key_of(user, client_id)
-        rate = self.limits.bound(key)
-        if rate is None:
-            return 0
-        bucket = self._bucket(key, now_ms)
-        if strict:
-            throttle_ms = bucket.throttle_ms(rate, now_ms)
-            if bucket.tokens(rate, now_ms) >= 0:
-                bucket.take(partitions, rate, now_ms)
-            return throttle_ms
-        bucket.take(partitions, rate, now_ms)
-        return bucket.throttle_ms(rate, now_ms)
-
-    def _bucket(self, key: Key, now_ms: int) -> TokenBucket:
-        found = self._buckets.get(key)
-        if found is None or now_ms - found[1][0] >= _BUCKET_KEPT_MS:
-            if len(self._buckets) >= _RATES_KEPT:
-                old_ms = now_ms - _BUCKET_KEPT_MS
-                self._buckets = {k: e for k, e in self._buckets.items() if e[1][0] > old_ms}
-            found = self._buckets[key] = TokenBucket(self._samples, self._window_ms), [now_ms]
         found[1][0] = now_ms
         return found[0]

@@ -1,8 +1,8 @@
-"""Rates over windows and token buckets: the arithmetic of quotas, as functions of state and time.
+"""Rates over windows: the arithmetic of quotas, as functions of state and time.
 
-Answers to org.apache.kafka.common.metrics.stats.{Rate,SimpleRate,SampledStat,TokenBucket} and
-kafka.utils.QuotaUtils. Times are milliseconds on the scale of Clock.now_ms; amounts are bytes, percents,
-partitions or connections, and rates are amounts a second.
+Answers to org.apache.kafka.common.metrics.stats.{Rate,SampledStat} and
+kafka.utils.QuotaUtils. Times are milliseconds on the scale of Clock.now_ms; amounts are bytes, percents
+or connections, and rates are amounts a second.
 """
 
 from __future__ import annotations
@@ -68,15 +68,6 @@ class WindowedRate:
         return min(sample.start_ms for sample in self._kept)
 
 
-class SimpleRate(WindowedRate):
-    """A rate over the time since the oldest sample, at least one window: that of replication quotas."""
-
-    __slots__ = ()
-
-    def elapsed_ms(self, now_ms: int) -> int:
-        return max(now_ms - self._oldest_ms(now_ms), self.window_ms)
-
-
 class _Sample:
     __slots__ = ("amount", "last_ms", "start_ms")
 
@@ -86,34 +77,3 @@ class _Sample:
     def reset(self, now_ms: int) -> None:
         self.amount = 0.0
         self.start_ms = self.last_ms = now_ms
-
-
-class TokenBucket:
-    """Tokens that come back at a rate, at most those of all windows (KIP-599). It is empty below zero."""
-
-    __slots__ = ("_last_ms", "_seconds", "_tokens")
-
-    def __init__(self, samples: int, window_ms: int) -> None:
-        self._seconds = samples * window_ms / 1000
-        self._tokens = 0.0
-        self._last_ms: int | None = None  # full at first
-
-    def tokens(self, rate: float, now_ms: int) -> float:
-        """How many there are. `rate`: how many come back a second."""
-        most = self._seconds * rate
-        if self._last_ms is None:
-            self._tokens = most
-        else:
-            self._tokens = min(most, self._tokens + rate * ((now_ms - self._last_ms) / 1000))
-        self._last_ms = now_ms
-        return self._tokens
-
-    def take(self, count: float, rate: float, now_ms: int) -> None:
-        """Take tokens, also those that are not there."""
-        tokens = self.tokens(rate, now_ms)
-        self._tokens = min(self._seconds * rate, tokens - count)
-
-    def throttle_ms(self, rate: float, now_ms: int) -> int:
-        """How long to wait until none is owed."""
-        tokens = self.tokens(rate, now_ms)
-        return floor(-tokens / rate * 1000 + 0.5) if tokens < 0 else 0

@@ -161,6 +161,13 @@ class FetchContext:
         self._privileged = privileged
         self._uses_topic_ids = uses_topic_ids
 
+    def session_id(self) -> int:
+        """The session's id, or NO_SESSION. INVALID_FETCH_SESSION_EPOCH: a later request came."""
+        session = self._session
+        if session is not None and session.epoch != self._epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        return NO_SESSION if session is None else session.id
+
     def finish(
         self, results: list[tuple[CachedPartition, FetchPartitionData]]
     ) -> tuple[int, list[tuple[CachedPartition, FetchPartitionData]]]:

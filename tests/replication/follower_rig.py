@@ -118,6 +118,7 @@ class Node:
             replica_manager=self.manager,
             log_manager=self.log_manager,
             fetch_sessions=FetchSessionCache(rig.clock, Random(node_id), 100),
+            quotas=None,
         )
         self.services = services
         self.sessions = Sessions(services, self.outbox, served_ranges())

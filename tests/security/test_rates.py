@@ -1,4 +1,4 @@
-"""Windows, throttle times and token buckets, with numbers that Kafka's own code gives (SampledStat, QuotaUtils)."""
+"""Windows, and throttle times, with numbers that Kafka's own code gives (SampledStat, QuotaUtils)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from kwire.replication.core.quotas import (
     CLIENT_ID,
     USER,
     Limits,
-    MutationQuota,
     Quota,
     entity_of,
     entity_text,
 )
-from kwire.replication.core.rates import SimpleRate, TokenBucket, WindowedRate
+from kwire.replication.core.rates import WindowedRate
 
 START = 1_000_000
 
@@ -64,42 +63,6 @@ def test_a_record_is_taken_back() -> None:
     rate.record(6000, START)
     rate.record(-6000, START)
     assert rate.measure(START) == 0.0
-
-
-def test_a_replication_rate_is_over_the_time_that_has_passed() -> None:
-    rate = SimpleRate(11, 1000)
-    rate.record(500, START)
-    assert rate.measure(START) == 500.0  # at least one window
-    assert rate.measure(START + 2000) == 250.0
-
-
-def test_a_bucket_is_full_at_first_and_comes_back() -> None:
-    bucket = TokenBucket(100, 1000)
-    assert bucket.tokens(5, START) == 500
-    bucket.take(560, 5, START)  # the example of KIP-599
-    assert bucket.tokens(5, START) == -60
-    assert bucket.throttle_ms(5, START) == 12_000
-    assert bucket.throttle_ms(5, START + 11_999) == 1
-    assert bucket.throttle_ms(5, START + 12_000) == 0
-    assert bucket.tokens(5, START + 1_000_000) == 500
-
-
-def test_a_strict_quota_takes_any_number_while_nothing_is_owed() -> None:
-    quota = MutationQuota(11, 1000)
-    quota.limits.set({USER: "alice"}, 1.0)
-    record = quota.record
-    assert record("alice", "app", 15, START, strict=True) == 0  # 11 are there
-    assert record("alice", "app", 1, START, strict=True) == 4000
-    assert record("alice", "app", 1, START + 3000, strict=True) == 1000
-    assert record("alice", "app", 1, START + 4000, strict=True) == 0
-    assert record("bob", "app", 1000, START, strict=True) == 0
-
-
-def test_a_permissive_quota_takes_what_is_not_there() -> None:
-    quota = MutationQuota(11, 1000)
-    quota.limits.set({USER: "alice"}, 1.0)
-    assert quota.record("alice", "app", 15, START, strict=False) == 4000
-    assert quota.record("alice", "app", 1, START, strict=False) == 5000
 
 
 LEVELS = [

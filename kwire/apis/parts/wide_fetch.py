@@ -138,6 +138,8 @@ class _WidePendingFetch(_PendingFetch):
     def _answer(self, results: list[FetchPartitionData]) -> Steps:
         pairs = [*zip(self._partitions, results, strict=True), *self.failed]
         yield len(pairs) // 10
+        if self.is_throttled(pairs):
+            return
         try:
             session_id, answered = self._context.finish(pairs)
         except KafkaError as error:
