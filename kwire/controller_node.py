@@ -87,7 +87,7 @@ class ControllerNode(Core):
         self._checked_at_ms = 0
         self._journal: ClaimedJournal
         self.controller: Controller
-        self.services = ControllerServices(config.node_id, self.work)
+        self.services = ControllerServices(config.node_id, self.work, clock, self.timers)
         self._make_controller()
         self.use_sessions(Sessions(self.services, outbox, self.services.api_ranges, BY_KEY))
 

@@ -312,7 +312,7 @@ PUBLIC |= {"kwire/load/ledger.py", "kwire/pipeline/ledger.py"}
 TABLES = {"protocol/schemas", "protocol/errors.py", "kwire/audit/tables.py"}
 # Names that no code of kwire mentions, and who uses them.
 USED_BY_OTHERS = {
-    "asyncio": "buffer_updated pause_writing resume_writing",
+    "asyncio": "pause_writing resume_writing",
     "click": "format_commands list_commands",
     "construct": "_decode",
     "PySpark": "streamReader initialOffset latestOffset",

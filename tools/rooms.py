@@ -39,6 +39,7 @@ FOLDERS = (
     "kwire/pipeline",
     "kwire/control",
     "kwire/server",
+    "kwire/server/access",
     "kwire/server/tls",
     "kwire/sim",
     "kwire/sim/faults",

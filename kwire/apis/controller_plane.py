@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.apis import Handler
-    from kwire.apis.context import RequestContext
+    from kwire.apis.context import Gate, RequestContext
     from kwire.protocol.language.schema import Message
     from kwire.protocol.schemas.cluster import DescribeClusterRequest
     from kwire.protocol.schemas.nodes import BrokerHeartbeatRequest, BrokerRegistrationRequest
     from kwire.replication.controller.controller import Controller
     from kwire.replication.controller.table import ControllerApi
+    from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.metadata import Endpoint
     from kwire.replication.core.outbox import Buffer
     from kwire.replication.core.work import WorkQueue
@@ -42,17 +43,22 @@ class ControllerServices:
     __slots__ = (
         "active_id",
         "api_ranges",
+        "clock",
         "cluster_id",
         "controller",
         "endpoint",
+        "gate",
         "node_id",
         "registered",
+        "timers",
         "work",
     )
 
-    def __init__(self, node_id: int, work: WorkQueue) -> None:
+    def __init__(self, node_id: int, work: WorkQueue, clock: Clock, timers: Timers) -> None:
         self.node_id = node_id
         self.work = work
+        self.clock, self.timers = clock, timers
+        self.gate: Gate | None = None  # where other nodes log in, if they have to
         self.active_id = node_id  # the active controller, as far as this node knows
         self.controller: Controller
         self.cluster_id = ""
@@ -60,6 +66,15 @@ class ControllerServices:
         self.api_ranges = {key: (e.min_version, e.max_version) for key, e in BY_KEY.items()}
         # Connection → (broker id, broker epoch) of the broker that sends its heartbeats over it.
         self.registered: dict[int, tuple[int, int]] = {}
+
+    @property
+    def metadata(self) -> ControllerServices:
+        """Where a gate finds users of SCRAM: here, as a controller has no metadata cache."""
+        return self
+
+    def config(self, _: int, name: str) -> dict[str, str]:
+        """The SCRAM credentials of a user, as texts by mechanism."""
+        return self.controller.scram.texts_of(name)
 
 
 def _services(ctx: RequestContext) -> ControllerServices:
@@ -193,6 +208,8 @@ TABLE: tuple[Api, ...] = tuple(
                 if row.asked_by is not AskedBy.BROKERS_FOR_CLIENTS
             ),
             BROKER_APIS[ApiKey.API_VERSIONS],
+            BROKER_APIS[ApiKey.SASL_HANDSHAKE],
+            BROKER_APIS[ApiKey.SASL_AUTHENTICATE],
             BROKER_APIS[ApiKey.ENVELOPE].with_handler(handle_envelope),
             BROKER_APIS[ApiKey.DESCRIBE_CLUSTER].with_handler(handle_describe_cluster),
         ),

@@ -66,6 +66,7 @@ class Launched:
         """Wrap a supervisor that the caller has started on this loop and will stop."""
         launched = cls(None, supervisor.spec)
         launched._supervisor = supervisor
+        launched.admin.access = supervisor.access
         supervisor.log_event = launched.events.log
         launched._loop = asyncio.get_running_loop()
         return launched
@@ -140,6 +141,7 @@ class Launched:
             await self.launcher.clean_up()
             raise
         self._supervisor = supervisor
+        self.admin.access = supervisor.access
         supervisor.log_event = self.events.log
         self._loop = asyncio.get_running_loop()
 

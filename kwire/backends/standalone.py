@@ -111,7 +111,7 @@ class Standalone(SeenFromOutside):
     def __init__(self, runner: NodeRunner) -> None:
         super().__init__()
         self._runner = runner
-        self.admin.credentials = runner.logins.credentials
+        self.admin.access = None if runner.logins is None else runner.logins.own
         self._handle = StandaloneHandle(runner)
         self.handles = {runner.node_id: self._handle}
         self.controllers: dict[int, StandaloneHandle] = {}

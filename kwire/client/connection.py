@@ -7,7 +7,9 @@ what it has read, b"" at the end of the stream.
 
 A connection with credentials logs in before its first request (`kwire.security.client`).
 
-Left out: several requests in flight, TLS.
+TLS is around it: `over_tls` is a generator of the same kind.
+
+Left out: several requests in flight.
 
 Invariants: a response counts only with the request's correlation id; a response's length is checked
 before memory is taken for it; whatever is wrong with what a broker sends is NoResponseError.
@@ -22,6 +24,7 @@ from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
+    from ssl import SSLContext
     from typing import Any
 
     from kwire.protocol.language.schema import Message
@@ -180,12 +183,47 @@ class Connection:
             self._received += data
 
 
+def over_tls(exchange: Exchange, context: SSLContext, host: str) -> Exchange:
+    """An exchange over TLS, as bytes that a face sends and receives. NoResponseError."""
+    from kwire.security.tls_stream import ROOM_BYTES, TlsError, TlsStream
+
+    tls = TlsStream(context, host)
+    room = memoryview(bytearray(ROOM_BYTES))
+    try:
+        tls.shake()
+        while not tls.is_open:
+            yield tls.outgoing()
+            data = yield None
+            if not data:
+                raise NoResponseError("the broker closed the connection in the TLS handshake")
+            tls.take(data)
+            tls.shake()
+        plain: bytes | None = None
+        while True:
+            asked = exchange.send(plain)
+            plain = None
+            if asked is not None:
+                tls.write([asked])
+                yield tls.outgoing()
+                continue
+            while not (count := tls.read_into(room)) and not tls.is_ended:
+                data = yield None
+                if not data:
+                    break
+                tls.take(data)
+            plain = bytes(room[:count])
+    except StopIteration as done:
+        return done.value
+    except TlsError as error:
+        raise NoResponseError(str(error)) from None
+
+
 def _other_server(head: bytes, size: int) -> str:
     """What the first bytes of an answer say that are no length of a response."""
     if head == b"HTTP":
         return "this is an HTTP server, no Kafka broker"
     if head[:2] in (b"\x15\x03", b"\x16\x03"):  # an alert or a handshake record of TLS
-        return "this port speaks TLS; kwire's own clients are plaintext"
+        return "this port speaks TLS, and was asked in plaintext"
     text = head.decode("ascii", "replace")
     if text.isprintable() and head.isascii():
         return f"this is no Kafka broker: its answer begins with {text!r}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from kwire.client.admin import CONNECTION_SECONDS, Admin, Ask, Pause
-from kwire.client.connection import NEWEST, Connection, NoResponseError, NotReachedError
+from kwire.client.connection import NEWEST, Connection, NoResponseError, NotReachedError, over_tls
 from kwire.protocol.api import key_of
 from kwire.recent import ADMINISTRATION_CLIENT_ID
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kwire.client.admin import Steps
     from kwire.client.connection import Address, Exchange, Ranges
     from kwire.protocol.language.schema import Message
-    from kwire.security.client import Credentials
+    from kwire.security.client import Access
 
     T = TypeVar("T")
 
@@ -36,8 +36,8 @@ class Client(Admin):
         """`negotiates`: False for brokers of this very kwire, which serve what is `NEWEST` here."""
         super().__init__(addresses)
         self._negotiates = negotiates
-        self.credentials: Credentials | None = None
-        """To log in by, where that is asked for."""
+        self.access: Access | None = None
+        """TLS and log-in, where they are asked for."""
         self._ranges: dict[Address, Ranges] = {}
 
     async def run(self, steps: Steps[T]) -> T:
@@ -66,12 +66,13 @@ class Client(Admin):
                 step.request,
                 version=version,
                 seconds=step.seconds,
-                credentials=self.credentials,
+                access=self.access,
             )
-        connection = Connection(
-            ADMINISTRATION_CLIENT_ID, self._ranges.pop(step.address, None), self.credentials
-        )
-        response = await _carry(connection.ask(step.request), step.address, step.seconds)
+        access, ranges = self.access, self._ranges.pop(step.address, None)
+        credentials = None if access is None else access.credentials
+        connection = Connection(ADMINISTRATION_CLIENT_ID, ranges, credentials)
+        exchange = connection.ask(step.request)
+        response = await _carry(exchange, step.address, step.seconds, access)
         # After an error they are asked for again: another broker may have come to the address.
         assert connection.ranges is not None
         self._ranges[step.address] = connection.ranges
@@ -84,16 +85,22 @@ async def ask(
     *,
     version: int | None = None,
     seconds: float = CONNECTION_SECONDS,
-    credentials: Credentials | None = None,
+    access: Access | None = None,
 ) -> Any:
-    """The response to one request, as `Connection.ask` has it. NoResponseError, KafkaError."""
+    """The response to one request, as `Connection.ask` has it. `access`: TLS and log-in, where they are asked for.
+    NoResponseError, KafkaError."""
+    credentials = None if access is None else access.credentials
     connection = Connection(ADMINISTRATION_CLIENT_ID, credentials=credentials)
     exchange = connection.ask(request, version)
-    return await _carry(exchange, address, seconds)
+    return await _carry(exchange, address, seconds, access)
 
 
-async def _carry(exchange: Exchange, address: Address, seconds: float) -> Any:
+async def _carry(
+    exchange: Exchange, address: Address, seconds: float, access: Access | None
+) -> Any:
     """Move an exchange on over a connection of its own, and return its result."""
+    if access is not None and access.context is not None:
+        exchange = over_tls(exchange, access.context, address[0])
     try:
         async with asyncio.timeout(seconds):
             reader, writer = await _connect(address)

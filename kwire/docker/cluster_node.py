@@ -28,6 +28,7 @@ from kwire.server import logs
 from kwire.server.descriptors import raise_limit
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.events import NodeEvent
+from kwire.server.listeners import controller_keys
 from kwire.server.log_dirs import split_dirs
 from kwire.server.node import new_event_loop, settle_garbage_collector
 
@@ -82,6 +83,7 @@ def controller_spec(settings: ContainerSettings) -> NodeSpec:
     }
     values["listeners"] = f"PLAINTEXT://{bound}"
     values["advertised.listeners"] = f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"
+    values = controller_keys(values, node.values)
     directory = split_dirs(node.data_dir)[0]
     if settings.controller_dir is not None:
         directory = settings.controller_dir
@@ -194,7 +196,7 @@ async def _start(
     announce()
     settle_garbage_collector()
     if settings.runs_broker and settings.topics:
-        await _create_topics(settings, runners[-1].address)
+        await _create_topics(settings, runners[-1])
 
 
 def _runner(spec: NodeSpec, network: list[LinkRule]) -> NodeRunner:
@@ -220,7 +222,7 @@ async def _start_broker(broker: NodeRunner) -> None:
         ) from None
 
 
-async def _create_topics(settings: ContainerSettings, address: tuple[str, int]) -> None:
+async def _create_topics(settings: ContainerSettings, broker: NodeRunner) -> None:
     """Create the topics. Every broker does so; TOPIC_ALREADY_EXISTS is accepted."""
     from kwire.client.connection import NoResponseError
     from kwire.client.streams import ask
@@ -234,7 +236,8 @@ async def _create_topics(settings: ContainerSettings, address: tuple[str, int]) 
             {name: configs for name, _, _, configs in left.values()},
         )
         try:
-            response = await ask(address, request, seconds=_TOPICS_SECONDS)
+            access = None if broker.logins is None else broker.logins.own
+            response = await ask(broker.address, request, seconds=_TOPICS_SECONDS, access=access)
         except NoResponseError as error:
             logs.event(_log, NodeEvent.TOPICS_DELAYED, detail=str(error))
         else:

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from kwire.launch.spec import NodeSpec
     from kwire.replication.member.cluster_member import ClusterSettings
     from kwire.replication.member.controller_link import ControllerLink
+    from kwire.security.client import Access
 
 _log = logging.getLogger(__name__)
 
 _SILENT_SECONDS = 1.0
 _CLUSTER_ID_SECONDS = 30.0
 _CLUSTER_ID_PAUSE_SECONDS = 0.05
+_REFUSED_PAUSE_SECONDS = 1.0
 
 
 class Joining:
@@ -38,6 +40,7 @@ class Joining:
         self._ready = asyncio.Event()
         self._refusal: str | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._logged_refusal = ""
 
     def cluster_settings(self, inter_broker_listener: str) -> ClusterSettings:
         """The cluster settings of the broker, with callbacks for its registration."""
@@ -75,8 +78,8 @@ class Joining:
         if self._timer is not None:
             self._timer.cancel()
 
-    async def fetch_cluster_id(self) -> str | None:
-        """Fetch the cluster id from the controller; None when the broker knows it: from
+    async def fetch_cluster_id(self, access: Access | None) -> str | None:
+        """Fetch the cluster id from the controller, with `access` to its listener; None when the broker knows it: from
         meta.properties, or because the controller is not kwire's. NodeError."""
         spec = self._spec
         if spec.broker_epoch is not None or any(
@@ -86,21 +89,38 @@ class Joining:
             return None
         from kwire.client.connection import NoResponseError
         from kwire.client.streams import ask
+        from kwire.protocol.errors import KafkaError
         from kwire.protocol.schemas.cluster import DescribeClusterRequest
 
         addresses = list(spec.controllers)
         reason = "no answer"
         deadline = asyncio.get_running_loop().time() + _CLUSTER_ID_SECONDS
         while asyncio.get_running_loop().time() < deadline:
-            _, host, port = address = addresses.pop(0)
+            controller_id, host, port = address = addresses.pop(0)
             addresses.append(address)
+            pause = _CLUSTER_ID_PAUSE_SECONDS
             try:
-                response = await ask((host, port), DescribeClusterRequest(), version=0)
+                request = DescribeClusterRequest()
+                response = await ask((host, port), request, version=0, access=access)
                 return str(response.cluster_id)
             except NoResponseError as error:
                 reason = str(error)
-            await asyncio.sleep(_CLUSTER_ID_PAUSE_SECONDS)
+                is_refused = reason.startswith("TLS")
+            except KafkaError as error:  # the log-in has failed
+                reason, is_refused = f"log-in failed: {error}", True
+            if is_refused:
+                pause = _REFUSED_PAUSE_SECONDS
+                self._log_refusal(controller_id, reason)
+            await asyncio.sleep(pause)
         raise NodeError(f"the controller at {format_address(host, port)}: {reason}")
+
+    def _log_refusal(self, controller_id: int, reason: str) -> None:
+        """Log why the controller does not let this node in, once."""
+        if reason != self._logged_refusal:
+            self._logged_refusal = reason
+            node_id, name = self._spec.node_id, self._spec.name
+            fields = {"node": controller_id, "channel": "cluster id", "detail": reason}
+            event(_log, NodeEvent.PEER_REFUSED, None, name, node_id=node_id, **fields)
 
     def log_waiting(self, logged: str = "") -> None:
         """Log the reason for waiting every second until `end`, if it differs from `logged`, the

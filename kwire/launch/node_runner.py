@@ -15,10 +15,10 @@ from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.events import NodeEvent
 from kwire.server.listeners import (
-    Logins,
     endpoints,
     format_address,
     inter_broker_listener,
+    logins_of,
     own_address,
 )
 from kwire.server.log_dirs import LogDirs, disk_space, load_error, split_dirs
@@ -68,13 +68,11 @@ VALID_PREVIOUS_STAGES: dict[Stage, tuple[Stage, ...]] = {
 
 
 class NodeRunner:
-    """One run of a node: it serves between `await start()` and `await stop()` or `kill()`. A restart
-    needs a new NodeRunner."""
+    """One run of a node: it serves between `await start()` and `await stop()` or `kill()`. A restart needs another."""
 
     def __init__(self, spec: NodeSpec) -> None:
         """SettingsError when the configuration is refused."""
-        self.spec = spec
-        self.stage = BINDING
+        self.spec, self.stage = spec, BINDING
         try:
             if may_ask_for_security(spec.values):
                 from kwire.launch.configuration import check_security
@@ -83,8 +81,7 @@ class NodeRunner:
             self._api_caps, release = _imitated(spec)
             values = spec.configuration()
             self.config = BrokerConfig(values, brokers=spec.brokers, release=release)
-            self.node = Node(self.config, spec.name)
-            self.logins = Logins(self.config, self.node.listeners, alone=spec.role == STANDALONE)
+            self._make_node()
         except ConfigError as error:
             raise SettingsError(str(error)) from None
         self.on_loaded: Callable[[Broker | ControllerNode], None] | None = None
@@ -102,6 +99,10 @@ class NodeRunner:
         self._joining = _joining(spec)
         self._halt_reason: str | None = None
         self._control: NodeControl | None = None
+
+    def _make_node(self) -> None:
+        self.node = Node(self.config, self.spec.name)
+        self.logins = logins_of(self.config, self.node.listeners, self.spec.role)
 
     def _move(self, stage: Stage) -> None:
         assert self.stage in VALID_PREVIOUS_STAGES[stage], f"{self.stage.value} -> {stage.value}"
@@ -148,20 +149,19 @@ class NodeRunner:
     # --- start
 
     async def start(self, *, wait_seconds: float | None = None) -> None:
-        """Bind, load and serve; for a broker of a cluster, return when the controller has registered
-        it.
+        """Bind, load and serve; for a broker of a cluster, return when the controller has registered it.
 
-        `wait_seconds`: the limit for the registration. NodeError, SettingsError: nothing is left
-        running."""
-        joining = self._joining
+        `wait_seconds`: the limit for the registration. NodeError, SettingsError: nothing is left running."""
+        joining, spec = self._joining, self.spec
         try:
             self._check_directories()
             if joining is not None:
                 joining.log_waiting()
             await self._bind()
-            cluster_id = self.spec.cluster_id
+            cluster_id = spec.cluster_id
             if cluster_id is None and joining is not None:
-                cluster_id = await joining.fetch_cluster_id()
+                at = None if self.logins is None else self.logins.at_controllers
+                cluster_id = await joining.fetch_cluster_id(at)
             self._move(LOADING)
             try:
                 self._core = await self._load_aside(cluster_id)
@@ -169,11 +169,11 @@ class NodeRunner:
                 raise self._load_error(error) from None
             finally:
                 self.node.write_events()
-            self._log_loaded()
+            self._open_and_log()
             self._check_halted()
             self._move(JOINING)
-            if self.spec.network:
-                self.set_link_rules(list(self.spec.network))
+            if spec.network:
+                self.set_link_rules(list(spec.network))
             if self.on_loaded is not None:
                 self.on_loaded(self._core)
             await self.node.serve(self._core)
@@ -219,7 +219,7 @@ class NodeRunner:
                 self.node.close_sockets()
                 if not tries_left:
                     raise
-                self.node = Node(self.config, self.spec.name)
+                self._make_node()
             await asyncio.sleep(_BIND_PAUSE_SECONDS)
 
     async def _load_aside(self, cluster_id: str | None) -> Broker | ControllerNode:
@@ -228,8 +228,7 @@ class NodeRunner:
         return await self._aside.run(lambda: self._load(cluster_id))
 
     def _load(self, cluster_id: str | None) -> Broker | ControllerNode:
-        """Construct and start the core: its data is loaded, requests to other nodes are in the
-        outbox."""
+        """Construct and start the core: its data is loaded, requests to other nodes are in the outbox."""
         from random import Random
 
         random = Random(int.from_bytes(os.urandom(8), "big"))
@@ -286,12 +285,13 @@ class NodeRunner:
             from kwire.recent import RecentRequests
 
             core.sessions.recent = RecentRequests(node.clock, core.services.metadata)
-        self.logins.open(node, core)
         core.start(endpoints(node.listeners))
         return core
 
-    def _log_loaded(self) -> None:
-        """Log what a standalone broker has loaded; brokers of a cluster log that they join."""
+    def _open_and_log(self) -> None:
+        """Let clients log in. Log what a standalone broker has loaded; brokers of a cluster log that they join."""
+        if self.logins is not None:
+            self.logins.open(self.node, self.core, {each[0] for each in self.spec.controllers})
         if self.spec.role == STANDALONE:
             services = self.core.services
             event(
@@ -383,7 +383,7 @@ class NodeRunner:
 
 
 def _joining(spec: NodeSpec) -> Joining | None:
-    """The join of a broker of a cluster; None for a controller and for a standalone broker."""
+    """The join of a broker of a cluster; None for other nodes."""
     if spec.role != BROKER:
         return None
     from kwire.launch.joining import Joining

@@ -44,6 +44,7 @@ _SECURITY = (
 )
 _CLUSTER_KEYS = ("node.id", "broker.id", "log.dir", "log.dirs")  # given for all brokers
 _INTER_BROKER_KEYS = {"inter.broker.listener.name", "security.inter.broker.protocol"}
+_CONTROLLER_KEY = "controller.listener.names"
 _LISTENER_KEYS = ("listener", "advertised.", "inter.broker.", "controller.listener")
 
 
@@ -256,7 +257,7 @@ class ClusterSpec(Spec):
         return CONTROLLER_ID
 
     def controller_specs(self) -> list[NodeSpec]:
-        """The controllers' specs: the brokers' keys, but a single listener on an ephemeral port."""
+        """The controllers' specs: the brokers' keys, but one listener on an ephemeral port, as secure as they say."""
         values = {
             key: value
             for key, value in self._values().items()
@@ -267,6 +268,10 @@ class ClusterSpec(Spec):
 
         first = self.node.values["listeners"].partition("://")[2].partition(",")[0]
         values["listeners"] = f"PLAINTEXT://{first.rpartition(':')[0] or '127.0.0.1'}:0"
+        if may_ask_for_security(self.node.values) or _CONTROLLER_KEY in self.node.values:
+            from kwire.server.listeners import controller_keys
+
+            values = controller_keys(values, self._values())
         directory = f"{split_dirs(self.node.data_dir)[0]}/controller"
         return [
             self.node.replace(

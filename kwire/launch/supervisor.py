@@ -15,12 +15,14 @@ import logging
 import os
 import signal
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 
 from kwire.launch.handles import START_SECONDS, Handle, ProcessHandle, ThreadHandle
-from kwire.launch.spec import PROCESS
-from kwire.server.errors import NodeError
+from kwire.launch.spec import BROKER, PROCESS, may_ask_for_security
+from kwire.replication.config.broker_config import BrokerConfig, ConfigError
+from kwire.server.errors import NodeError, SettingsError
 from kwire.server.events import NodeEvent
+from kwire.server.listeners import logins_of, parse_listeners
 from kwire.server.log_dirs import split_dirs
 from kwire.server.logs import event
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from kwire.launch.shape import ClusterLock
     from kwire.launch.spec import ClusterSpec, NodeSpec
     from kwire.replication.core.events import EventType
+    from kwire.security.client import Access
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +86,19 @@ class Supervisor:
             )
             if not self.any_runs and self.on_none_left is not None:
                 self.on_none_left()
+
+    @cached_property
+    def access(self) -> Access | None:
+        """What kwire itself needs to come in at the brokers; None: nothing. SettingsError."""
+        values = next(iter(self.brokers.values())).spec.configuration()
+        if not may_ask_for_security(values):
+            return None
+        try:
+            config = BrokerConfig(values, brokers=self.spec.brokers)
+            logins = logins_of(config, parse_listeners(config), BROKER)
+        except ConfigError as error:
+            raise SettingsError(str(error)) from None
+        return None if logins is None else logins.own
 
     def name_of(self, node_id: int) -> str:
         """The node as it is called in logs: "broker 1", "controller 1000"."""
@@ -237,7 +253,9 @@ class Supervisor:
 
         request = MetadataRequest(topics=[])
         try:
-            response = await ask(handle.address, request, version=_METADATA_VERSION)
+            response = await ask(
+                handle.address, request, version=_METADATA_VERSION, access=self.access
+            )
         except NoResponseError:
             return set()
         return {broker.node_id for broker in response.brokers}
@@ -257,7 +275,8 @@ class Supervisor:
         request = create_request(topics, configs or {})
         handle = next(iter(self.brokers.values()))
         try:
-            response = await ask(handle.address, request, seconds=_CREATE_TOPICS_SECONDS)
+            seconds = _CREATE_TOPICS_SECONDS
+            response = await ask(handle.address, request, seconds=seconds, access=self.access)
         except NoResponseError as error:
             raise NodeError(f"--topic: broker {handle.node_id}: {error}") from None
         check_created(response)

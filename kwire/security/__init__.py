@@ -1,3 +1,11 @@
 """Authentication of clients without I/O: SASL's mechanisms, the log-in of a connection, what Kafka's keys say of it."""
 
-__all__ = ["client", "gate", "mechanism", "options", "settings"]  # modules for other rooms
+__all__ = [
+    "client",
+    "gate",
+    "mechanism",
+    "options",
+    "peer_login",
+    "settings",
+    "tls_stream",
+]  # modules for other rooms

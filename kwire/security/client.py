@@ -7,6 +7,8 @@ from kwire.security.mechanism import PLAIN, PlainClient
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from kwire.security.scram import ScramClient
 
 KINDS = ("java", "librdkafka", "kafka-python", "aiokafka")
@@ -35,6 +37,16 @@ class Credentials:
 
     def __repr__(self) -> str:
         return f"Credentials({self.mechanism!r}, {self.user!r}, [hidden])"
+
+
+class Access:
+    """What is needed to come in at a listener: a log-in (`credentials`), TLS (`context`), or both."""
+
+    __slots__ = ("context", "credentials")
+
+    def __init__(self, credentials: Credentials | None, context: SSLContext | None) -> None:
+        self.credentials = credentials
+        self.context = context
 
 
 def client_config(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from kwire.protocol.api import ApiKey, RequestHeader, parse_request_header, request_class
 from kwire.protocol.errors import MalformedMessage
 from kwire.replication.core.metadata import SCRAM_RESOURCE
-from kwire.replication.core.scram_credentials import Credential
+from kwire.replication.core.scram_credentials import Credential, new_salt
 from kwire.security.login import COMPLETE, HANDSHAKE, Login
 from kwire.security.mechanism import PLAIN, PlainServer
 from kwire.security.scram import ScramServer
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kwire.apis.context import RequestContext, Services
     from kwire.protocol.language.schema import Message
     from kwire.protocol.schemas.sasl import SaslHandshakeRequest
+    from kwire.security.client import Credentials
     from kwire.security.login import Outcome
     from kwire.security.mechanism import Exchange
     from kwire.security.settings import ListenerSettings
@@ -66,6 +67,7 @@ class Gate(Sessions):
         "_identities",
         "_logins",
         "_node",
+        "_own",
         "_present",
         "_random",
         "listeners",
@@ -78,13 +80,15 @@ class Gate(Sessions):
         listeners: Mapping[str, ListenerSettings],
         random: Random,
     ) -> None:
-        """`present`: the broker's other sessions. `listeners`: those that ask for a log-in. `random`: of nonces."""
-        services: Services = present.services  # type: ignore[assignment]  # a broker's: controllers have no log-in
+        """`present`: the node's other sessions. `listeners`: those that ask for a log-in. `random`: of nonces."""
+        services: Services = present.services  # type: ignore[assignment]  # a controller's have what is needed, too
         super().__init__(services, present.outbox, present.ranges)
         self._present = present
         self._node = services
         services.gate = self
         self._random = random
+        self._own: dict[Credentials, Credential] = {}
+        """Of the nodes themselves, until the journal has theirs."""
         self.recent = present.recent
         self.listeners = listeners
         self._logins: dict[int, Login] = {}
@@ -107,11 +111,23 @@ class Gate(Sessions):
     def _exchange(self, settings: ListenerSettings, mechanism: str) -> Exchange:
         if mechanism == PLAIN:
             return PlainServer(settings.plain_users)
-        return ScramServer(mechanism, lambda user: self._credential(mechanism, user), self._random)
+        return ScramServer(
+            mechanism, lambda user: self._credential(settings, mechanism, user), self._random
+        )
 
-    def _credential(self, mechanism: str, user: str) -> Credential | None:
+    def _credential(
+        self, settings: ListenerSettings, mechanism: str, user: str
+    ) -> Credential | None:
         text = self._node.metadata.config(SCRAM_RESOURCE, user).get(mechanism)
-        return None if text is None else Credential.from_text(text)
+        if text is not None:
+            return Credential.from_text(text)
+        own = settings.own
+        if own is None or (own.mechanism, own.user) != (mechanism, user):
+            return None
+        if own not in self._own:
+            salt = new_salt(self._random)
+            self._own[own] = Credential.of_password(mechanism, own.password, salt)
+        return self._own[own]
 
     # --- frames
 

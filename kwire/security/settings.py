@@ -29,13 +29,15 @@ _LEFT_OUT = {"GSSAPI": " (Kerberos)"}
 
 
 class ListenerSettings:
-    """Of one SASL listener. `plain_users`: their passwords. Secrets: not shown."""
+    """Of one SASL listener. `plain_users`: their passwords. `own`: of the nodes themselves, who have to come in
+    before users of SCRAM are known, which the controller sends over these connections. Secrets: not shown."""
 
     __slots__ = (
         "_lifetimes_ms",
         "failure_delay_ms",
         "max_receive_bytes",
         "mechanisms",
+        "own",
         "plain_users",
     )
 
@@ -52,6 +54,7 @@ class ListenerSettings:
         self.max_receive_bytes = max_receive_bytes
         self.failure_delay_ms = failure_delay_ms
         self._lifetimes_ms = lifetimes_ms
+        self.own: Credentials | None = None
 
     def lifetime_ms(self, mechanism: str) -> int:
         """How long a session lasts after a log-in; 0: without end."""
@@ -88,30 +91,32 @@ def listener_settings(config: BrokerConfig, listener: str) -> ListenerSettings:
     return ListenerSettings(mechanisms, plain_users, lifetimes, size, delay)
 
 
-def settings_of(
-    config: BrokerConfig, names: list[str], own: str, *, alone: bool
-) -> tuple[dict[str, ListenerSettings], Credentials | None]:
-    """The settings of these listeners; and the credentials of brokers and of kwire itself, if `own`, the listener for
-    them, is among these. `alone`: there is one broker. ConfigError."""
-    found = {name: listener_settings(config, name) for name in names}
-    if own not in found:
-        return found, None
-    credentials = inter_broker_login(config, own)
-    if not alone:
-        reason = "brokers of several need a PLAINTEXT listener among themselves"
-        raise ConfigError("inter.broker.listener.name", own, reason)
-    return found, credentials
-
-
 def inter_broker_login(config: BrokerConfig, listener: str) -> Credentials:
     """The credentials by which brokers log in at each other's SASL listener. ConfigError."""
     key = "sasl.mechanism.inter.broker.protocol"
     mechanism = (config.text(key) or "").strip()
+    _check_enabled(config, listener, key, mechanism)
+    return node_login(config, listener, mechanism)
+
+
+def controller_login(config: BrokerConfig, listener: str) -> Credentials:
+    """The credentials by which nodes log in at a controller's SASL listener. ConfigError."""
+    key = "sasl.mechanism.controller.protocol"
+    mechanism = (config.text(key) or "").strip()
+    _check_enabled(config, listener, key, mechanism)
+    return node_login(config, listener, mechanism)
+
+
+def _check_enabled(config: BrokerConfig, listener: str, key: str, mechanism: str) -> None:
     settings = listener_settings(config, listener)
     if mechanism not in settings.mechanisms:
         enabled = ", ".join(settings.mechanisms)
         reason = f"must be one of sasl.enabled.mechanisms ({enabled}), as brokers log in at listener {listener}"
         raise ConfigError(key, mechanism, reason)
+
+
+def node_login(config: BrokerConfig, listener: str, mechanism: str) -> Credentials:
+    """The credentials of a node's JAAS line, by which it logs in at the same listener of others. ConfigError."""
     module = _module(config, listener, mechanism, needed=True)
     assert module is not None
     name, password = module.options.get("username"), module.options.get("password")

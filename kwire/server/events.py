@@ -116,6 +116,11 @@ class NodeEvent:
     """A node's own connection to another node has ended."""
     PEER_CONNECTION_ABORTED = EventType(WARNING, _PEER, "node_id")
     """The other node has not answered in `replica.socket.timeout.ms`, or has answered what makes no sense."""
+    PEER_REFUSED = EventType(WARNING, _PEER, "node_id")
+    """The other node does not let this one in, or this one does not trust it: a wrong secret, a certificate of another
+    CA or another host. Logged once a minute for each node and reason; tried again within a second.
+    To do: give all nodes the same `sasl.jaas.config`, and stores that trust each other; a certificate has to be for
+    the host name that `advertised.listeners` has."""
 
     # --- Requests for faults and for other changes of a cluster, from Python, HTTP or the command line
 

@@ -21,18 +21,17 @@ from kwire.server.errors import NodeError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from ssl import SSLContext
     from typing import Any
 
-    from kwire.core import Core
     from kwire.replication.core.metadata import Endpoint
-    from kwire.security.client import Credentials
-    from kwire.security.settings import ListenerSettings
+    from kwire.server.access.logins import Logins
     from kwire.server.connection import Connection
-    from kwire.server.node import Node
 
 PLAINTEXT, SSL, _, SASL_SSL = SECURITY_PROTOCOLS
-_WITHOUT_TLS = "INTERNAL://127.0.0.1:0 with inter.broker.listener.name=INTERNAL for example"
+_SECURED = ("listener.name.", "sasl.", "security.", "ssl.")
+"""Keys of a controller whose brokers may ask for TLS or a log-in begin so."""
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 _BACKLOG_MIN = 4096
 
@@ -147,9 +146,10 @@ def parse_listeners(config: BrokerConfig) -> list[Listener]:
     ConfigError names the key, the value and the allowed values."""
     value = config.listeners
     bound = _parse_list("listeners", value)
-    for name in (config.controller_listener_names or "").upper().split(","):
+    of_controllers = controller_names(config)
+    for name in of_controllers:
         if len(bound) > 1:
-            bound.pop(name.strip(), None)
+            bound.pop(name, None)
     ports = [port for _, port in bound.values() if port != 0]
     if len(set(ports)) < len(ports):
         raise ConfigError("listeners", value, "Each listener must have a different port")
@@ -162,7 +162,8 @@ def parse_listeners(config: BrokerConfig) -> list[Listener]:
             reason = f"No security protocol defined for listener {name} in listener.security.protocol.map"
             raise ConfigError("listeners", value, reason)
         listeners.append(Listener(name, protocol, host, port, advertised[name]))
-    _check_inter_broker(config, listeners)
+    if listeners[0].name not in of_controllers:  # of a controller's node, which is no broker
+        _check_inter_broker(config, listeners)
     return listeners
 
 
@@ -202,13 +203,6 @@ def _check_inter_broker(config: BrokerConfig, listeners: list[Listener]) -> None
             f"no listener speaks it ({known}); give {SASL_PLAINTEXT}, or inter.broker.listener.name"
         )
         raise ConfigError("security.inter.broker.protocol", protocol, reason)
-    own = inter_broker_listener(config, listeners)
-    if own.asks_tls:
-        key = "inter.broker.listener.name" if name else "security.inter.broker.protocol"
-        reason = (
-            f"brokers and kwire itself need a listener without TLS among themselves, {_WITHOUT_TLS}"
-        )
-        raise ConfigError(key, name or protocol, reason)
 
 
 def inter_broker_listener(config: BrokerConfig, listeners: list[Listener]) -> Listener:
@@ -224,50 +218,49 @@ def inter_broker_listener(config: BrokerConfig, listeners: list[Listener]) -> Li
     return listeners[0]
 
 
-def own_address(config: BrokerConfig, listeners: list[Listener]) -> tuple[str, int]:
-    """Host and port for kwire itself, on this machine: of the first listener, or of that for brokers if the first one
-    asks for a log-in or for TLS."""
+def own_listener(config: BrokerConfig, listeners: list[Listener]) -> Listener:
+    """The listener for kwire itself: the first one, or that for brokers if the first asks for a log-in or for TLS."""
     own = listeners[0]
-    if not own.is_plaintext:
-        own = inter_broker_listener(config, listeners)
+    return own if own.is_plaintext else inter_broker_listener(config, listeners)
+
+
+def own_address(config: BrokerConfig, listeners: list[Listener]) -> tuple[str, int]:
+    """Host and port for kwire itself, on this machine."""
+    own = own_listener(config, listeners)
     return reachable(format_address(own.host, own.port))
 
 
-class Logins:
-    """The log-ins and TLS of a node's listeners. `credentials`: of kwire itself at `own_address`; None: none needed."""
+def controller_names(config: BrokerConfig) -> list[str]:
+    """The names of the controllers' listeners, in capitals; none: not given."""
+    names = (config.controller_listener_names or "").upper().split(",")
+    return [each.strip() for each in names if each.strip()]
 
-    def __init__(self, config: BrokerConfig, listeners: list[Listener], *, alone: bool) -> None:
-        """`alone`: there is one broker. ConfigError."""
-        self.credentials: Credentials | None = None
-        self._settings: dict[str, ListenerSettings] = {}
-        for each in listeners:
-            if each.asks_tls:
-                from kwire.server.tls.context import guard
 
-                guard(config, each)
-        names = [each.name for each in listeners if each.asks_login]
-        if names:
-            from kwire.security.settings import settings_of
+def protocol_of(config: BrokerConfig, name: str) -> str:
+    """The security protocol of a listener that need not be this node's; of one that is not mapped: PLAINTEXT."""
+    return _protocol_map(config).get(name.upper(), PLAINTEXT)
 
-            own = inter_broker_listener(config, listeners).name
-            self._settings, self.credentials = settings_of(config, names, own, alone=alone)
 
-    def open(self, node: Node, core: Core) -> None:
-        """Let clients log in. Before that a client's requests are small."""
-        if not self._settings:
-            return
-        from kwire.security.gate import open_gate
+def logins_of(config: BrokerConfig, listeners: list[Listener], role: str) -> Logins | None:
+    """The log-ins and TLS of a node; None: neither at its listeners nor at other nodes'. `role`: "broker",
+    "controller" or "standalone". ConfigError."""
+    if all(each.is_plaintext for each in listeners):
+        if role == "broker":
+            asks = config.controller_listener_names is not None
+        else:
+            asks = role == "controller" and any(key.startswith(_SECURED) for key in config.static)
+        if not asks:
+            return None
+    from kwire.server.access.logins import Logins
 
-        for listener in node.listeners:
-            if listener.asks_login:
-                listener.login_bytes = self._settings[listener.name].max_receive_bytes
+    return Logins(config, listeners, is_controller=role == "controller", alone=role == "standalone")
 
-        def admitted(connection_id: int) -> None:
-            connection = node.connections.get(connection_id)
-            if connection is not None:
-                connection.reader.max_frame_bytes = node.max_frame_bytes
 
-        open_gate(core.sessions, self._settings, admitted)
+def controller_keys(values: Mapping[str, str], of_brokers: Mapping[str, str]) -> dict[str, str]:
+    """The keys of a controller with one plaintext listener, `values`, made as secure as its brokers' keys say."""
+    from kwire.server.access.controllers import secured
+
+    return secured(values, of_brokers)
 
 
 class _ListeningSocket(socket.socket):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from kwire.replication.core.events import EventType
     from kwire.replication.core.outbox import Buffer, Send
+    from kwire.server.access.peer import PeerGuard
     from kwire.server.link_rules import LinkRule
 
     class PeerHost(Protocol):
@@ -226,6 +227,8 @@ class PeerConnections:
         self.name = name
         self.timeout_seconds = timeout_seconds
         self.fetcher_buffer_bytes = fetcher_buffer_bytes
+        self.guard: PeerGuard | None = None
+        """Of connections with TLS or a log-in; None: there are none."""
         self._open: dict[tuple[int, str], PeerConnection] = {}
         self._cut: set[int] = set()
         self._delays: dict[int, float] = {}
@@ -248,7 +251,8 @@ class PeerConnections:
         key = node, channel
         connection = self._open.get(key)
         if connection is None:
-            connection = self._open[key] = PeerConnection(self, node, channel)
+            make = PeerConnection if self.guard is None else self.guard.connection
+            connection = self._open[key] = make(self, node, channel)
             connection.connect(None if node in self._cut else self.host.address_of(node))
         connection.send(correlation, parts)
 

@@ -311,7 +311,6 @@ def test_stores_in_the_configuration_and_keys_with_a_password() -> None:
         ({"ssl.cipher.suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "takes the default only"),
         ({"ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/"}, "takes the default only"),
         ({"ssl.keystore.password": "hush"}, "kwire reads stores of type PEM"),
-        ({"inter.broker.listener.name": "SSL"}, "need a listener without TLS"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_in_one_line(change: dict[str, str], said: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from ssl import MemoryBIO, SSLError, SSLWantReadError, SSLZeroReturnError
 
+from kwire.security.tls_stream import ROOM_BYTES
 from kwire.server.connection import Connection
 from kwire.server.connection_log import TLS, foreign_protocol
 from kwire.server.tls.context import principal_of, reason_of
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from kwire.server.listeners import Listener
     from kwire.server.node import Node
 
-_ROOM_BYTES = 64 * 1024
 _HEADER_BYTES = 5
 
 
@@ -33,7 +33,7 @@ class TlsConnection(Connection):
         assert listener.tls is not None
         self._incoming, self._outgoing = MemoryBIO(), MemoryBIO()
         self._tls = listener.tls.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._room = memoryview(bytearray(_ROOM_BYTES))
+        self._room = memoryview(bytearray(ROOM_BYTES))
         self._head = b""
         self._is_open = False  # the handshake is complete
 

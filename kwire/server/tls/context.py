@@ -63,13 +63,7 @@ def server_context(config: BrokerConfig, listener: str, protocol: str) -> ssl.SS
         if text not in ("", default):
             raise ConfigError(key, text, "kwire takes the default only; leave this key out")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    key, text = text_of("ssl.enabled.protocols")
-    wanted = [each.strip() for each in text.split(",") if each.strip()]
-    for each in wanted or [""]:
-        if each not in _VERSIONS:
-            raise ConfigError(key, text, f"kwire speaks {' and '.join(_VERSIONS)}")
-    context.minimum_version = min(_VERSIONS[each] for each in wanted)
-    context.maximum_version = max(_VERSIONS[each] for each in wanted)
+    _set_versions(context, text_of)
     _load_own(context, text_of)
     key, text = text_of("ssl.client.auth")
     if protocol != SECURITY_PROTOCOLS[1] and not key.startswith("listener.name."):
@@ -80,6 +74,42 @@ def server_context(config: BrokerConfig, listener: str, protocol: str) -> ssl.SS
     if context.verify_mode != ssl.CERT_NONE:
         _load_trusted(context, text_of)
     return context
+
+
+def client_context(config: BrokerConfig, listener: str, *, is_own: bool = False) -> ssl.SSLContext:
+    """The context of nodes that connect to this listener of others: they trust whom its trust store has, else whom
+    the system does, and show their own certificate, if they have one. `is_own`: of kwire itself, at an address of this
+    machine that need not be in the certificate, and where nobody else can be. ConfigError."""
+
+    def text_of(name: str) -> tuple[str, str]:
+        key = listener_key(config, listener, None, name)
+        return key, (config.text(key) or "").strip()
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _set_versions(context, text_of)
+    key, text = text_of("ssl.endpoint.identification.algorithm")
+    if text.lower() not in ("https", ""):
+        raise ConfigError(key, text, "must be https, or empty: then the host name is not verified")
+    context.check_hostname = bool(text) and not is_own
+    if text_of("ssl.keystore.location")[1] or text_of("ssl.keystore.key")[1]:
+        _load_own(context, text_of)
+    if text_of("ssl.truststore.location")[1] or text_of("ssl.truststore.certificates")[1]:
+        _load_trusted(context, text_of)
+    elif is_own:
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        context.load_default_certs()
+    return context
+
+
+def _set_versions(context: ssl.SSLContext, text_of: Any) -> None:
+    key, text = text_of("ssl.enabled.protocols")
+    wanted = [each.strip() for each in text.split(",") if each.strip()]
+    for each in wanted or [""]:
+        if each not in _VERSIONS:
+            raise ConfigError(key, text, f"kwire speaks {' and '.join(_VERSIONS)}")
+    context.minimum_version = min(_VERSIONS[each] for each in wanted)
+    context.maximum_version = max(_VERSIONS[each] for each in wanted)
 
 
 def _check_type(text_of: Any, name: str) -> None:

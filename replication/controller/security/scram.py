@@ -105,10 +105,13 @@ class ScramControl:
             for name in changes:
                 self._send(name)
 
-    def _send(self, name: str) -> None:
+    def texts_of(self, name: str) -> dict[str, str]:
+        """The credentials of a user as texts, by mechanism."""
         found = credentials_of(self._context.state, name)
-        texts = {mechanism: each.to_text() for mechanism, each in found.items()}
-        self._orders.config_changed(SCRAM_RESOURCE, name, texts)
+        return {mechanism: each.to_text() for mechanism, each in found.items()}
+
+    def _send(self, name: str) -> None:
+        self._orders.config_changed(SCRAM_RESOURCE, name, self.texts_of(name))
 
     def _deletion_problem(self, name: str, mechanism: int) -> Problem | None:
         problem = _user_problem(name, mechanism)

@@ -1,0 +1,50 @@
+"""The listener of a controller beside brokers whose listeners are not plaintext: Kafka's keys, rewritten. No I/O."""
+
+from __future__ import annotations
+
+from kwire.replication.config.broker_config import BrokerConfig, ConfigError
+from kwire.server.listeners import (
+    controller_names,
+    inter_broker_listener,
+    parse_listeners,
+    protocol_of,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PLAINTEXT = "PLAINTEXT"
+_KEPT = ("listener.name.", "sasl.", "security.", "ssl.")
+
+
+def secured(values: Mapping[str, str], of_brokers: Mapping[str, str]) -> dict[str, str]:
+    """The keys of a controller with one plaintext listener, `values`, so that this listener is the one of
+    `controller.listener.names`, else as secure as the brokers' own, by the brokers' keys. Keys of brokers that are
+    refused change nothing: the brokers' start says why."""
+    found = dict(values)
+    config = BrokerConfig(of_brokers)
+    try:
+        names = controller_names(config)
+        brokers = inter_broker_listener(config, parse_listeners(config))
+        name = names[0] if names else brokers.name
+        protocol = protocol_of(config, name)
+    except ConfigError:
+        return found
+    found.update((key, of_brokers[key]) for key in of_brokers if key.startswith(_KEPT))
+    if protocol == brokers.security_protocol == PLAINTEXT:
+        found.pop("security.inter.broker.protocol", None)
+        return found
+    mapped = config.listener_security_protocol_map
+    if config.inter_broker_listener_name is not None or names:
+        found["inter.broker.listener.name"] = config.inter_broker_listener_name or brokers.name
+        found.pop("security.inter.broker.protocol", None)
+    if names:
+        found["controller.listener.names"] = name
+        if f"{name}:" not in mapped.upper():
+            mapped += f",{name}:{protocol}"
+    for key in ("listeners", "advertised.listeners"):
+        if key in found:
+            found[key] = f"{name}://{found[key].partition('://')[2]}"
+    found["listener.security.protocol.map"] = mapped
+    return found
