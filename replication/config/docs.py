@@ -109,6 +109,7 @@ _BROKER = {
     "request.timeout.ms": "How long a broker waits for another one's answer.",
     "sasl.enabled.mechanisms": "How clients may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
     "sasl.jaas.config": "A login module and its users; behind the names of a listener and a mechanism.",
+    "sasl.mechanism.controller.protocol": "How nodes log in at a controller's SASL listener.",
     "sasl.mechanism.inter.broker.protocol": "How brokers log in at each other's SASL listener.",
     "sasl.server.max.receive.size": "Largest request of a client that has not logged in.",
     "security.inter.broker.protocol": "Security protocol between brokers when no listener is named.",

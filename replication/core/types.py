@@ -19,6 +19,7 @@ SECURITY_KEYS: Final = (
     "connections.max.reauth.ms",
     "sasl.enabled.mechanisms",
     "sasl.jaas.config",
+    "sasl.mechanism.controller.protocol",
     "sasl.mechanism.inter.broker.protocol",
     "sasl.server.max.receive.size",
     "ssl.client.auth",

@@ -151,7 +151,6 @@ def test_keys_without_effect_are_named_unless_nobody_would_miss_them() -> None:
         "confluent.tier.enable",
         "group.consumer.max.size",
         "group.coordinator.rebalance.protocols",
-        "quota.window.size.seconds",
     ]
     zookeeper = {"zookeeper.connect": "z:2181", "zookeeper.session.timeout.ms": "6000"}
     assert keys_without_effect(BrokerConfig(zookeeper)) == ["zookeeper.session.timeout.ms"]
