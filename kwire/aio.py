@@ -128,14 +128,16 @@ class Cluster(Contents):
         fast: bool = False,
         sasl: str | None = None,
         users: Mapping[str, str] | None = None,
+        tls: bool = False,
+        mtls: bool = False,
     ) -> None:
         """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker".
 
-        `data_dir` (or log.dirs in `config`): a directory that is kept; default: a temporary one. `topics`: created at
-        start, "NAME[:PARTITIONS[:REPLICATION]]" each, or names with partition counts. `recent_requests`: each broker
-        keeps the last 20 requests of each client for `requests`. `controllers`: how many; one is active, the others are
-        standbys. `racks`: of the brokers in turn. `fast`: retention, compaction, sessions soon. `sasl`: how clients log
-        in, "plain", "scram-sha-256" or "scram-sha-512"; `users`: their secrets, by name. ConfigurationError."""
+        `data_dir` (or log.dirs in `config`): is kept; default: a temporary one. `topics`: created at start, each
+        "NAME[:PARTITIONS[:REPLICATION]]", or names with partition counts. `recent_requests`: the last 20 of each client
+        are kept for `requests`. `controllers`: one is active, the others are standbys. `racks`: of the brokers in turn.
+        `fast`: retention, compaction, sessions soon. `sasl`: log-ins by "plain", "scram-sha-256", "scram-sha-512";
+        `users`: secrets by name. `tls`: they speak TLS; `mtls`: and have certificates, too. ConfigurationError."""
         self._topics = parse_topics(topics)
         spec = spec_of(
             brokers,
@@ -143,16 +145,14 @@ class Cluster(Contents):
             isolation,
             checked_racks(racks, brokers),
             values=config_texts(config),
-            sasl=sasl,
-            users=users,
+            locks=(sasl, users, tls, mtls),
             recent_requests=recent_requests,
             fast=checked_flag("fast", fast),
         )
         self._use(backend_of(spec, data_dir))
         self._brokers: dict[int, Broker] = {}
         self._controllers: dict[int, Controller] = {}
-        self.network = Network(self)
-        """`cut`, `heal` and `delay` between brokers."""
+        self.network = Network(self)  # cut, heal and delay between brokers
         self.observations = Observations()
 
     def _use(self, backend: StartedBackend) -> None:

@@ -93,14 +93,16 @@ class Cluster:
         fast: bool = False,
         sasl: str | None = None,
         users: Mapping[str, str] | None = None,
+        tls: bool = False,
+        mtls: bool = False,
     ) -> None:
         """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker".
 
-        `data_dir` (or log.dirs in `config`): a directory that is kept; default: a temporary one. `topics`: created at
-        start, "NAME[:PARTITIONS[:REPLICATION]]" each, or names with partition counts. `recent_requests`: each broker
-        keeps the last 20 requests of each client for `requests`. `controllers`: how many; one is active, the others are
-        standbys. `racks`: of the brokers in turn. `fast`: retention, compaction, sessions soon. `sasl`: how clients log
-        in, "plain", "scram-sha-256" or "scram-sha-512"; `users`: their secrets, by name. ConfigurationError."""
+        `data_dir` (or log.dirs in `config`): is kept; default: a temporary one. `topics`: created at start, each
+        "NAME[:PARTITIONS[:REPLICATION]]", or names with partition counts. `recent_requests`: the last 20 of each client
+        are kept for `requests`. `controllers`: one is active, the others are standbys. `racks`: of the brokers in turn.
+        `fast`: retention, compaction, sessions soon. `sasl`: log-ins by "plain", "scram-sha-256", "scram-sha-512";
+        `users`: secrets by name. `tls`: they speak TLS; `mtls`: and have certificates, too. ConfigurationError."""
         self._wrap(
             aio.Cluster(
                 brokers,
@@ -114,6 +116,8 @@ class Cluster:
                 fast=fast,
                 sasl=sasl,
                 users=users,
+                tls=tls,
+                mtls=mtls,
             )
         )
 
@@ -235,7 +239,7 @@ class Cluster:
         """Brokers and partitions as text, for people: leaders, ISR, offsets; the last requests, if they are kept."""
         return self._run(self._inner.describe())
 
-    def client_config(self, kind: str, user: str | None = None) -> dict[str, str]:
+    def client_config(self, kind: str, user: str | None = None) -> dict[str, Any]:
         """The configuration of a client of the brokers, that logs in as `user` (default: the first one) if it has to.
         `kind`: "java", "librdkafka" (confluent-kafka, too), "kafka-python" or "aiokafka"."""
         return self._inner.client_config(kind, user)

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from kwire import Cluster
 
 MODES = ("thread", "process", "docker", "external")
-OPTIONS = ("brokers", "config", "controllers", "fast", "mode", "racks", "sasl", "topics", "users")
+OPTIONS = (
+    *("brokers", "config", "controllers", "fast", "mode", "mtls", "racks", "sasl", "tls", "topics"),
+    "users",
+)
 _ONCE = {"listeners", "advertised.listeners", "log.dir", "log.dirs"}
 _LOOPBACK = {"localhost", "::1"}
 
@@ -103,6 +106,7 @@ def make(config: pytest.Config, options: dict[str, object]) -> Cluster:
             racks=options.get("racks") or (),  # type: ignore[arg-type]
             fast=_flag(config, options, "fast"),  # type: ignore[arg-type]
             **{key: options.get(key) for key in ("sasl", "users")},  # type: ignore[arg-type]
+            **{key: options.get(key) or False for key in ("tls", "mtls")},  # type: ignore[arg-type]
         )
         cluster.start()
     return cluster

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _MARKER = (
     "kwire(brokers=1, config={}, mode=None, topics=(), controllers=1, racks=(), fast=False,"
-    " sasl=None, users={}): the test's"
+    " sasl=None, users={}, tls=False, mtls=False): the test's"
     " `kwire` is a cluster of its own, with these options"
 )
 

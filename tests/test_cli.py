@@ -166,7 +166,7 @@ def test_json_logs_are_json_in_every_line() -> None:
         (["-c", "compression.type=rar"], ["compression.type", "rar", "zstd"]),
         (
             ["-c", "listeners=PLAINTEXT://:9092,SSL://:9093"],
-            ["ssl.keystore.type", "JKS", "stores of type PEM"],
+            ["ssl.keystore.location", "a listener with TLS needs it", "--tls makes"],
         ),
         (["-c", "listeners=FOO://:9092"], ["listeners", "FOO", "listener.security.protocol.map"]),
         (["-c", "listeners=PLAINTEXT:9092"], ["listeners", "NAME://host:port"]),
@@ -375,7 +375,7 @@ def test_a_key_that_would_protect_ends_a_node_of_its_own(tmp_path: Path) -> None
     command = ["node", "--id", "2", "--roles", "controller", "--data-dir", str(tmp_path / "d")]
     result = kwire(*command, "--config", str(path))
     assert_one_line(
-        result, 2, "listener.name.plaintext.ssl.keystore.filename", "stores of type PEM"
+        result, 2, "listener.name.plaintext.ssl.keystore.filename", "by ssl.keystore.location"
     )
 
 

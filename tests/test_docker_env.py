@@ -696,7 +696,7 @@ def test_the_settings_of_testcontainers_are_all_accepted() -> None:
         ("KAFKA_SUPER_USERS", "User:admin"),
         ("KAFKA_ALLOW_EVERYONE_IF_NO_ACL_FOUND", "false"),
         ("KAFKA_SASL_SERVER_CALLBACK_HANDLER_CLASS", "my.Handler"),
-        ("KAFKA_LISTENER_NAME_SECURE_SSL_KEYSTORE_PASSWORD", "hush"),
+        ("KAFKA_SSL_TRUSTSTORE_CREDENTIALS", "hush"),
         ("KAFKA_SSL_KEYSTORE_FILENAME", "kafka.jks"),
     ],
 )
@@ -745,12 +745,12 @@ def test_keys_without_effect_are_called_by_their_variables(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     variables = {"KAFKA_CONFLUENT_TIER_ENABLE": "true", "KAFKA_NUM_IO_THREADS": "99"}
-    variables["KAFKA_QUOTA_WINDOW_NUM"] = "7"
+    variables["KAFKA_REMOTE_LOG_STORAGE_SYSTEM_ENABLE"] = "true"
     settings = container_settings({**TESTCONTAINERS, **variables})
     with caplog.at_level("WARNING", "kwire"):
         warn_about_keys(BrokerConfig(settings.node.configuration()), settings.written)
     (line,) = [record.getMessage() for record in caplog.records]
-    named = "KAFKA_CONFLUENT_TIER_ENABLE, KAFKA_QUOTA_WINDOW_NUM"
+    named = "KAFKA_CONFLUENT_TIER_ENABLE, KAFKA_REMOTE_LOG_STORAGE_SYSTEM_ENABLE"
     assert line == f"these configuration keys have no effect in kwire: {named}"
     caplog.clear()
     variables = {"KAFKA_ZOOKEEPER_SESSION_TIMEOUT_MS": "6000"}
@@ -776,3 +776,31 @@ def test_requests_that_nobody_can_ask_for_are_refused() -> None:
         container_settings({"KWIRE_RECENT_REQUESTS": "true"})
     assert container_settings({"KWIRE_RECENT_REQUESTS": "true", "KWIRE_BROKERS": "2"}).brokers == 2
     assert not container_settings({"KWIRE_RECENT_REQUESTS": "false"}).node.recent_requests
+
+
+# --- TLS
+
+
+def test_tls_for_clients_of_a_container() -> None:
+    values = container_settings({"KWIRE_TLS": "true"}).node.values
+    assert values["listeners"] == "SSL://0.0.0.0:9092,KWIRE_INTERNAL://127.0.0.1:0"
+    assert values["kwire.tls"] == "tls"
+    raft = {
+        "KAFKA_PROCESS_ROLES": "broker,controller",
+        "KAFKA_LISTENERS": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9093",
+        "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://kafka:9092",
+        "KWIRE_MTLS": "true",
+    }
+    values = container_settings(raft).node.values
+    assert values["advertised.listeners"].startswith("SSL://kafka:9092,KWIRE_INTERNAL://")
+    assert values["listeners"].endswith(",CONTROLLER://:9093")
+    assert values["listener.name.ssl.ssl.client.auth"] == "required"
+    assert unreachable_listeners(values) == []
+    assert advertised_addresses(values) == ["kafka:9092"]
+    with pytest.raises(SettingsError, match=r"^KWIRE_TLS=true: .*certificates of one authority"):
+        more = {"KAFKA_CONTROLLER_QUORUM_VOTERS": "1@a:9093,2@b:9093"}
+        container_settings({**raft, "KWIRE_MTLS": "", "KWIRE_TLS": "true", **more})
+    with pytest.raises(SettingsError, match=r"^KWIRE_TLS=maybe: expected true or false"):
+        container_settings({"KWIRE_TLS": "maybe"})

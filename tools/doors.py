@@ -36,7 +36,7 @@ LEFT_OUT = {
     "HTTP": "GET /,GET /v1,GET /healthz",
     "container": "KWIRE_LOG_LEVEL KWIRE_LOG_JSON KWIRE_AS_VERSION KWIRE_HEALTH_FILE KWIRE_CONTROL"
     " KWIRE_CONTROL_HOSTS"
-    " KWIRE_CONTROLLER_DIR KWIRE_RUNTIME_DIR KWIRE_BOOTSTRAP",
+    " KWIRE_CONTROLLER_DIR KWIRE_RUNTIME_DIR KWIRE_BOOTSTRAP KWIRE_CA KWIRE_CERT KWIRE_CERT_KEY",
 }
 """Names that are no verbs for a running cluster: kwire's own, Spark's, of files and of single nodes."""
 
@@ -101,10 +101,9 @@ ROWS = (
         "up",
         pytest="--kwire-brokers,--kwire-controllers,--kwire-fast,--kwire-mode,kwire_config,"
         "@kwire(brokers),@kwire(config),@kwire(controllers),@kwire(fast),@kwire(mode),@kwire(racks),"
-        "@kwire(sasl),@kwire(users),"
-        "@kwire(topics)",
+        "@kwire(sasl),@kwire(users),@kwire(tls),@kwire(mtls),@kwire(topics)",
         container="KWIRE_BROKERS,KWIRE_CONTROLLERS,KWIRE_RACKS,KWIRE_FAST,KWIRE_ISOLATION,"
-        "KWIRE_RECENT_REQUESTS,KWIRE_CONTROL_PORT",
+        "KWIRE_RECENT_REQUESTS,KWIRE_CONTROL_PORT,KWIRE_TLS,KWIRE_MTLS",
         holes={"HTTP": "chosen at the start"},
     ),
     Row(

@@ -48,14 +48,17 @@ class Contents:
 
         async def partition(self, topic: str, partition: int) -> Partition: ...
 
-    def client_config(self, kind: str, user: str | None = None) -> dict[str, str]:
+    def client_config(self, kind: str, user: str | None = None) -> dict[str, Any]:
         """The configuration of a client of the brokers, that logs in as `user` (default: the first one) if it has to.
         `kind`: "java", "librdkafka" (confluent-kafka, too), "kafka-python" or "aiokafka"."""
-        from kwire.backends.options import client_config
+        from kwire.security.options import client_config_in
 
         spec = getattr(self._backend, "spec", None)  # of a cluster that was started here
         values = {} if spec is None else spec.node.values
-        return client_config(kind, self._backend.bootstrap_servers, values, user)
+        try:
+            return client_config_in(values, kind, self._backend.bootstrap_servers, user)
+        except ValueError as error:
+            raise errors.ConfigurationError(str(error)) from None
 
     async def groups(self) -> list[str]:
         """The ids of all groups. BrokerNotAvailableError while a broker is paused whose groups no other has

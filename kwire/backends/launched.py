@@ -132,7 +132,12 @@ class Launched:
     async def start(self) -> None:
         """Start all nodes. StartError, ConfigurationError: nothing runs."""
         self.requests.clear()
-        supervisor = self.launcher.prepare()
+        try:
+            supervisor = self.launcher.prepare()
+        except BaseException:
+            await self.launcher.clean_up()
+            raise
+        self.spec = supervisor.spec
         try:
             with kwire_errors():
                 await supervisor.start()

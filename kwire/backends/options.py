@@ -31,7 +31,7 @@ from kwire.replication.config.broker_config import (
     acts_on_broker_key,
 )
 from kwire.replication.config.users import is_secret
-from kwire.replication.core.types import USERS_KEY
+from kwire.replication.core.types import MTLS, TLS, TLS_KEY, USERS_KEY
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.log_dirs import join_dirs, split_dirs
 from kwire.server.ports import ReservedPorts
@@ -55,12 +55,11 @@ def spec_of(
     isolation: str,
     overrides: Mapping[int, Mapping[str, str]],
     values: Mapping[str, str],
-    sasl: object = None,
-    users: object = None,
+    locks: tuple[object, object, object, object] = (None, None, False, False),
     **node: Any,
 ) -> ClusterSpec:
     """The spec of a cluster. `overrides`: keys of single brokers; `values`: of all, "2:KEY" of
-    broker 2. `sasl`, `users`: of clients that log in. `node`: further fields of its NodeSpec. ConfigurationError."""
+    broker 2. `locks`: the arguments sasl, users, tls, mtls. `node`: more of its NodeSpec. ConfigurationError."""
     if any(":" in key for key in values) and isinstance(brokers, int):
         try:
             values, own = split_broker_keys(values, 1, brokers)
@@ -68,8 +67,8 @@ def spec_of(
             raise errors.ConfigurationError(f"config: {error}") from None
         ids = overrides.keys() | own.keys()
         overrides = {each: {**overrides.get(each, {}), **own.get(each, {})} for each in ids}
-    if sasl is not None or users:
-        values = _with_logins(values, isolation, sasl, users or {})
+    if any(each is not None and each is not False and each != {} for each in locks):
+        values = _with_locks(values, isolation, *locks)
     return ClusterSpec(
         brokers=brokers,
         controllers=controllers,
@@ -79,39 +78,31 @@ def spec_of(
     )
 
 
-def _with_logins(
-    values: Mapping[str, str], isolation: str, sasl: object, users: object
-) -> dict[str, str]:
-    """The keys of brokers whose clients have to log in. ConfigurationError."""
+def _with_locks(
+    values: Mapping[str, str],
+    isolation: str,
+    sasl: object,
+    users: object,
+    tls: object,
+    mtls: object,
+) -> Mapping[str, str]:
+    """The keys of brokers whose clients have to log in, or speak TLS. ConfigurationError."""
+    one, both = checked_flag("tls", tls), checked_flag("mtls", mtls)
+    users = users or {}
     from kwire.security.options import parse_users, with_logins
 
     check_name("sasl", sasl or "")
     if not hasattr(users, "items"):
         raise errors.ConfigurationError("users: expected secrets by name, {'alice': 'secret'}")
     if isolation == DOCKER:
-        raise errors.ConfigurationError("sasl, users: not possible yet with containers")
+        raise errors.ConfigurationError("sasl, users, tls: not possible yet with containers")
     try:
         known = parse_users([f"{name}:{secret}" for name, secret in users.items()])
         all_values = {"listeners": _LISTENERS.format(port=0), **values}
-        return with_logins(all_values, sasl, known)  # type: ignore[arg-type]  # a text, see above
+        kind = MTLS if both else TLS if one else None
+        return with_logins(all_values, sasl, known, kind)  # type: ignore[arg-type]  # a text, see above
     except ValueError as error:
         raise errors.ConfigurationError(str(error)) from None
-
-
-def client_config(
-    kind: str, bootstrap_servers: str, values: Mapping[str, str], user: str | None
-) -> dict[str, str]:
-    """The configuration of a client of brokers with these keys. ConfigurationError."""
-    from kwire.security.client import KINDS, client_config
-    from kwire.security.options import credentials_in
-
-    if kind not in KINDS:
-        raise errors.ConfigurationError(f"kind: expected {', '.join(KINDS)}, not {kind!r}")
-    try:
-        credentials = credentials_in(values, user)
-    except ValueError as error:
-        raise errors.ConfigurationError(str(error)) from None
-    return client_config(kind, bootstrap_servers, credentials)
 
 
 class NodeLauncher:
@@ -131,7 +122,7 @@ class NodeLauncher:
         values = {"listeners": _LISTENERS.format(port=0), **config}
         first, comma, rest = values["listeners"].partition(",")
         self._chooses_ports = first.endswith("://127.0.0.1:0") and (
-            "listeners" not in config or USERS_KEY in config
+            "listeners" not in config or USERS_KEY in config or TLS_KEY in config
         )
         self._template = f"{first.removesuffix('0')}{{port}}{comma}{rest}"
         self.spec = spec.replace(node=spec.node.replace(values=values))
@@ -165,7 +156,11 @@ class NodeLauncher:
         node = self.spec.node.replace(data_dir=directory, temporary=self._temporary is not None)
         if not logging.getLogger("kwire").hasHandlers():
             node = node.replace(log_level="error")  # in child processes as here: see logs.write
-        return Supervisor(self.spec.replace(node=node, overrides=self._listeners()))
+        spec = self.spec.replace(node=node, overrides=self._listeners())
+        if TLS_KEY in node.values:
+            with kwire_errors():
+                spec = spec.with_certificates("tls=True")
+        return Supervisor(spec)
 
     def _listeners(self) -> dict[int, Mapping[str, str]]:
         """The overrides of the brokers' keys, with a reserved port for each unless ports are given."""

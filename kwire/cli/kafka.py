@@ -19,51 +19,50 @@ if TYPE_CHECKING:
 
 ADMINISTRATION, _CLIENT = "kwire-admin", "kwire"
 """Client ids: requests of the first are left out of `kwire requests`."""
-_VARIABLE, _USER_VARIABLE, _SASL_VARIABLE = "KWIRE_BOOTSTRAP", "KWIRE_USER", "KWIRE_SASL"
+_VARIABLES = {
+    name: f"KWIRE_{name.upper()}"
+    for name in ("bootstrap", "user", "sasl", "ca", "cert", "cert_key")
+}
 _PLAIN = "plain"
 _internal = click.option("--internal", is_flag=True, help="Kafka's own topics, too.")
 
 
 def cluster_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name a cluster; `on_cluster` reads them."""
+    mechanisms, file = click.Choice((_PLAIN, "scram-sha-256", "scram-sha-512")), "FILE"
+    own = f"The client's own certificate (PEM).  [env var: {_VARIABLES['cert']}]"
+    key = f"Its private key, unless it is in the same file.  [env var: {_VARIABLES['cert_key']}]"
+    ca = f"Speak TLS, and trust this authority (PEM).  [env var: {_VARIABLES['ca']}]"
+    sasl = f"Mechanism of --user.  [env var: {_VARIABLES['sasl']}; default: {_PLAIN}]"
+    user = f"Log in, where the brokers ask for it.  [env var: {_VARIABLES['user']}]"
+    at = (
+        f"Brokers to ask, of any Kafka.  [env var: {_VARIABLES['bootstrap']}; default: those of the"
+    )
     for option in (
-        click.option(
+        _option(
             "--port",
+            "Port of the kwire up to ask, if several run.",
             type=click.IntRange(1, 65535),
-            expose_value=False,
-            is_eager=True,
-            callback=_remember,
-            help="Port of the kwire up to ask, if several run.",
         ),
-        click.option(
-            "--sasl",
-            type=click.Choice((_PLAIN, "scram-sha-256", "scram-sha-512")),
-            expose_value=False,
-            is_eager=True,
-            callback=_remember,
-            help=f"Mechanism of --user.  [env var: {_SASL_VARIABLE}; default: {_PLAIN}]",
-        ),
-        click.option(
-            "--user",
-            metavar="NAME:SECRET",
-            expose_value=False,
-            is_eager=True,
-            callback=_remember,
-            help=f"Log in, where the brokers ask for it.  [env var: {_USER_VARIABLE}]",
-        ),
-        click.option(
+        _option("--cert-key", key, metavar=file),
+        _option("--cert", own, metavar=file),
+        _option("--ca", ca, metavar=file),
+        _option("--sasl", sasl, type=mechanisms),
+        _option("--user", user, metavar="NAME:SECRET"),
+        _option(
             "-b",
+            f"{at} running kwire up, else localhost:9092]",
             "--bootstrap",
             metavar="HOST:PORT[,…]",
-            expose_value=False,
-            is_eager=True,
-            callback=_remember,
-            help=f"Brokers to ask, of any Kafka.  [env var: {_VARIABLE}; default: those of the"
-            " running kwire up, else localhost:9092]",
         ),
     ):
         function = option(function)
     return function
+
+
+def _option(name: str, text: str, *names: str, **more: Any) -> Callable[..., Any]:
+    remembered: Any = {"expose_value": False, "is_eager": True, "callback": _remember}
+    return click.option(name, *names, help=text, **remembered, **more)
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -77,16 +76,22 @@ def on_target(command: str, work: Callable[[Target], int]) -> None:
     bootstrap, port = given.get("kwire.bootstrap"), given.get("kwire.port")
     if bootstrap is not None and port is not None:
         fail(2, f"kwire {command}: give --bootstrap or --port, not both")
+    texts = {
+        name: given.get(f"kwire.{name}") or os.environ.get(variable)
+        for name, variable in _VARIABLES.items()
+    }
     if port is None:
-        bootstrap = bootstrap or os.environ.get(_VARIABLE)
-    user = given.get("kwire.user") or os.environ.get(_USER_VARIABLE)
-    mechanism = given.get("kwire.sasl") or os.environ.get(_SASL_VARIABLE) or _PLAIN
+        bootstrap = texts["bootstrap"]
+    user, mechanism, ca, own = (texts[name] for name in ("user", "sasl", "ca", "cert"))
+    if own and not ca:
+        fail(2, f"kwire {command}: --cert needs --ca FILE: whom to trust")
 
     def ask() -> int:
-        from kwire.tools.kafka import credentials_of, find_target
+        from kwire.tools.kafka import credentials_of, find_target, trust_of
 
-        credentials = credentials_of(user, mechanism) if user else None
-        return work(find_target(bootstrap, port, credentials))
+        credentials = credentials_of(user, mechanism or _PLAIN) if user else None
+        trust = trust_of(ca, own, texts["cert_key"]) if ca else None
+        return work(find_target(bootstrap, port, credentials, trust))
 
     run(command, ask)
 

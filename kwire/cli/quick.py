@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _COMPLETION_VARIABLE = "_KWIRE_COMPLETE"
 _TEXTS = {"--data-dir": "data_dir", "--ready-file": "ready_file"}
 _PORTS = {"--port": "port", "--control-port": "control_port"}
-_ONLY_BY_CLICK = ("host", "advertise", "control_host", "first_id", "config_path", "sasl")
+_ONLY_BY_CLICK = ("host", "advertise", "control_host", "first_id", "config_path", "sasl", "tls")
 
 
 def quickly_parsed(arguments: list[str]) -> dict[str, Any] | None:

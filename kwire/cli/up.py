@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @click.option(
     "--sasl",
     type=click.Choice(("plain", "scram-sha-256", "scram-sha-512")),
-    help="Clients have to log in, by this mechanism (SASL_PLAINTEXT).",
+    help="Clients have to log in, by this mechanism (SASL_PLAINTEXT; with TLS, SASL_SSL).",
 )
 @click.option(
     "--user",
@@ -53,6 +53,15 @@ if TYPE_CHECKING:
     multiple=True,
     callback=parse_user,
     help="A user that may log in; repeatable.",
+)
+@click.option(
+    "--tls",
+    "tls",
+    flag_value="tls",
+    help="Clients speak TLS; makes a certificate authority and certificates, unless there is a key store.",
+)
+@click.option(
+    "--mtls", "tls", flag_value="mtls", help="The same, and clients need a certificate, too."
 )
 @config_option
 @override_option

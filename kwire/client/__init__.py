@@ -17,6 +17,7 @@ __all__ = [
     "records",
     "retries",
     "streams",
+    "tls",
     "transactions",
     "views",
 ]

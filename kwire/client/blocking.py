@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from kwire.client.admin import Steps
     from kwire.client.connection import Address, Exchange, Ranges
+    from kwire.client.tls import Trust
     from kwire.security.client import Credentials
 
     T = TypeVar("T")
@@ -35,9 +36,11 @@ class Client(Admin):
         seconds: float,
         client_id: str,
         credentials: Credentials | None = None,
+        trust: Trust | None = None,
     ) -> None:
-        """`credentials`: to log in by, where that is asked for."""
+        """`credentials`: to log in by, where that is asked for. `trust`: of brokers that speak TLS."""
         super().__init__(addresses, seconds)
+        self._trust = trust
         self._credentials = credentials
         self._client_id = client_id
         self._connections: dict[Address, tuple[socket.socket, Connection]] = {}
@@ -64,6 +67,8 @@ class Client(Admin):
         """Make a connection that later requests take. NotReachedError."""
         if address not in self._connections:
             connected = _connect(address, self._seconds)
+            if self._trust is not None:
+                connected = self._trust.wrapped(connected, *address)
             self._connections[address] = connected, self._new_connection()
 
     def _new_connection(self) -> Connection:

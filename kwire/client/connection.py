@@ -223,7 +223,7 @@ def _other_server(head: bytes, size: int) -> str:
     if head == b"HTTP":
         return "this is an HTTP server, no Kafka broker"
     if head[:2] in (b"\x15\x03", b"\x16\x03"):  # an alert or a handshake record of TLS
-        return "this port speaks TLS, and was asked in plaintext"
+        return "this port speaks TLS; --ca FILE says whom to trust"
     text = head.decode("ascii", "replace")
     if text.isprintable() and head.isascii():
         return f"this is no Kafka broker: its answer begins with {text!r}"

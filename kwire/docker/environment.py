@@ -19,6 +19,7 @@ from kwire.docker.listeners import (
 )
 from kwire.docker.variables import (
     configuration,
+    flag,
     number,
     option_value,
     own_values,
@@ -28,7 +29,7 @@ from kwire.docker.variables import (
 from kwire.launch.configuration import node_id_of
 from kwire.launch.options import parse_voter
 from kwire.launch.spec import CONTROL_PORT, ClusterSpec, NodeSpec, rack_overrides
-from kwire.replication.core.types import CONTROLLER_IDS_FROM
+from kwire.replication.core.types import CONTROLLER_IDS_FROM, MTLS, TLS, TLS_KEY
 from kwire.server.errors import SettingsError
 
 TYPE_CHECKING = False
@@ -151,7 +152,7 @@ def container_settings(
     known = {name: text for name, text in environ.items() if name not in unknown}
     values = {**(file_values or {}), **configuration(known)}
     _set_node_id(values)
-    are_derived = set_listeners(values)
+    are_derived = _set_listeners(values, environ)
     data_dir = values.pop("log.dirs", None) or values.pop("log.dir", None) or DATA_DIR
     values.pop("log.dir", None)
     node = NodeSpec(
@@ -178,6 +179,36 @@ def container_settings(
         add_exposed_port(values, settings.brokers, is_free)
     _check_control_port(settings)
     return settings
+
+
+def _set_listeners(values: dict[str, str], environ: Mapping[str, str]) -> bool:
+    """Set the keys of listeners; return whether they were derived. SettingsError."""
+    are_derived = set_listeners(values)
+    _set_tls(values, environ)
+    return are_derived
+
+
+def _set_tls(values: dict[str, str], environ: Mapping[str, str]) -> None:
+    """Set the keys of KWIRE_TLS and KWIRE_MTLS. SettingsError."""
+    kinds = {"KWIRE_MTLS": MTLS, "KWIRE_TLS": TLS}
+    given = [name for name in kinds if flag(name, environ.get(name, ""))]
+    if not given:
+        return
+    from kwire.security.options import with_logins
+
+    names = controller_names(values)
+    items = values["listeners"].split(",")
+    controllers = [item for item in items if item.partition("://")[0].upper() in names]
+    values["listeners"] = ",".join(item for item in items if item not in controllers)
+    try:
+        found = with_logins(values, None, {}, kinds[given[0]])
+    except ValueError as error:
+        raise SettingsError(f"{given[0]}=true: {error}") from None
+    for item in controllers:
+        found["listeners"] += f",{item}"
+        found["listener.security.protocol.map"] += f",{item.partition('://')[0].upper()}:PLAINTEXT"
+    values.clear()
+    values.update(found)
 
 
 def _check_control_port(settings: ContainerSettings) -> None:
@@ -275,6 +306,11 @@ def _set_node(
 ) -> None:
     """One node is in this container. SettingsError."""
     _set_roles(settings, settings.controllers)
+    if settings.node.controllers and TLS_KEY in values:
+        raise SettingsError(
+            "KWIRE_TLS=true: nodes in several containers need certificates of one authority; give each its"
+            " KAFKA_SSL_KEYSTORE_LOCATION instead"
+        )
     own = _racks(environ, settings, 1 if settings.runs_broker else 0)
     values.update(own.get(settings.node.node_id, {}))
 

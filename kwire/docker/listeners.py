@@ -8,6 +8,7 @@ the image exposes, because `-p 19192:9092` is what most people publish beside an
 from __future__ import annotations
 
 from kwire.replication.config.table import BROKER_KEYS
+from kwire.replication.core.types import INTERNAL_LISTENER
 from kwire.server.errors import SettingsError
 
 TYPE_CHECKING = False
@@ -117,7 +118,8 @@ def unreachable_listeners(values: Mapping[str, str]) -> list[str]:
     """The listeners bound to a loopback address: a published port does not lead to them."""
     controllers = controller_names(values)
     items = values["listeners"].split(",")
-    return [item for item in items if _host(item) in _LOOPBACK and _name(item) not in controllers]
+    inside = (*controllers, INTERNAL_LISTENER)
+    return [item for item in items if _host(item) in _LOOPBACK and _name(item) not in inside]
 
 
 def advertised_addresses(values: Mapping[str, str], brokers: int = 1) -> list[str]:
@@ -129,7 +131,7 @@ def advertised_addresses(values: Mapping[str, str], brokers: int = 1) -> list[st
     controllers = controller_names(values)
     found = []
     for item in given.split(","):
-        if _name(item) not in (*controllers, EXPOSED_NAME):
+        if _name(item) not in (*controllers, EXPOSED_NAME, INTERNAL_LISTENER):
             host, _, port = item.partition("://")[2].rpartition(":")
             last = f"-{int(port) + brokers - 1}" if brokers > 1 and port.isdigit() else ""
             found.append(f"{host or 'localhost'}:{port}{last}")

@@ -51,14 +51,19 @@ _SERVICE = ("KAFKA_SERVICE_HOST", "KAFKA_SERVICE_PORT", "KAFKA_PORT", "KAFKA_ENV
 # Set for others, or for tools that run in the container.
 _OWN = (
     "KWIRE_BOOTSTRAP",
+    "KWIRE_CA",
+    "KWIRE_CERT",
+    "KWIRE_CERT_KEY",
     "KWIRE_CONTROL",
     "KWIRE_CONTROLLER_DIR",
     "KWIRE_CONTROL_HOSTS",
     "KWIRE_CONTROL_PORT",
     "KWIRE_HEALTH_FILE",
     "KWIRE_LOG_LEVEL",
+    "KWIRE_MTLS",
     "KWIRE_RACKS",
     "KWIRE_RUNTIME_DIR",
+    "KWIRE_TLS",
 )
 _SPECIAL = ("KAFKA_CREATE_TOPICS", "KAFKA_CLUSTER_ID")
 _MEANT = {
@@ -167,6 +172,7 @@ def in_variables(text: str) -> str:
     """The text of a failure with variables in place of the options of `kwire up`."""
     flags = {"--topic": "KAFKA_CREATE_TOPICS", "--first-id": "KAFKA_NODE_ID"}
     flags |= {"--log-level": "KWIRE_LOG_LEVEL", "--control-port": "KWIRE_CONTROL_PORT"}
+    flags |= {"--tls": "KWIRE_TLS", "--mtls": "KWIRE_MTLS"}
     for spec in (NodeSpec, ClusterSpec):
         flags |= {field.flag: field.variable for field in spec.fields.values() if field.variable}
     text = text.replace("--topic ", "KAFKA_CREATE_TOPICS: ")
@@ -190,13 +196,19 @@ def option_value(field: Option, variable: str, text: str) -> Any:
     if field.kind == NUMBER:
         return number(variable, text, field.least or 0, field.most)
     if field.kind == FLAG:
-        if text.lower() not in _TRUE + _FALSE:
-            raise SettingsError(f"{variable}={text[:40]}: expected true or false")
-        return text.lower() in _TRUE
+        return flag(variable, text)
     if field.choices and text.lower() not in field.choices:
         expected = f"{', '.join(field.choices[:-1])} or {field.choices[-1]}"
         raise SettingsError(f"{variable}={text[:40]}: expected {expected}")
     return text.lower() if field.choices else text
+
+
+def flag(variable: str, text: str) -> bool:
+    """Parse the flag in a KWIRE_… variable; "" is false. SettingsError."""
+    word = text.strip().lower()
+    if word and word not in _TRUE + _FALSE:
+        raise SettingsError(f"{variable}={text[:40]}: expected true or false")
+    return word in _TRUE
 
 
 def number(variable: str, text: str, least: int, most: int | None) -> int:

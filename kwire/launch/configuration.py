@@ -41,12 +41,12 @@ def cluster_spec(
     **fields: Any,
 ) -> ClusterSpec:
     """Build the spec of `kwire up`. An option is None when it was not given; `fields` are those of
-    ClusterSpec and its NodeSpec, `sasl` and `users`. SettingsError, NodeError."""
+    ClusterSpec and its NodeSpec, `sasl`, `users` and `tls`. SettingsError, NodeError."""
     given, overrides = overrides, {key: overrides[key] for key in overrides if ":" not in key}
     values = config_values(
         config_path, overrides, host=host, port=port, advertise=advertise, first_id=first_id
     )
-    values = _with_logins(values, fields.pop("sasl", None), fields.pop("users", None) or {})
+    values = _with_logins(values, *(fields.pop(name, None) for name in ("sasl", "users", "tls")))
     node_id = node_id_of(values)
     _check_one_data_dir(data_dir, overrides)
     directory = data_dir or values.get("log.dirs") or values.get("log.dir")
@@ -146,15 +146,15 @@ def config_values(
 
 
 def _with_logins(
-    values: dict[str, str], sasl: str | None, users: Mapping[str, str]
+    values: dict[str, str], sasl: str | None, users: Mapping[str, str] | None, tls: str | None
 ) -> dict[str, str]:
-    """The keys with those of `--sasl` and `--user`. SettingsError."""
-    if sasl is None and not users:
+    """The keys with those of `--sasl`, `--user` and `--tls`. SettingsError."""
+    if sasl is None and not users and tls is None:
         return values
     from kwire.security.options import with_logins
 
     try:
-        return with_logins(values, sasl, users)
+        return with_logins(values, sasl, users or {}, tls)
     except ValueError as error:
         raise SettingsError(f"--{error}") from None
 

@@ -44,11 +44,12 @@ def write_ready_line(line: str) -> None:
         raise NodeError(f"cannot write the ready line to stdout: {error.strerror}") from None
 
 
-def write_ready_file(path: str, bootstrap: str, control: str | None) -> None:
-    """Write the ready file atomically: readers see the whole file or none."""
+def write_ready_file(path: str, bootstrap: str, control: str | None, tls: str | None) -> None:
+    """Write the ready file atomically: readers see the whole file or none. `tls`: the folder of certificates."""
     import json
 
-    text = json.dumps({"bootstrap": bootstrap, "control": control, "pid": os.getpid()})
+    found = {"bootstrap": bootstrap, "control": control, "pid": os.getpid()}
+    text = json.dumps(found if tls is None else {**found, "tls": tls})
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
         with open(temporary, "w", encoding="utf-8") as file:

@@ -307,6 +307,16 @@ class ClusterSpec(Spec):
             )
         return specs
 
+    def with_certificates(self, option: str | None = None) -> ClusterSpec:
+        """The spec with keys of certificates, which are made if it asks for TLS (kwire.server.tls.made). `option`: how
+        it asks. SettingsError without the library that makes them, NodeError."""
+        from kwire.server.tls.made import keys_of_certificates
+
+        node = self.node
+        ids = range(node.node_id, node.node_id + self.brokers)
+        values, own = keys_of_certificates(node.values, self.overrides, ids, node.data_dir, option)
+        return self.replace(node=node.replace(values=values), overrides=own)
+
     def _values(self) -> dict[str, str]:
         return {key: value for key, value in self.node.values.items() if key not in _CLUSTER_KEYS}
 

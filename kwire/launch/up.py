@@ -23,6 +23,7 @@ from kwire.launch.process import (
     write_ready_line,
 )
 from kwire.launch.spec import PROCESS
+from kwire.replication.core.types import MTLS, TLS_DIRECTORY_KEY, TLS_KEY
 from kwire.server import logs
 from kwire.server.descriptors import raise_limit
 from kwire.server.errors import NodeError, SettingsError
@@ -126,7 +127,7 @@ def run_up(make_spec: Callable[[], ClusterSpec], surroundings: Surroundings) -> 
         if spec.is_standalone:
             if spec.isolation == PROCESS:
                 event(_log, NodeEvent.ISOLATION_WITHOUT_EFFECT)
-            main = _run_standalone(spec.node, surroundings)
+            main = _run_standalone(spec, surroundings)
         else:
             from kwire.launch.up_cluster import run_cluster
 
@@ -162,9 +163,25 @@ def _print_stopped() -> None:
         terminal.write_lines(["\rstopped"])  # over the ^C
 
 
-async def _run_standalone(spec: NodeSpec, surroundings: Surroundings) -> None:
+async def _run_standalone(cluster: ClusterSpec, surroundings: Surroundings) -> None:
     """Run a standalone broker until a signal. SettingsError, NodeError."""
     stopping = stop_on_signals()
+    folder = None
+    if TLS_KEY in cluster.node.values:
+        folder, cluster = prepare_tls(cluster)
+    try:
+        await _run_node(cluster.node, surroundings, stopping, folder)
+    finally:
+        if folder is not None:
+            folder.remove()
+
+
+async def _run_node(
+    spec: NodeSpec,
+    surroundings: Surroundings,
+    stopping: asyncio.Future[str | None],
+    folder: TemporaryDirectory | None,
+) -> None:
     loop = asyncio.get_running_loop()
     runner = NodeRunner(spec)
     loop.add_signal_handler(signal.SIGUSR1, runner.log_status)
@@ -176,7 +193,8 @@ async def _run_standalone(spec: NodeSpec, surroundings: Surroundings) -> None:
 
     runner.on_loaded = lambda core: _create_topics(core, surroundings)
     runner.on_halted = on_halted
-    folder = make_temporary(spec.data_dir) if spec.temporary else None
+    if folder is None and spec.temporary:
+        folder = make_temporary(spec.data_dir)
     try:
         await runner.start()
         try:
@@ -244,6 +262,17 @@ def make_temporary(path: str) -> TemporaryDirectory:
         raise NodeError(f"temporary directory {path}: {error.strerror}") from None
 
 
+def prepare_tls(spec: ClusterSpec) -> tuple[TemporaryDirectory | None, ClusterSpec]:
+    """Make the certificates of a cluster, in its temporary directory if it has one. SettingsError, NodeError."""
+    folder = make_temporary(spec.node.data_dir) if spec.node.temporary else None
+    try:
+        return folder, spec.with_certificates()
+    except BaseException:
+        if folder is not None:
+            folder.remove()
+        raise
+
+
 def _remove_files(surroundings: Surroundings) -> None:
     """Remove the ready file and the health file."""
     if surroundings.ready_file is not None:
@@ -262,14 +291,16 @@ def announce(
 
     `addresses`: of the brokers, as this machine reaches them, with commas between. `control`: the URL
     of the control API, if there is one."""
+    tls = spec.values.get(TLS_DIRECTORY_KEY)
     if surroundings.health_file is not None:
         from kwire.launch.health import write_health_file
 
         write_health_file(surroundings.health_file, addresses)
     if surroundings.ready_file is not None:
-        write_ready_file(surroundings.ready_file, bootstrap, control)
+        write_ready_file(surroundings.ready_file, bootstrap, control, tls)
     _register(surroundings, spec, bootstrap, addresses, control)
     more = "" if control is None else f" control={control}"
+    more += "" if tls is None else f" tls={tls}"
     write = surroundings.announce or write_ready_line
     write(f"ready bootstrap={bootstrap}{more}")
     logs.set_quiet(False)
@@ -309,6 +340,8 @@ def _register(
                 "data_dir": spec.data_dir,
                 "temporary": spec.temporary,
                 "log": surroundings.log_path,
+                "tls": spec.values.get(TLS_DIRECTORY_KEY),
+                "mutual": spec.values.get(TLS_KEY) == MTLS,
             }
         )
     except RegistryError as error:

@@ -10,8 +10,9 @@ from kwire.control.socket import ControlSocket
 from kwire.launch.configuration import warn_about_keys
 from kwire.launch.process import stop_on_signals
 from kwire.launch.supervisor import Supervisor
-from kwire.launch.up import LOOPBACK, announce, make_temporary
+from kwire.launch.up import LOOPBACK, announce, make_temporary, prepare_tls
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
+from kwire.replication.core.types import TLS_KEY
 from kwire.server.errors import NodeError
 from kwire.server.listeners import format_address
 from kwire.server.logs import set_quiet
@@ -28,18 +29,29 @@ if TYPE_CHECKING:
 async def run_cluster(spec: ClusterSpec, surroundings: Surroundings) -> None:
     """Run a cluster until a signal. SettingsError, NodeError."""
     stopping = stop_on_signals()
+    folder = None
+    if TLS_KEY in spec.node.values:
+        folder, spec = prepare_tls(spec)
+    node = spec.node
+    if folder is None and node.temporary:
+        folder = make_temporary(node.data_dir)
+    try:
+        await _run_nodes(spec, surroundings, stopping)
+    finally:
+        if folder is not None:
+            folder.remove()
+
+
+async def _run_nodes(
+    spec: ClusterSpec, surroundings: Surroundings, stopping: asyncio.Future[str | None]
+) -> None:
     node = spec.node
     supervisor = Supervisor(spec)
     with suppress(ConfigError):  # the node's start will report it
         keys = {key: value for own in spec.overrides.values() for key, value in own.items()}
         config = BrokerConfig({**node.configuration(), **keys}, brokers=spec.brokers)
         warn_about_keys(config, surroundings.written)
-    folder = make_temporary(node.data_dir) if node.temporary else None
-    try:
-        await _run(supervisor, surroundings, stopping)
-    finally:
-        if folder is not None:
-            folder.remove()
+    await _run(supervisor, surroundings, stopping)
 
 
 async def _run(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from kwire.replication.core.types import SASL_PLAINTEXT
+from kwire.security.certificates import PASSWORD
 from kwire.security.mechanism import PLAIN, PlainClient
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ssl import SSLContext
+    from typing import Any
 
+    from kwire.security.certificates import Certificates
     from kwire.security.scram import ScramClient
 
 KINDS = ("java", "librdkafka", "kafka-python", "aiokafka")
@@ -50,33 +52,88 @@ class Access:
 
 
 def client_config(
-    kind: str, bootstrap_servers: str, credentials: Credentials | None
-) -> dict[str, str]:
-    """What a client of this kind (`KINDS`) is configured with. `credentials` None: no log-in. KeyError."""
-    if kind in ("kafka-python", "aiokafka"):
-        found = {"bootstrap_servers": bootstrap_servers}
-        if credentials is not None:
-            found["security_protocol"] = SASL_PLAINTEXT
-            found["sasl_mechanism"] = credentials.mechanism
-            found["sasl_plain_username"] = credentials.user
-            found["sasl_plain_password"] = credentials.password
-        return found
+    kind: str,
+    bootstrap_servers: str,
+    credentials: Credentials | None,
+    certificates: Certificates | None = None,
+) -> dict[str, Any]:
+    """What a client of this kind (`KINDS`) is configured with: texts, and aiokafka's `ssl_context`.
+
+    `credentials` None: no log-in. `certificates` None: no TLS. KeyError."""
     if kind not in KINDS:
         raise KeyError(kind)
-    found = {"bootstrap.servers": bootstrap_servers}
-    if credentials is None:
-        return found
-    found["security.protocol"] = SASL_PLAINTEXT
-    found["sasl.mechanism"] = credentials.mechanism
-    if kind == "librdkafka":
-        found["sasl.username"] = credentials.user
-        found["sasl.password"] = credentials.password
-        return found
+    protocol = "PLAINTEXT" if certificates is None else "SSL"
+    if credentials is not None:
+        protocol = f"SASL_{protocol}"
+    is_python = kind in ("kafka-python", "aiokafka")
+    found: dict[str, Any] = {"bootstrap.servers": bootstrap_servers}
+    if protocol != "PLAINTEXT":
+        found["security.protocol"] = protocol
+    if certificates is not None and not is_python:
+        found |= _tls_of_java(certificates) if kind == "java" else _tls_of_librdkafka(certificates)
+    if credentials is not None:
+        found |= (
+            _login_of_java(credentials) if kind == "java" else _login_of(credentials, is_python)
+        )
+    if is_python:
+        found = {key.replace(".", "_"): value for key, value in found.items()}
+        if certificates is not None:
+            found |= _tls_of_python(kind, certificates)
+    return found
+
+
+def _login_of(credentials: Credentials, is_python: bool) -> dict[str, str]:
+    plain = "plain." if is_python else ""
+    return {
+        "sasl.mechanism": credentials.mechanism,
+        f"sasl.{plain}username": credentials.user,
+        f"sasl.{plain}password": credentials.password,
+    }
+
+
+def _login_of_java(credentials: Credentials) -> dict[str, str]:
     name = "plain.PlainLoginModule" if credentials.mechanism == PLAIN else "scram.ScramLoginModule"
     user, password = (_quoted(each) for each in (credentials.user, credentials.password))
-    found["sasl.jaas.config"] = (
-        f"org.apache.kafka.common.security.{name} required username={user} password={password};"
-    )
+    module = f"org.apache.kafka.common.security.{name}"
+    return {
+        "sasl.mechanism": credentials.mechanism,
+        "sasl.jaas.config": f"{module} required username={user} password={password};",
+    }
+
+
+def _tls_of_java(files: Certificates) -> dict[str, str]:
+    stores = {"truststore": f"{files.truststore}.p12"}
+    found = {}
+    if files.mutual:
+        stores["keystore"] = f"{files.client}.p12"
+        found["ssl.key.password"] = PASSWORD
+    for name, path in stores.items():
+        found[f"ssl.{name}.type"] = "PKCS12"
+        found[f"ssl.{name}.location"] = path
+        found[f"ssl.{name}.password"] = PASSWORD
+    return found
+
+
+def _tls_of_librdkafka(files: Certificates) -> dict[str, str]:
+    found = {"ssl.ca.location": files.ca}
+    if files.mutual:
+        own = f"{files.client}.pem"
+        found |= {"ssl.certificate.location": own, "ssl.key.location": own}
+    return found
+
+
+def _tls_of_python(kind: str, files: Certificates) -> dict[str, Any]:
+    own = f"{files.client}.pem" if files.mutual else None
+    if kind == "aiokafka":
+        from ssl import create_default_context
+
+        context = create_default_context(cafile=files.ca)
+        if own is not None:
+            context.load_cert_chain(own)
+        return {"ssl_context": context}
+    found = {"ssl_cafile": files.ca}
+    if own is not None:
+        found |= {"ssl_certfile": own, "ssl_keyfile": own}
     return found
 
 

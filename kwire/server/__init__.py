@@ -18,4 +18,5 @@ __all__ = [
     "node",
     "ports",
     "temporary",
+    "tls.made",
 ]

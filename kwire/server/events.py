@@ -23,6 +23,8 @@ class NodeEvent:
         INFO, "listening on {address}", "node_id", "listener", "advertised"
     )
     """A node accepts connections. `advertised`: the address that clients are given."""
+    CERTIFICATES_MADE = EventType(INFO, "certificates are in {directory}", "option")
+    """`--tls`, `--mtls`, or `KWIRE_TLS` in a container: clients trust `ca.pem` there."""
     LOG_DIRS_LOADED = EventType(
         INFO, "log directory loaded", "log_dir", "cluster_id", "node_id", "logs"
     )

@@ -17,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from kwire.client.tls import Trust
+    from kwire.launch.running import Running
     from kwire.security.client import Credentials
 
 DEFAULT = "localhost:9092"
@@ -25,7 +27,7 @@ DEFAULT = "localhost:9092"
 class Target:
     """The cluster that is meant."""
 
-    __slots__ = ("addresses", "control", "credentials", "guessed")
+    __slots__ = ("addresses", "control", "credentials", "guessed", "trust")
 
     def __init__(
         self,
@@ -34,24 +36,29 @@ class Target:
         *,
         guessed: bool = False,
         credentials: Credentials | None = None,
+        trust: Trust | None = None,
     ) -> None:
         """`control`: the URL of its control API, if known. `guessed`: nothing is named and nothing
-        runs. `credentials`: to log in by. SettingsError for malformed addresses."""
+        runs. `credentials`: to log in by. `trust`: it speaks TLS. SettingsError for malformed addresses."""
         try:
             self.addresses = [parse_address(text) for text in servers.split(",")]
         except ValueError as error:
             raise SettingsError(f"--bootstrap: {error}") from None
         self.control = control
         self.credentials = credentials
+        self.trust = trust
         self.guessed = guessed
 
 
 def find_target(
-    bootstrap: str | None, port: int | None, credentials: Credentials | None = None
+    bootstrap: str | None,
+    port: int | None,
+    credentials: Credentials | None = None,
+    trust: Trust | None = None,
 ) -> Target:
     """The cluster at these addresses, or that runs at this port, or the only one that runs."""
     if bootstrap is not None:
-        return Target(bootstrap, credentials=credentials)
+        return Target(bootstrap, credentials=credentials, trust=trust)
     from kwire.launch.running import all_running, choose
 
     if port is None:
@@ -60,10 +67,34 @@ def find_target(
         running = next((each for each in all_running() if port in each.ports), None)
     if running is not None:
         # Clients log in at the address that they are given, kwire's own need not where there is another.
-        at = running.addresses if credentials is None else running.bootstrap
-        return Target(at, running.control, credentials=credentials)
+        if credentials is None and trust is None:
+            return Target(running.addresses, running.control)
+        trust = trust or _trust_in(running)
+        return Target(running.bootstrap, running.control, credentials=credentials, trust=trust)
     at = DEFAULT if port is None else f"localhost:{port}"
-    return Target(at, guessed=port is None, credentials=credentials)
+    return Target(at, guessed=port is None, credentials=credentials, trust=trust)
+
+
+def _trust_in(running: Running) -> Trust | None:
+    """The certificates that a running kwire up has made; None: it has made none."""
+    directory = running.entry.get("tls")
+    if directory is None:
+        return None
+    from kwire.security.certificates import Certificates
+
+    files = Certificates(directory, mutual=bool(running.entry.get("mutual")))
+    own = f"{files.client}.pem" if files.mutual else None
+    return trust_of(files.ca, own, None)
+
+
+def trust_of(ca: str, certificate: str | None, key: str | None) -> Trust:
+    """The trust in those whose certificates are in a file. SettingsError."""
+    from kwire.client.tls import Trust
+
+    try:
+        return Trust(ca, certificate, key)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
 
 
 def credentials_of(user: str, mechanism: str) -> Credentials:
@@ -83,7 +114,7 @@ def connected(
     target: Target, client_id: str, seconds: float = CONNECTION_SECONDS
 ) -> Iterator[Client]:
     """A client of a cluster. Errors of Kafka's become NodeError."""
-    client = Client(lambda: target.addresses, seconds, client_id, target.credentials)
+    client = Client(lambda: target.addresses, seconds, client_id, target.credentials, target.trust)
     try:
         yield client
     except NoBrokerError as error:
@@ -91,7 +122,7 @@ def connected(
             "; no kwire up is running: start one, or name a --bootstrap" if target.guessed else ""
         )
         if target.credentials is None and "closed the connection" in str(error):
-            hint = "; does it ask for a log-in (--user NAME:SECRET), or for TLS?"
+            hint = "; does it ask for a log-in (--user NAME:SECRET), or for TLS (--ca FILE)?"
         raise NodeError(f"{error}{hint}") from None
     except KafkaError as error:
         raise NodeError(str(error)) from None

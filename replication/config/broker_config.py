@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.table import BROKER_KEYS, TOPIC_KEYS, Row
 from kwire.replication.core.log_config import FULL, HEADER, OWN_FIELDS, LogConfig
-from kwire.replication.core.types import SECURITY_KEYS, USERS_KEY
+from kwire.replication.core.types import SECURITY_KEYS, TLS_DIRECTORY_KEY, TLS_KEY, USERS_KEY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,10 +85,8 @@ TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
 }
 
-
 # What starts a node reads these out of the given values; broker.id is node.id under its old name.
 KEYS_READ_AS_TEXT = frozenset({"broker.id", "log.dir", "log.dirs"})
-
 EPOCH_BUMP_KEY = "kwire.leader.epoch.bump.on.isr.shrink"
 """A broker that leaves an ISR raises the leader epoch, as with ZooKeeper; not so with KRaft (KAFKA-15021)."""
 ROLL_KEY = "kwire.log.cleaner.roll.active"
@@ -105,6 +103,8 @@ OWN_KEYS: dict[str, Row] = {
     ROLL_KEY: ("BOOLEAN", "false", None, "LOW", "read-only"),
     ANY_CONTROLLER_KEY: ("BOOLEAN", "false", None, "LOW", "read-only"),
     CREATION_WAITS_KEY: ("BOOLEAN", "true", None, "LOW", "read-only"),
+    TLS_KEY: ("STRING", None, "[tls, mtls]", "LOW", "read-only"),
+    TLS_DIRECTORY_KEY: ("STRING", None, None, "LOW", "read-only"),
     USERS_KEY: ("PASSWORD", None, None, "LOW", "read-only"),
     VALIDATION_KEY: ("STRING", FULL, f"[{FULL}, {HEADER}]", "LOW", "cluster-wide"),
 }

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NO_AUTHORIZATION = "kwire has no authorization, every client may do everything; leave this key out"
-_NO_STORES = "kwire reads stores of type PEM, by ssl.keystore.location and ssl.key.password; leave this key out"
+_NO_STORES = (
+    "kwire reads stores by ssl.keystore.location and ssl.keystore.password; leave this key out"
+)
 _NO_CLASSES = "kwire runs no Java classes; leave this key out"
 _NO_KERBEROS = "kwire has no GSSAPI (Kerberos), but PLAIN and SCRAM; leave this key out"
 _NO_OAUTH = "kwire has no OAUTHBEARER, but PLAIN and SCRAM; leave this key out"
@@ -51,10 +53,8 @@ _REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "ssl.key.credentials": (_NO_STORES, ()),  # of Kafka's images, as the next ones of that name
     "ssl.keystore.credentials": (_NO_STORES, ()),
     "ssl.keystore.filename": (_NO_STORES, ()),
-    "ssl.keystore.password": (_NO_STORES, ()),
     "ssl.truststore.credentials": (_NO_STORES, ()),
     "ssl.truststore.filename": (_NO_STORES, ()),
-    "ssl.truststore.password": (_NO_STORES, ()),
     "super.users": (_NO_AUTHORIZATION, ()),
 }
 # Keys whose effect nobody would miss. A name that ends in a dot stands for all that begin with it.

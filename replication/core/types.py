@@ -22,20 +22,31 @@ SECURITY_KEYS: Final = (
     "sasl.mechanism.controller.protocol",
     "sasl.mechanism.inter.broker.protocol",
     "sasl.server.max.receive.size",
+    "ssl.cipher.suites",
     "ssl.client.auth",
     "ssl.enabled.protocols",
     "ssl.key.password",
     "ssl.keystore.certificate.chain",
     "ssl.keystore.key",
     "ssl.keystore.location",
+    "ssl.keystore.password",
     "ssl.keystore.type",
+    "ssl.principal.mapping.rules",
     "ssl.truststore.certificates",
     "ssl.truststore.location",
+    "ssl.truststore.password",
     "ssl.truststore.type",
 )
 """kwire.security reads these for a listener that asks for a log-in or for TLS, most of them behind its prefix."""
 USERS_KEY: Final = "kwire.users"
 """NAME:SECRET of users, one a line: they may log in by every enabled mechanism."""
+TLS_KEY: Final = "kwire.tls"
+"""TLS or MTLS: certificates are made at the start, for listeners that have no key store."""
+TLS_DIRECTORY_KEY: Final = "kwire.tls.directory"
+"""Where those are that were made."""
+TLS: Final = "tls"
+MTLS: Final = "mtls"
+"""Clients need a certificate, too."""
 INTERNAL_LISTENER: Final = "KWIRE_INTERNAL"
 """On this machine, for brokers and for kwire itself, where the first listener is not for them."""
 HELD_CHANNELS: Final = ("forward",)

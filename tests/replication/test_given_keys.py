@@ -75,8 +75,8 @@ def test_what_everybody_gives_is_neither_refused_nor_mentioned(values: dict[str,
         ("super.users", "User:admin", "no authorization"),
         ("allow.everyone.if.no.acl.found", "false", "no authorization"),
         ("ssl.engine.factory.class", "my.Factory", "no Java classes"),
-        ("ssl.keystore.filename", "k.jks", "stores of type PEM"),
-        ("listener.name.secure.ssl.keystore.password", "x", "stores of type PEM"),
+        ("ssl.keystore.filename", "k.jks", "by ssl.keystore.location"),
+        ("listener.name.secure.ssl.key.credentials", "x", "by ssl.keystore.location"),
         ("sasl.oauthbearer.jwks.endpoint.url", "file:///x", "no OAUTHBEARER"),
         ("sasl.kerberos.service.name", "kafka", "no GSSAPI"),
         ("sasl.server.callback.handler.class", "my.Handler", "no Java classes"),
@@ -108,6 +108,8 @@ def test_a_key_that_would_protect_is_refused(key: str, value: str, reason: str) 
         ("sasl.mechanism.inter.broker.protocol", "GSSAPI"),
         ("ssl.client.auth", "none"),
         ("ssl.keystore.location", "/k.pem"),
+        ("ssl.keystore.password", "hush"),
+        ("ssl.principal.mapping.rules", "RULE:^CN=(.*)$/$1/"),
         ("security.inter.broker.protocol", "SASL_SSL"),
         ("ssl.protocol", "TLSv1.3"),
         ("principal.builder.class", str(BROKER_KEYS["principal.builder.class"][1])),
@@ -120,7 +122,7 @@ def test_a_key_that_asks_for_nothing_passes(key: str, value: str) -> None:
 
 @pytest.mark.parametrize(
     "key",
-    ["ssl.keystore.password", "listener.name.a.sasl.jaas.config", "ssl.key.credentials"],
+    ["ssl.truststore.credentials", "listener.name.a.sasl.jaas.config", "ssl.key.credentials"],
 )
 def test_secrets_are_not_shown(key: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -137,7 +139,7 @@ def test_what_to_give_instead_of_a_key_of_zookeeper_is_said() -> None:
 def test_keys_without_effect_are_named_unless_nobody_would_miss_them() -> None:
     config = BrokerConfig(
         {
-            "quota.window.size.seconds": "2",
+            "quota.window.size.seconds": "2",  # acted on
             "group.consumer.max.size": "7",
             "group.coordinator.rebalance.protocols": "classic,consumer",
             "confluent.tier.enable": "true",

@@ -23,6 +23,8 @@ from kwire.protocol.api import ApiKey
 from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.server.errors import SettingsError
+from kwire.server.tls import stores
+from kwire.server.tls.ciphers import openssl_names
 from kwire.server.tls.context import principal_of
 
 STORES = Path(__file__).resolve().parents[1] / "data" / "tls"
@@ -40,6 +42,9 @@ MUTUAL = {
     "ssl.truststore.location": str(STORES / "ca.pem"),
 }
 CA = str(STORES / "ca.pem")
+STORE = str(STORES / "broker.jks")
+INLINE = {"ssl.keystore.key": "k", "ssl.keystore.certificate.chain": "c"}
+SUITE = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
 pytestmark = pytest.mark.timeout(60)
 quiet = logging.getLogger("librdkafka of this test")
 quiet.disabled = True
@@ -301,16 +306,27 @@ def test_stores_in_the_configuration_and_keys_with_a_password() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"ssl.keystore.type": "JKS"}, "openssl pkcs12 -in STORE"),
-        ({"ssl.keystore.type": "PKCS12"}, "kwire reads stores of type PEM"),
+        ({"ssl.keystore.type": "JKS"}, "it is of type PEM"),
+        ({"ssl.keystore.type": "BKS"}, "kwire reads stores of types JKS, PKCS12, PEM"),
+        ({"ssl.keystore.type": "JKS", "ssl.keystore.location": STORE}, "the password of the"),
+        ({"ssl.keystore.type": "JKS", "ssl.keystore.location": "/no/x"}, "No such file"),
         ({"ssl.keystore.location": ""}, "a listener with TLS needs it"),
+        (
+            {"ssl.keystore.location": "", "ssl.keystore.type": "JKS", **INLINE},
+            "a private key in the configuration is of type PEM",
+        ),
         ({"ssl.keystore.location": "/nowhere/x.pem"}, "No such file"),
         ({"ssl.keystore.location": str(STORES / "ca.pem")}, "no certificate and key in PEM"),
         ({"ssl.client.auth": "required"}, "ssl.client.auth needs it"),
         ({"ssl.enabled.protocols": "TLSv1.1"}, "kwire speaks TLSv1.2 and TLSv1.3"),
-        ({"ssl.cipher.suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "takes the default only"),
-        ({"ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/"}, "takes the default only"),
-        ({"ssl.keystore.password": "hush"}, "kwire reads stores of type PEM"),
+        ({"ssl.cipher.suites": "TLS_RSA_WITH_NULL_MD5"}, "no cipher suite TLS_RSA_WITH_NULL_MD5"),
+        ({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "all suites of TLS 1.3 or none"),
+        (
+            {"ssl.cipher.suites": SUITE, "ssl.enabled.protocols": "TLSv1.3"},
+            "no suite is of a version",
+        ),
+        ({"ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1"}, "is no rule"),
+        ({"ssl.keystore.password": "hush"}, "has its password by ssl.key.password"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_in_one_line(change: dict[str, str], said: str) -> None:
@@ -318,6 +334,109 @@ def test_what_cannot_be_honoured_is_refused_in_one_line(change: dict[str, str], 
         start({**OF_SSL, **change})
     assert said in str(caught.value) and "\n" not in str(caught.value)
     assert "hush" not in str(caught.value)
+
+
+def with_stores(kind: str, **more: str) -> dict[str, str]:
+    """Keys of mutual TLS with stores of a type; made by openssl and keytool."""
+    return {
+        **OF_SSL,
+        "ssl.client.auth": "required",
+        "ssl.keystore.type": kind,
+        "ssl.keystore.location": str(STORES / f"broker.{more.get('ending', kind.lower())}"),
+        "ssl.keystore.password": "hush-hush",
+        "ssl.truststore.type": kind,
+        "ssl.truststore.location": str(STORES / f"ca.{more.get('ending', kind.lower())}"),
+        "ssl.truststore.password": "hush-hush",
+        "ssl.principal.mapping.rules": "RULE:^CN=(.*?),.*$/$1/U,DEFAULT",
+    }
+
+
+def jks() -> dict[str, str]:
+    return {**with_stores("JKS"), "ssl.key.password": "other-hush"}
+
+
+def pkcs12(kind: str = "PKCS12") -> dict[str, str]:
+    pytest.importorskip("cryptography")
+    return with_stores(kind, ending="p12")
+
+
+@pytest.mark.parametrize("keys", [jks, pkcs12, lambda: pkcs12("JKS")])
+def test_stores_of_java(
+    keys: Callable[[], dict[str, str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """And rules that say who a client is."""
+    caplog.set_level(logging.DEBUG, "kwire")
+    with Cluster(config=keys(), topics=["orders"]) as cluster:
+        producer = Producer(of_librdkafka(cluster, **own_certificate("client")))
+        producer.produce("orders", b"x")
+        assert producer.flush(20) == 0
+    assert "User:ALICE" in caplog.text
+
+
+@pytest.mark.parametrize("key", ["ssl.keystore.password", "ssl.truststore.password"])
+@pytest.mark.parametrize("keys", [jks, pkcs12])
+def test_wrong_passwords_of_stores(keys: Callable[[], dict[str, str]], key: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        start({**keys(), key: "wrong-one"})
+    assert "the password is wrong, or the store is damaged" in str(caught.value)
+    assert "wrong-one" not in str(caught.value)
+
+
+def test_a_client_whom_no_rule_is_for(caplog: pytest.LogCaptureFixture) -> None:
+    config = {**MUTUAL, "ssl.principal.mapping.rules": "RULE:^CN=(.*?),OU=brewers$/$1/"}
+    with Cluster(config=config) as cluster, caplog.at_level(logging.DEBUG, "kwire"):
+        admin = AdminClient(of_librdkafka(cluster, **own_certificate("client")))
+        with pytest.raises(KafkaException):
+            admin.list_topics(timeout=0.1)
+        wait_for(lambda: bool(lines(caplog, "no rule of ssl.principal")), admin.poll)
+
+
+def test_cipher_suites() -> None:
+    names = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256"
+    with Cluster(config={**OF_SSL, "ssl.cipher.suites": f"{SUITE},{names}"}) as cluster:
+        context = ssl.create_default_context(cafile=CA)
+        with connected(cluster, context) as client:
+            assert client.version() == "TLSv1.3"
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        with connected(cluster, context) as client:
+            assert client.cipher()[0] == "ECDHE-ECDSA-AES128-GCM-SHA256"  # type: ignore[index]
+        context.set_ciphers("ECDHE-ECDSA-AES256-GCM-SHA384")
+        with pytest.raises(ssl.SSLError, match="HANDSHAKE_FAILURE"):
+            connected(cluster, context)
+    (first, _) = start({**OF_SSL, "ssl.cipher.suites": SUITE}).node.listeners
+    assert first.tls is not None and first.tls.maximum_version is ssl.TLSVersion.TLSv1_2
+    (first, _) = start({**OF_SSL, "ssl.cipher.suites": names}).node.listeners
+    assert first.tls is not None and first.tls.minimum_version is ssl.TLSVersion.TLSv1_3
+
+
+@pytest.mark.parametrize(
+    ("java", "openssl"),
+    [
+        ("TLS_RSA_WITH_AES_128_CBC_SHA", "AES128-SHA"),
+        ("TLS_RSA_WITH_AES_256_GCM_SHA384", "AES256-GCM-SHA384"),
+        ("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256", "ECDHE-RSA-AES128-SHA256"),
+        ("TLS_DHE_RSA_WITH_AES_256_CBC_SHA256", "DHE-RSA-AES256-SHA256"),
+        ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"),
+    ],
+)
+def test_names_of_cipher_suites(java: str, openssl: str) -> None:
+    assert openssl_names([java]) == ([openssl], True, False)
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(openssl)
+
+
+def test_stores_that_are_cut_off_or_damaged() -> None:
+    data = (STORES / "broker.jks").read_bytes()
+    whole = stores.own_pem(data, "hush-hush", "other-hush")
+    assert whole.count("BEGIN") == 2
+    assert stores.own_pem(data, "", "other-hush") == whole  # unread: the digest of the store
+    for size in range(4, len(data)):
+        with pytest.raises(ValueError, match=r"\w"):
+            stores.own_pem(data[:size], "hush-hush", "other-hush")
+    for at in range(4, len(data)):
+        with pytest.raises(ValueError, match=r"\w"):
+            stores.own_pem(data[:at] + bytes((data[at] ^ 1,)) + data[at + 1 :], "hush-hush", "")
+    with pytest.raises(ValueError, match="no certificate in it"):
+        stores.trusted_pem(data, "hush-hush")
 
 
 def test_names_of_certificates_are_as_java_prints_them() -> None:

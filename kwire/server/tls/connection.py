@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from ssl import MemoryBIO, SSLError, SSLWantReadError, SSLZeroReturnError
 
+from kwire.security.principals import NoRuleError
 from kwire.security.tls_stream import ROOM_BYTES
 from kwire.server.connection import Connection
 from kwire.server.connection_log import TLS, foreign_protocol
@@ -54,9 +55,7 @@ class TlsConnection(Connection):
             if not self._is_open:
                 self._tls.do_handshake()
                 self._is_open = True
-                self.session.principal = (
-                    principal_of(self._tls.getpeercert()) or self.session.principal
-                )
+                self._name_client()
             while not (self.reading_paused or self.transport.is_closing()):
                 room = self.reader.get_buffer()
                 count: int = self._tls.read(len(room), room)  # type: ignore[assignment]  # into a buffer
@@ -69,10 +68,20 @@ class TlsConnection(Connection):
         except SSLZeroReturnError:
             if not self.eof_received():
                 self.transport.close()
+        except NoRuleError as error:
+            self.close(f"no principal: {error}")
         except SSLError as error:
             self._send()  # the alert
             self.close(self._problem(error))
         self._send()
+
+    def _name_client(self) -> None:
+        """Give the session the principal of the client's certificate, if it has one. NoRuleError."""
+        certificate = self._tls.getpeercert()
+        if certificate:
+            mapping = getattr(self._tls.context, "mapping", None)
+            principal = principal_of(certificate, mapping)
+            self.session.principal = principal or self.session.principal
 
     def _problem(self, error: SSLError) -> str:
         if self._is_open:

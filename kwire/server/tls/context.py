@@ -1,9 +1,8 @@
 """What Kafka's keys say of TLS, as a context of Python's ssl. Reads key stores; no sockets.
 
-Answers to org.apache.kafka.common.security.ssl.{DefaultSslEngineFactory,SslPrincipalMapper}: stores of type PEM, as
-files or in the configuration (KIP-651); who does not say who he is, is User:ANONYMOUS. Left out: stores of
-types JKS and PKCS12, cipher suites by Java's names, mapping rules. What cannot be honoured is a ConfigError in one
-line, in which no secret is.
+Answers to org.apache.kafka.common.security.ssl.DefaultSslEngineFactory: stores of type PEM, as files or in the
+configuration (KIP-651), PKCS12 and JKS (stores.py); a client without a certificate is User:ANONYMOUS. What cannot be
+honoured is a ConfigError in one line, in which no secret is.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from tempfile import NamedTemporaryFile
 
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.replication.core.types import SECURITY_PROTOCOLS
+from kwire.security.principals import DEFAULT, Mapping
 from kwire.security.settings import listener_key
 
 TYPE_CHECKING = False
@@ -28,7 +28,6 @@ _CLIENT_AUTH = {
     "required": ssl.CERT_REQUIRED,
 }
 _PEM = "PEM"
-_CONVERT = "kwire reads stores of type PEM; openssl pkcs12 -in STORE -nodes -out FILE makes one"
 # Short names of a distinguished name's attributes, as Java prints them (RFC 2253).
 _SHORT = {
     "commonName": "CN",
@@ -51,19 +50,28 @@ def guard(config: BrokerConfig, listener: Listener) -> None:
     listener.connection_type = TlsConnection
 
 
-def server_context(config: BrokerConfig, listener: str, protocol: str) -> ssl.SSLContext:
+class ServerContext(ssl.SSLContext):
+    """`mapping`: of the names in clients' certificates; None: principals are those names."""
+
+    mapping: Mapping | None = None
+
+
+def server_context(config: BrokerConfig, listener: str, protocol: str) -> ServerContext:
     """The context of a listener of security protocol SSL or SASL_SSL. ConfigError."""
 
     def text_of(name: str) -> tuple[str, str]:
         key = listener_key(config, listener, None, name)
         return key, (config.text(key) or "").strip()
 
-    for name, default in (("ssl.cipher.suites", ""), ("ssl.principal.mapping.rules", "DEFAULT")):
-        key, text = text_of(name)
-        if text not in ("", default):
-            raise ConfigError(key, text, "kwire takes the default only; leave this key out")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
+    key, text = text_of("ssl.principal.mapping.rules")
+    if text not in ("", DEFAULT):
+        try:
+            context.mapping = Mapping(text)
+        except ValueError as error:
+            raise ConfigError(key, text, str(error)) from None
     _set_versions(context, text_of)
+    _choose_suites(context, *text_of("ssl.cipher.suites"))
     _load_own(context, text_of)
     key, text = text_of("ssl.client.auth")
     if protocol != SECURITY_PROTOCOLS[1] and not key.startswith("listener.name."):
@@ -112,45 +120,122 @@ def _set_versions(context: ssl.SSLContext, text_of: Any) -> None:
     context.maximum_version = max(_VERSIONS[each] for each in wanted)
 
 
-def _check_type(text_of: Any, name: str) -> None:
+def _choose_suites(context: ssl.SSLContext, key: str, text: str) -> None:
+    """Leave a context the cipher suites of a list, or all it has if the list is empty. ConfigError."""
+    suites = [each.strip() for each in text.split(",") if each.strip()]
+    if not suites:
+        return
+    from kwire.server.tls.ciphers import openssl_names
+
+    try:
+        names, of_12, of_13 = openssl_names(suites)
+        if names:
+            context.set_ciphers(":".join(names))
+    except ssl.SSLError:
+        raise ConfigError(key, text, "OpenSSL has none of these suites") from None
+    except ValueError as error:
+        raise ConfigError(key, text, str(error)) from None
+    oldest, newest = context.minimum_version, context.maximum_version
+    if not of_13:
+        newest = min(newest, _VERSIONS["TLSv1.2"])
+    if not of_12:
+        oldest = max(oldest, _VERSIONS["TLSv1.3"])
+    if oldest > newest:
+        raise ConfigError(key, text, "no suite is of a version in ssl.enabled.protocols")
+    context.minimum_version, context.maximum_version = oldest, newest
+
+
+def _type_of(text_of: Any, name: str) -> str:
+    """The type of a store, one of stores.TYPES. ConfigError."""
+    from kwire.server.tls.stores import TYPES
+
     key, kind = text_of(name)
-    if kind.upper() != _PEM:
-        raise ConfigError(key, kind, _CONVERT)
+    kind = kind.upper() or TYPES[0]
+    if kind not in TYPES:
+        raise ConfigError(key, kind, f"kwire reads stores of types {', '.join(TYPES)}")
+    return str(kind)
+
+
+def _read(key: str, location: str) -> bytes:
+    """A store. ConfigError."""
+    try:
+        with open(location, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ConfigError(key, location, error.strerror or "it cannot be read") from None
 
 
 def _load_own(context: ssl.SSLContext, text_of: Any) -> None:
-    """Load the node's own certificate and key."""
-    _check_type(text_of, "ssl.keystore.type")
-    password = text_of("ssl.key.password")[1] or None
+    """Load the node's own certificate and key. ConfigError."""
+    kind = _type_of(text_of, "ssl.keystore.type")
+    store_password = text_of("ssl.keystore.password")[1]
+    password = text_of("ssl.key.password")[1]
     location_key, location = text_of("ssl.keystore.location")
     chain, private = (text_of(f"ssl.keystore.{each}")[1] for each in ("certificate.chain", "key"))
     if not location and not (chain and private):
         reason = (
             "a listener with TLS needs it, or ssl.keystore.key and ssl.keystore.certificate.chain"
         )
+        reason += "; --tls makes certificates"
         raise ConfigError(location_key, location or None, reason)
+    if not location and kind != _PEM:
+        key = text_of("ssl.keystore.type")[0]
+        raise ConfigError(key, kind, "a private key in the configuration is of type PEM")
+    if location and kind == _PEM and store_password:
+        key = text_of("ssl.keystore.password")[0]
+        reason = "the key in a store of type PEM has its password by ssl.key.password"
+        raise ConfigError(key, "[hidden]", reason)  # as in Kafka
+    if location and kind != _PEM:
+        from kwire.server.tls.stores import own_pem
+
+        text = _converted(location_key, location, own_pem, store_password, password)
+        password = ""
+    else:
+        text = f"{private}\n{chain}\n"
     try:
-        if location:
-            context.load_cert_chain(location, password=password or "")
+        if location and kind == _PEM:
+            context.load_cert_chain(location, password=password)
             return
         with NamedTemporaryFile(
             "w", encoding="utf-8", suffix=".pem"
-        ) as file:  # Python reads no texts
-            file.write(f"{private}\n{chain}\n")
+        ) as file:  # of mode 0600; Python reads no texts
+            file.write(text)
             file.flush()
-            context.load_cert_chain(file.name, password=password or "")
+            context.load_cert_chain(file.name, password=password)
     except (OSError, ValueError) as error:
         raise ConfigError(location_key, location or "[hidden]", _said(error)) from None
 
 
+def _converted(key: str, location: str, convert: Any, *passwords: str) -> str:
+    """The text in PEM of a store of another type. ConfigError."""
+    from kwire.server.tls.stores import NoLibraryError
+
+    data = _read(key, location)
+    try:
+        return str(convert(data, *passwords))
+    except ValueError as error:
+        raise ConfigError(key, location, str(error)) from None
+    except NoLibraryError as error:
+        reason = f"{error}; or openssl pkcs12 -in STORE -nodes -out FILE makes one of type PEM"
+        raise ConfigError(key, location, reason) from None
+
+
 def _load_trusted(context: ssl.SSLContext, text_of: Any) -> None:
-    """Load the certificates of those who sign clients' certificates."""
+    """Load the certificates of those who sign clients' certificates. ConfigError."""
     key, location = text_of("ssl.truststore.location")
     certificates = text_of("ssl.truststore.certificates")[1]
     if not location and not certificates:
         reason = "ssl.client.auth needs it, or ssl.truststore.certificates"
         raise ConfigError(key, location or None, reason)
-    _check_type(text_of, "ssl.truststore.type")
+    kind = _type_of(text_of, "ssl.truststore.type")
+    if not location and kind != _PEM:
+        key = text_of("ssl.truststore.type")[0]
+        raise ConfigError(key, kind, "certificates in the configuration are of type PEM")
+    if kind != _PEM:
+        from kwire.server.tls.stores import trusted_pem
+
+        password = text_of("ssl.truststore.password")[1]
+        certificates, location = _converted(key, location, trusted_pem, password), ""
     try:
         if location:
             context.load_verify_locations(cafile=location)
@@ -174,8 +259,8 @@ def reason_of(error: ssl.SSLError) -> str:
     return f"{words}: {verified}" if verified else words
 
 
-def principal_of(certificate: Any) -> str | None:
-    """The principal of a client's certificate, as `SSLObject.getpeercert` gives it; None without one."""
+def principal_of(certificate: Any, mapping: Mapping | None = None) -> str | None:
+    """The principal of a client's certificate, as `SSLObject.getpeercert` gives it; None without one. NoRuleError."""
     subject = (certificate or {}).get("subject")
     if not subject:
         return None
@@ -183,7 +268,8 @@ def principal_of(certificate: Any) -> str | None:
         "+".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in each)
         for each in reversed(subject)
     ]
-    return f"User:{','.join(parts)}"
+    name = ",".join(parts)
+    return f"User:{name if mapping is None else mapping.name_of(name)}"
 
 
 def _escaped(value: str) -> str:
