@@ -723,7 +723,9 @@ def test_a_container_whose_clients_log_in() -> None:
     assert settings.unknown == {}
     runner = NodeRunner(settings.node)
     assert [each.asks_login for each in runner.node.listeners] == [True]
-    assert runner.logins.credentials is not None and runner.logins.credentials.user == "a"
+    assert runner.logins is not None and runner.logins.own is not None
+    credentials = runner.logins.own.credentials
+    assert credentials is not None and credentials.user == "a"
 
 
 def test_security_that_asks_for_nothing_and_keys_of_vendors_are_neither_refused_nor_unknown() -> (

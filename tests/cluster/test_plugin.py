@@ -25,7 +25,7 @@ CLIENT = """
 """
 
 
-OPTIONS = "brokers, config, controllers, fast, mode, racks, sasl, topics, users"
+OPTIONS = "brokers, config, controllers, fast, mode, mtls, racks, sasl, tls, topics, users"
 
 
 @pytest.mark.parametrize("mode", ["thread", "process"])
