@@ -1,11 +1,14 @@
-"""An audit for `test_audit_killed.py` that stands still where it is told to, until somebody kills it.
+"""An audit for `test_audit_killed.py` that stands still where it is told to, until somebody kills it or its worker.
 
     python spark_it/killed_audit.py LEDGER OUT RECORDS_OF_A_PART [--logs DIR …] [--die-at STEP]
+    spark-submit … spark_it/killed_audit.py LEDGER OUT RECORDS_OF_A_PART [--logs DIR …] --meet FOLDER --at PARTITION
 
-With --die-at it creates OUT/../standing when the step of that name begins, and waits for kill -9.
+With --die-at it creates OUT/../standing when the step of that name begins, and waits for kill -9. With --meet the first
+task that reads this partition's log says by FOLDER/standing where it runs, and goes on when FOLDER/go is there.
 """
 
 import argparse
+import os
 import sys
 import threading
 from pathlib import Path
@@ -22,6 +25,8 @@ def main() -> None:
     parser.add_argument("records_of_a_part", type=int)
     parser.add_argument("--logs", action="append", default=[])
     parser.add_argument("--die-at")
+    parser.add_argument("--meet")
+    parser.add_argument("--at", type=int, default=1)
     options = parser.parse_args()
 
     from kwire.audit import runs, session
@@ -37,7 +42,12 @@ def main() -> None:
 
     options.out.mkdir(exist_ok=True)
     plan = runs.planned(request, options.out, options.records_of_a_part)
-    with session.running_session("local[2]") as spark:
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    with session.running_session(None if is_submitted else "local[2]") as spark:
+        if options.meet:
+            from spark_it import waiting_log
+
+            waiting_log.register(spark, options.meet, options.at)
         runs.run(spark, plan, options.out, say)
 
 

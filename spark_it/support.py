@@ -19,6 +19,8 @@ BUILD = HERE / ".build"
 JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # as kwire.spark's: these JVMs live for seconds
 )
+PATIENCE_S = 400.0
+"""For a job that is submitted to a Spark cluster, on a busy machine, to come to its middle."""
 
 
 def jars(spark_version: str) -> list[str]:

@@ -48,7 +48,9 @@ def write_log(folder: Path) -> list[list[int]]:
 def killer(spark: Standalone, folder: Path) -> None:
     """Kill the worker whose executor has the task that stands still, executor and Python included."""
     standing = folder / "standing"
-    where = support.until(lambda: standing.exists() and standing.read_text(), 240, "a task waits")
+    where = support.until(
+        lambda: standing.exists() and standing.read_text(), support.PATIENCE_S, "a task waits"
+    )
     worker = next(n for n in (0, 1) if Path(where).is_relative_to(spark.work_dir(n)))
     os.kill(spark.pids[1 + worker], signal.SIGKILL)
     for pid in executors_below(spark.work_dir(worker)):
