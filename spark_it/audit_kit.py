@@ -73,14 +73,18 @@ def sent(
     }
 
 
-def write(folder: Path, bootstrap: str, topics: list[str], rows: list[dict[str, Any]]) -> Path:
+def write(
+    folder: Path, bootstrap: str, topics: list[str], rows: list[dict[str, Any]], run: str = RUN
+) -> Path:
+    """`run`: whose ledger it is said to be."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     (folder / ledger.SENT).mkdir(parents=True)
     (folder / ledger.SEEN).mkdir()
-    run = ledger.Run(RUN, bootstrap, tuple(topics), "tests", "plain", "all", 0, 1, len(rows))
-    ledger.write_run(folder, run)
+    told = ledger.Run(run, bootstrap, tuple(topics), "tests", "plain", "all", 0, 1, len(rows))
+    ledger.write_run(folder, told)
+    rows = [{**row, "run": run} for row in rows]
     half = len(rows) // 2
     for number, part in enumerate((rows[:half], rows[half:])):
         table = pa.Table.from_pylist(part, ledger.schema(ledger.SENT))
