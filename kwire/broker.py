@@ -78,10 +78,10 @@ class Broker(Core):
         self._on_halt = on_halt
         self.compaction = _Compaction(config)
         log_manager = self._make_log_manager(store, cluster_id, random)
-        self.services = self._make_services(log_manager, cluster, random)
-        self.services.replica_manager.role_listeners.append(self.services.role_changed)
-        self.services.metadata.on_quotas = self.quotas_changed
-        self.services.log_dir, self.services.disk_space = log_dir, disk_space
+        services = self.services = self._make_services(log_manager, cluster, random)
+        services.replica_manager.role_listeners.append(services.role_changed)
+        services.metadata.on_quotas = self.quotas_changed
+        services.log_dir, services.disk_space = log_dir, disk_space
         self._open_sessions(api_caps, cluster)
 
     def _make_log_manager(
@@ -172,6 +172,7 @@ class Broker(Core):
             # The cluster is a Kafka in ZooKeeper mode, whose brokers advertise these too, and no EndTxn of KIP-890.
             served |= {key: accepted[key] for key in (4, 5, 6)} | {26: (0, 4)}
         self.services.api_ranges = served
+        self.services.obey_authorizer()
         self.use_sessions(Sessions(self.services, self.outbox, accepted))
 
     def _local_controller(
@@ -223,7 +224,6 @@ class Broker(Core):
     def start(self, endpoints: list[Endpoint]) -> None:
         """Load and recover the logs, then start the local controller or register with the
         cluster's.
-
         Raises OSError with a plain message when the data directory belongs to another node or
         cannot be read; JournalError.
         """

@@ -58,11 +58,9 @@ _LARGE_BYTES: dict[int, int] = {
     ApiKey.ALTER_CONFIGS: 4096,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 4096,
 }
-UNKNOWN_SOFTWARE = "unknown"
-"""Kafka's ClientInformation.EMPTY."""
+UNKNOWN_SOFTWARE = "unknown"  # Kafka's ClientInformation.EMPTY
 MAX_WAITING_BYTES = 1 << 20
 """Bytes of frames that may wait in a session for an earlier reply; one frame may always wait.
-
 With more the connection is closed."""
 
 
@@ -375,7 +373,9 @@ class Sessions:
         lowest, highest = self.ranges.get(api_key, (0, -1))
         if not lowest <= api_version <= highest:
             return None
-        route = _Route(api_key, request_class(api_key), self._apis[api_key].handler)
+        handler, authority = self._apis[api_key].handler, self.services.authority
+        handler = handler if authority is None else authority.guard(api_key, handler)
+        route = _Route(api_key, request_class(api_key), handler)
         self._routes[api_key << 16 | api_version] = route
         return route
 

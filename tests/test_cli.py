@@ -346,7 +346,7 @@ def test_a_key_that_would_protect_is_status_2_and_one_line(brokers: str) -> None
     key = "authorizer.class.name"
     for command in (["up", "--port", "0", "--brokers", brokers], ["config", "--unused"]):
         result = kwire(*command, "-c", f"{key}=my.Authorizer", "-c", "ssl.keystore.password=hush")
-        assert_one_line(result, 2, key, "my.Authorizer", "no authorization", "leave this key out")
+        assert_one_line(result, 2, key, "my.Authorizer", "own authorizer", "leave this key out")
 
 
 def test_keys_that_exclude_each_other_are_status_2_and_one_line(tmp_path: Path) -> None:

@@ -692,9 +692,7 @@ def test_the_settings_of_testcontainers_are_all_accepted() -> None:
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("KAFKA_AUTHORIZER_CLASS_NAME", "kafka.security.authorizer.AclAuthorizer"),
-        ("KAFKA_SUPER_USERS", "User:admin"),
-        ("KAFKA_ALLOW_EVERYONE_IF_NO_ACL_FOUND", "false"),
+        ("KAFKA_AUTHORIZER_CLASS_NAME", "my.Authorizer"),
         ("KAFKA_SASL_SERVER_CALLBACK_HANDLER_CLASS", "my.Handler"),
         ("KAFKA_SSL_TRUSTSTORE_CREDENTIALS", "hush"),
         ("KAFKA_SSL_KEYSTORE_FILENAME", "kafka.jks"),

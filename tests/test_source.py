@@ -138,6 +138,8 @@ IMPURE = {
     "protocol/show.py": ("sys print", "a tool: prints generated code"),
     "protocol/language/reference.py": ("io", "construct reads a BytesIO, in memory"),
     "kwire/apis/parts/patterns.py": ("re", "patterns of transactional ids"),
+    "kwire/apis/access/authority.py": ("ipaddress", "hosts of access rules are written as in Java"),
+    "kwire/apis/access/page.py": ("sys", "a tool: prints docs/authorization.md"),
     "kwire/apis/compatibility.py": ("sys", "a tool: prints docs/compatibility.md"),
     "kwire/sim/faults/nemesis.py": ("random", "faults are drawn from the seed"),
     "kwire/sim/plan.py": ("random", "a plan is drawn from the seed"),

@@ -51,6 +51,7 @@ FOLDERS = (
     "kwire/security",
     "kwire/quotas",
     "kwire/apis",
+    "kwire/apis/access",
     "kwire/apis/parts",
     "kwire/transactions",
     "kwire/coordinator",

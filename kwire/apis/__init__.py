@@ -107,6 +107,7 @@ _OWN: tuple[Api, ...] = (
     Api(ApiKey.END_TXN, "transactions", "handle_end_txn", 0, 5),
     Api(ApiKey.TXN_OFFSET_COMMIT, "txn_participants", "handle_txn_offset_commit", 0, 5),
     Api(ApiKey.WRITE_TXN_MARKERS, "txn_participants", "handle_write_txn_markers", 0, 2),
+    Api(ApiKey.DESCRIBE_ACLS, "access.acls", "handle_describe_acls", 0, 3),
     Api(ApiKey.DESCRIBE_CONFIGS, "configs", "handle_describe_configs", 0, 4),
     Api(ApiKey.ALTER_REPLICA_LOG_DIRS, "cluster", "handle_alter_replica_log_dirs", 0, 2),
     Api(ApiKey.DESCRIBE_LOG_DIRS, "cluster", "handle_describe_log_dirs", 0, 5),

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from kwire.protocol.api import ApiKey
 from kwire.replication.core.events import ignore
 from kwire.replication.core.metadata import TRANSACTION_STATE_TOPIC
+from kwire.replication.core.types import AUTHORIZER_KEY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from random import Random
     from typing import Any
 
+    from kwire.apis.access.authority import Authority
     from kwire.coordinator.group_coordinator import GroupCoordinator
     from kwire.protocol.api import RequestHeader
     from kwire.protocol.language.schema import Message
@@ -131,6 +133,7 @@ class Services:
 
     __slots__ = (
         "api_ranges",
+        "authority",
         "clock",
         "cluster_id",
         "config",
@@ -187,8 +190,7 @@ class Services:
         self.log_event = log_event
         self.transactions_if_used: TransactionCoordinator | None = None
         self.verifier_if_used: Verifier | None = None
-        self.api_ranges = api_ranges or {}
-        self.member = member
+        self.api_ranges, self.member = api_ranges or {}, member
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.clock, self.timers = clock, timers
@@ -205,6 +207,14 @@ class Services:
         self.log_dir, self.disk_space = log_dir, disk_space
         self.quotas: Quotas | None = None  # of clients, if there are or were any
         self.gate: Gate | None = None  # where clients of SASL listeners log in, if there are any
+        self.authority: Authority | None = None  # what clients may do, if that is limited
+
+    def obey_authorizer(self) -> None:
+        """Let clients do what access rules allow, if `authorizer.class.name` says so. ConfigError."""
+        if self.config.static.get(AUTHORIZER_KEY, "").strip():
+            from kwire.apis.access.authority import Authority
+
+            self.authority = Authority(self)
 
     @property
     def transactions(self) -> TransactionCoordinator:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.apis import Handler
+    from kwire.apis.access.authority import Authority
     from kwire.apis.context import Gate, RequestContext
     from kwire.protocol.language.schema import Message
     from kwire.protocol.schemas.cluster import DescribeClusterRequest
@@ -43,6 +44,7 @@ class ControllerServices:
     __slots__ = (
         "active_id",
         "api_ranges",
+        "authority",
         "clock",
         "cluster_id",
         "controller",
@@ -61,6 +63,7 @@ class ControllerServices:
         self.gate: Gate | None = None  # where other nodes log in, if they have to
         self.active_id = node_id  # the active controller, as far as this node knows
         self.controller: Controller
+        self.authority: Authority | None = None  # brokers ask theirs before they forward a request
         self.cluster_id = ""
         self.endpoint: Endpoint | None = None
         self.api_ranges = {key: (e.min_version, e.max_version) for key, e in BY_KEY.items()}
@@ -74,7 +77,7 @@ class ControllerServices:
 
     def config(self, _: int, name: str) -> dict[str, str]:
         """The SCRAM credentials of a user, as texts by mechanism."""
-        return self.controller.scram.texts_of(name)
+        return self.controller.security.scram.texts_of(name)
 
 
 def _services(ctx: RequestContext) -> ControllerServices:

@@ -35,7 +35,7 @@ from kwire.replication.replica.fetch_session import CachedPartition
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from kwire.apis.context import RequestContext, Services
     from kwire.apis.parts.wide_fetch import WideFetch
@@ -145,8 +145,11 @@ class _PendingFetch:
         self.failed: list[tuple[CachedPartition, FetchPartitionData]] = []
         self.readable: list[tuple[TopicPartition, FetchPartition]] = []
         hosted = ctx.services.replica_manager.by_key
-        metadata = ctx.services.metadata
+        metadata, authority = ctx.services.metadata, ctx.services.authority
+        refusal = None if authority is None else authority.reader(ctx, is_follower=is_follower)
         for partition in context.asked.values():
+            if refusal is not None and self._is_refused(partition, refusal):
+                continue
             if partition.key not in hosted or partition.topic is None:
                 # As in Kafka an unknown partition is not read and does not end the long poll.
                 if partition.topic is None:
@@ -161,6 +164,17 @@ class _PendingFetch:
                     continue
             self._partitions.append(partition)
             self.readable.append((partition.key, partition))
+
+    def _is_refused(self, partition: CachedPartition, refusal: Callable[[str], ErrorCode]) -> bool:
+        """Whether the client may not read the topic: then the partition has failed. An unknown id has no topic."""
+        name = partition.topic
+        if name is None:
+            name = self._ctx.services.metadata.topic_name(partition.topic_id)
+        error = ErrorCode.NONE if name is None else refusal(name)
+        if error is ErrorCode.NONE:
+            return False
+        self.failed.append((partition, _error_data(error)))
+        return True
 
     def complete(self, results: list[FetchPartitionData], is_converted: bool = False) -> None:
         """Reply; called once by ReplicaManager.fetch_records, before it returns or later.

@@ -4,6 +4,7 @@
 """
 
 __all__ = [
+    "authorization",
     "auto_topics",
     "broker_config",
     "cross_checks",

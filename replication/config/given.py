@@ -8,6 +8,13 @@ tunes or arranges the inside of a JVM broker (docs/decisions/11-keys-without-eff
 
 from __future__ import annotations
 
+from kwire.replication.config.authorization import (
+    ALLOW_KEY,
+    AUTHORIZERS,
+    STANDARD,
+    SUPER_USERS_KEY,
+    super_users_problem,
+)
 from kwire.replication.config.broker_config import (
     BrokerConfig,
     ConfigError,
@@ -15,13 +22,15 @@ from kwire.replication.config.broker_config import (
     broker_key,
     parse_value,
 )
-from kwire.replication.core.types import SECURITY_KEYS
+from kwire.replication.core.types import AUTHORIZER_KEY, SECURITY_KEYS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NO_AUTHORIZATION = "kwire has no authorization, every client may do everything; leave this key out"
+_NO_AUTHORIZER = (
+    f"kwire runs no Java classes; name Kafka's own authorizer, {STANDARD}, or leave this key out"
+)
 _NO_STORES = (
     "kwire reads stores by ssl.keystore.location and ssl.keystore.password; leave this key out"
 )
@@ -34,9 +43,8 @@ _NO_TOKENS = "kwire has no delegation tokens; leave this key out"
 
 # Key: the reason for its refusal, and the values that are fine besides Kafka's default.
 _REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
-    "allow.everyone.if.no.acl.found": (_NO_AUTHORIZATION, ("true",)),
     "alter.config.policy.class.name": (_NO_POLICY, ()),
-    "authorizer.class.name": (_NO_AUTHORIZATION, ()),
+    AUTHORIZER_KEY: (_NO_AUTHORIZER, tuple(each.lower() for each in AUTHORIZERS)),
     "create.topic.policy.class.name": (_NO_POLICY, ()),
     "delegation.token.master.key": (_NO_TOKENS, ()),
     "delegation.token.secret.key": (_NO_TOKENS, ()),
@@ -55,7 +63,6 @@ _REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "ssl.keystore.filename": (_NO_STORES, ()),
     "ssl.truststore.credentials": (_NO_STORES, ()),
     "ssl.truststore.filename": (_NO_STORES, ()),
-    "super.users": (_NO_AUTHORIZATION, ()),
 }
 # Keys whose effect nobody would miss. A name that ends in a dot stands for all that begin with it.
 _QUIET = (
@@ -108,6 +115,8 @@ _QUIET = (
 _INSTEAD = {"zookeeper.session.timeout.ms": "broker.session.timeout.ms"}
 # What kwire does anyway.
 _AS_WANTED = {"group.coordinator.rebalance.protocols": ("classic",)}
+_OF_AUTHORIZER = (ALLOW_KEY, SUPER_USERS_KEY)
+"""Keys of the authorizer's: not of Kafka's brokers."""
 _VENDOR = "confluent."
 """Keys of Confluent's own: unknown to Apache Kafka, but no typing errors."""
 _OTHERS = ("rest.", "schema.registry.")
@@ -126,6 +135,8 @@ def security_problem(key: str, text: str | None) -> ConfigError | None:
     """Why a key with this value is refused; None: it is not. Secrets are not shown.
 
     The key may stand behind the prefix "listener.name.x." or "listener.name.x.mechanism."."""
+    if key == SUPER_USERS_KEY:
+        return super_users_problem(text)
     plain = _plain_key(key)
     if plain is None or text is None or not text.strip():
         return None
@@ -161,7 +172,8 @@ def _plain_key(key: str) -> str | None:
 
 def is_known_key(key: str) -> bool:
     """Whether a key means something to Kafka or to what is usually shipped with it."""
-    return broker_key(key) is not None or key in _REFUSED or key.startswith((_VENDOR, *_OTHERS))
+    known = broker_key(key) is not None or key in _REFUSED or key in _OF_AUTHORIZER
+    return known or key.startswith((_VENDOR, *_OTHERS))
 
 
 def keys_without_effect(config: BrokerConfig) -> list[str]:

@@ -17,7 +17,7 @@ imports it. From the bottom up (an import contract in pyproject.toml keeps the o
     brokers/                    registration, leases, failure, controlled shutdown
     line.py                     long changes, one after the other
     configs.py                  dynamic configurations
-    security/scram.py           SCRAM credentials of users
+    security/                   SCRAM credentials of users, access rules
     topics.py                   creation, deletion, more partitions
     table.py, refusals.py       the part that handles each request, and error responses
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from kwire.replication.controller.changes import PartitionEvent
     from kwire.replication.controller.context import LiveBroker
     from kwire.replication.controller.reassignment import Reassignments
-    from kwire.replication.controller.security.scram import ScramControl
+    from kwire.replication.controller.security.control import SecurityControl
     from kwire.replication.controller.state import ControllerState, Journal, TopicState
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.events import EventType, LogEvent
@@ -100,7 +100,7 @@ class Controller:
         self._listener = listener
         self._log_event = log_event
         self._reassignments: Reassignments | None = None
-        self._scram: ScramControl | None = None
+        self._security: SecurityControl | None = None
         self._random = random
         self.context = context = ControllerContext(
             node_id, config, clock, cluster_id=cluster_id, is_standalone=timers is None
@@ -149,13 +149,13 @@ class Controller:
         return self._reassignments
 
     @property
-    def scram(self) -> ScramControl:
+    def security(self) -> SecurityControl:
         """Imported on first use: most clusters have no users."""
-        if self._scram is None:
-            from kwire.replication.controller.security.scram import ScramControl
+        if self._security is None:
+            from kwire.replication.controller.security.control import SecurityControl
 
-            self._scram = ScramControl(self.context, self.changelog, self._orders)
-        return self._scram
+            self._security = SecurityControl(self.context, self.changelog, self._orders)
+        return self._security
 
     @property
     def active(self) -> bool:
@@ -181,8 +181,8 @@ class Controller:
         self.changelog.commit([self.state.cluster_record(self.epoch + 1)])
         for (resource_type, name), overrides in self.state.configs.items():
             self._orders.config_changed(resource_type, name, overrides)
-        if self.state.scram or USERS_KEY in self.config.static:
-            self.scram.start(self._random)
+        if self.state.security or USERS_KEY in self.config.static:
+            self.security.start(self._random)
         if not self.context.is_standalone:
             self.step(self.registry.take_over)
             self.partitions.schedule_balancing()

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.protocol.language.schema import Message
+    from kwire.protocol.schemas.acls import (
+        CreateAclsRequest,
+        CreateAclsResponse,
+        DeleteAclsRequest,
+        DeleteAclsResponse,
+    )
     from kwire.protocol.schemas.configs import (
         AlterConfigsRequest,
         AlterConfigsResponse,
@@ -254,5 +260,30 @@ class Refusals:
                     error_code=code, error_message=message, entity=entry.entity
                 )
                 for entry in request.entries
+            ]
+        )
+
+    @staticmethod
+    def create_acls(
+        request: CreateAclsRequest, version: int, code: int, message: str | None
+    ) -> CreateAclsResponse:
+        from kwire.protocol.schemas.acls import AclCreationResult, CreateAclsResponse
+
+        return CreateAclsResponse(
+            results=[
+                AclCreationResult(error_code=code, error_message=message) for _ in request.creations
+            ]
+        )
+
+    @staticmethod
+    def delete_acls(
+        request: DeleteAclsRequest, version: int, code: int, message: str | None
+    ) -> DeleteAclsResponse:
+        from kwire.protocol.schemas.acls import DeleteAclsFilterResult, DeleteAclsResponse
+
+        return DeleteAclsResponse(
+            filter_results=[
+                DeleteAclsFilterResult(error_code=code, error_message=message)
+                for _ in request.filters
             ]
         )

@@ -13,6 +13,7 @@ the key's previous one, None removes it, so a journal that keeps the last record
     config/<type>/<name>          {"<key>": "<text>", …}     also client quotas, by entity
     producer_ids                  {"next": 2000}
     scram/<mechanism>/<user>      {"salt": …, "storedKey": …, "serverKey": …, "iterations": 4096}
+    acl/<type>/<pattern>/<name>   [[principal, host, operation, permission], …]
     <state> is [replicas, isr, leader, leader epoch, partition epoch, recovering], and [adding,
     removing] during a reassignment: `replicas` then lists the target, followed by the replicas to
     remove. With eligible leaders (KIP-966) or a last known one, [eligible, last known] follow.
@@ -273,7 +274,7 @@ class ControllerState:
         "names_by_id",
         "next_producer_id",
         "registrations",
-        "scram",
+        "security",
         "topics",
     )
 
@@ -287,7 +288,7 @@ class ControllerState:
         self.names_by_id: dict[bytes, str] = {}
         self.collision_names: dict[str, str] = {}  # name with "." replaced by "_": the topic
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
-        self.scram: dict[tuple[str, int], dict[str, Any]] = {}  # by user and mechanism
+        self.security: dict[str, Any] = {}  # values of records of security/, by key
         # Partitions with a record of their own, which a topic deletion removes from the journal.
         self.changed_partitions: dict[str, set[int]] = {}
 
@@ -307,8 +308,8 @@ class ControllerState:
                 self._replay_broker(int(rest), value)
             elif kind == "deleting":
                 self._replay_deleting(rest, value)
-            elif kind == "scram":
-                self._replay_scram(rest, value)
+            elif kind in ("scram", "acl"):
+                self._replay_security(key, value)
             elif kind == "producer_ids":
                 self.next_producer_id = value["next"]
             elif kind == "cluster":
@@ -373,12 +374,11 @@ class ControllerState:
         else:
             self.configs.pop(resource, None)
 
-    def _replay_scram(self, rest: str, value: dict[str, Any] | None) -> None:
-        number, _, name = rest.partition("/")
+    def _replay_security(self, key: str, value: Any) -> None:
         if value is None:
-            self.scram.pop((name, int(number)), None)
+            self.security.pop(key, None)
         else:
-            self.scram[name, int(number)] = value
+            self.security[key] = value
 
     def records(self) -> list[Record]:
         """Return the shortest list of records that replays to this state."""
@@ -388,7 +388,7 @@ class ControllerState:
         if self.next_producer_id:
             records.append(("producer_ids", {"next": self.next_producer_id}))
         records += [config_record(kind, name, c) for (kind, name), c in self.configs.items()]
-        records += [(f"scram/{number}/{n}", value) for (n, number), value in self.scram.items()]
+        records += self.security.items()
         return records
 
     def cluster_record(self, controller_epoch: int | None = None) -> Record:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kwire.replication.controller.producer_ids import ProducerIdControl
     from kwire.replication.controller.reassignment import Reassignments
     from kwire.replication.controller.refusals import Refusals
-    from kwire.replication.controller.security.scram import ScramControl
+    from kwire.replication.controller.security.control import SecurityControl
     from kwire.replication.controller.topics import TopicControl
 
     class Parts(Protocol):
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         @property
         def producer_ids(self) -> ProducerIdControl: ...
         @property
-        def scram(self) -> ScramControl: ...
+        def security(self) -> SecurityControl: ...
 
     _Request = TypeVar("_Request", bound=Message)
     Method = Callable[[_Request, int], Message | Generator[int, None, Message]]
@@ -114,6 +114,12 @@ TABLE: tuple[ControllerApi, ...] = (
         ApiKey.DELETE_TOPICS, 0, 6, lambda c: c.topics.delete_topics, lambda r: r.delete_topics
     ),
     ControllerApi(
+        ApiKey.CREATE_ACLS, 0, 3, lambda c: c.security.acls.create, lambda r: r.create_acls
+    ),
+    ControllerApi(
+        ApiKey.DELETE_ACLS, 0, 3, lambda c: c.security.acls.delete, lambda r: r.delete_acls
+    ),
+    ControllerApi(
         ApiKey.ALTER_CONFIGS, 0, 2, lambda c: c.configs.alter_configs, lambda r: r.alter_configs
     ),
     ControllerApi(
@@ -154,7 +160,7 @@ TABLE: tuple[ControllerApi, ...] = (
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         0,
         0,
-        lambda c: c.scram.alter,
+        lambda c: c.security.scram.alter,
         lambda r: r.alter_user_scram_credentials,
     ),
     ControllerApi(

@@ -4,6 +4,7 @@
 """
 
 __all__ = [
+    "acls",
     "broker_epochs",
     "clock",
     "events",

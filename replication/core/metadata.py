@@ -37,6 +37,8 @@ QUOTA_RESOURCE = 126
 """No resource of Kafka's: the client quotas of an entity (quotas.py), kept and on their way to the brokers."""
 SCRAM_RESOURCE = 127
 """No resource of Kafka's: the SCRAM credentials of a user, by mechanism, on their way to the brokers."""
+ACL_RESOURCE = 125
+"""No resource of Kafka's: the access rules of one resource pattern (core/acls.py)."""
 
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
@@ -98,6 +100,7 @@ class MetadataCache:
         "_names_by_id",
         "brokers",
         "brokers_version",
+        "changed_acls",
         "controller_epoch",
         "controller_id",
         "on_quotas",
@@ -116,6 +119,8 @@ class MetadataCache:
         self._configs: dict[tuple[int, str], Mapping[str, str]] = {}
         self.on_quotas: Callable[[str, Mapping[str, str]], None] | None = None
         """Called with the text of an entity and all its quotas, when these have changed."""
+        self.changed_acls: set[str] = set()
+        """Names of ACL_RESOURCE that have changed since the authorizer, if there is one, took them."""
 
     # --- what the controller says
 
@@ -199,6 +204,8 @@ class MetadataCache:
             self._configs.pop((resource_type, name), None)
         if resource_type == QUOTA_RESOURCE and self.on_quotas is not None:
             self.on_quotas(name, overrides)
+        if resource_type == ACL_RESOURCE:
+            self.changed_acls.add(name)
 
     # --- what others ask
 

@@ -38,6 +38,7 @@ SECURITY_KEYS: Final = (
     "ssl.truststore.type",
 )
 """kwire.security reads these for a listener that asks for a log-in or for TLS, most of them behind its prefix."""
+AUTHORIZER_KEY: Final = "authorizer.class.name"
 USERS_KEY: Final = "kwire.users"
 """NAME:SECRET of users, one a line: they may log in by every enabled mechanism."""
 TLS_KEY: Final = "kwire.tls"

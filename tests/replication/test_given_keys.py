@@ -71,9 +71,7 @@ def test_what_everybody_gives_is_neither_refused_nor_mentioned(values: dict[str,
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer", "no authorization"),
-        ("super.users", "User:admin", "no authorization"),
-        ("allow.everyone.if.no.acl.found", "false", "no authorization"),
+        ("authorizer.class.name", "my.Authorizer", "name Kafka's own authorizer"),
         ("ssl.engine.factory.class", "my.Factory", "no Java classes"),
         ("ssl.keystore.filename", "k.jks", "by ssl.keystore.location"),
         ("listener.name.secure.ssl.key.credentials", "x", "by ssl.keystore.location"),
@@ -98,7 +96,11 @@ def test_a_key_that_would_protect_is_refused(key: str, value: str, reason: str) 
     [
         ("authorizer.class.name", ""),
         ("authorizer.class.name", "  "),
+        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         ("super.users", ""),
+        ("super.users", "User:admin; User:CN=broker,OU=kafka;"),
+        ("allow.everyone.if.no.acl.found", "false"),
         ("allow.everyone.if.no.acl.found", "True"),
         ("security.inter.broker.protocol", "PLAINTEXT"),
         ("sasl.enabled.mechanisms", ""),
@@ -162,11 +164,16 @@ def test_keys_without_effect_are_named_unless_nobody_would_miss_them() -> None:
     assert keys_without_effect(classic) == []
 
 
+@pytest.mark.parametrize("value", ["admin", "User:a;b", "User:", ":a"])
+def test_super_users_are_principals(value: str) -> None:
+    with pytest.raises(ConfigError, match="expected principals, User:NAME"):
+        check_security({"super.users": value})
+
+
 def test_each_rule_is_about_a_key_of_kafkas_that_has_no_effect() -> None:
-    of_authorizers = {"super.users", "allow.everyone.if.no.acl.found"}
     of_images = {key for key in given._REFUSED if key.endswith((".filename", ".credentials"))}
     unknown = {key for key in given._REFUSED if broker_key(key) is None}
-    assert unknown == of_authorizers | of_images
+    assert unknown == of_images
     acted_on = {key for key in given._REFUSED if acts_on_broker_key(key)}
     assert acted_on == {"sasl.jaas.config"}
     for name in given._QUIET:

@@ -1,1 +1,1 @@
-"""What the controller knows of users: their SCRAM credentials."""
+"""What the controller knows of users: their SCRAM credentials, and what they may do."""

@@ -91,7 +91,8 @@ class ScramControl:
     def start(self, random: Random) -> None:
         """Let the brokers know all credentials; give the configuration's users theirs, unless they have them."""
         state = self._context.state
-        for name in dict.fromkeys(name for name, _ in state.scram):
+        keys = [key.split("/", 2) for key in state.security if key.startswith("scram/")]
+        for name in dict.fromkeys(name for _, _, name in keys):
             self._send(name)
         for name, mechanism, secret in given_scram_users(self._context.config):
             known = credential_of(state, name, mechanism)
@@ -115,7 +116,7 @@ class ScramControl:
 
     def _deletion_problem(self, name: str, mechanism: int) -> Problem | None:
         problem = _user_problem(name, mechanism)
-        if problem is None and (name, mechanism) not in self._context.state.scram:
+        if problem is None and scram_key(name, mechanism) not in self._context.state.security:
             text = "Attempt to delete a user credential that does not exist"
             return ErrorCode.RESOURCE_NOT_FOUND, text
         return problem
@@ -129,16 +130,20 @@ def credentials_of(state: ControllerState, name: str) -> dict[str, Credential]:
 
 def credential_of(state: ControllerState, name: str, mechanism: str) -> Credential | None:
     """A credential as its record has it."""
-    value = state.scram.get((name, NUMBERS[mechanism]))
+    value = state.security.get(scram_key(name, NUMBERS[mechanism]))
     if value is None:
         return None
     salt, stored, server = (b64decode(value[each]) for each in ("salt", "storedKey", "serverKey"))
     return Credential(salt, stored, server, value["iterations"])
 
 
+def scram_key(name: str, mechanism: int) -> str:
+    return f"scram/{mechanism}/{name}"
+
+
 def scram_record(name: str, mechanism: int, credential: Credential | None) -> Record:
     """The record of a credential; None: it is deleted."""
-    key = f"scram/{mechanism}/{name}"
+    key = scram_key(name, mechanism)
     if credential is None:
         return key, None
     parts = {

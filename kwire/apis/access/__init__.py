@@ -1,0 +1,1 @@
+"""Authorization: the access rules of Kafka's StandardAuthorizer, and what each API needs."""

@@ -1,0 +1,299 @@
+"""Checks of the requests about groups and their offsets."""
+
+from __future__ import annotations
+
+from kwire.apis.access.checks import ERRORS, add_to, let, refuse, split
+from kwire.apis.access.refusals import commit_topic
+from kwire.protocol.errors import ErrorCode
+from kwire.replication.core.acls import GROUP, TOPIC
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from kwire.apis import Handler
+    from kwire.apis.access.authority import Authority
+    from kwire.apis.access.table import Row
+    from kwire.apis.context import RequestContext
+    from kwire.protocol.language.schema import Message
+    from kwire.protocol.schemas.groups import Coordinator
+    from kwire.protocol.schemas.offsets import OffsetFetchResponseGroup
+
+_NO_TOPIC = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+_NO_GROUP = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+_BY_ID, _BATCHED, _TOP_LEVEL_ERROR, _SHARE, _MANY_KEYS = 10, 8, 2, 6, 4
+_KINDS = 3
+"""Types of keys of FindCoordinator: groups, transactional ids, share groups."""
+
+
+def one_group(
+    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
+) -> None:
+    """The request is of a member of one group."""
+    if authority.may(ctx, row.needs[0], request.group_id):
+        handler(ctx, request)
+    else:
+        refuse(ctx, request, row.needs[0])
+
+
+def topic_name_of(ctx: RequestContext, *, by_id: bool) -> Callable[[Any], str | None]:
+    """The name of a request's topic. None: its id is not known."""
+    if not by_id:
+        return lambda topic: topic.name
+    metadata = ctx.services.metadata
+    return lambda topic: metadata.topic_name(topic.topic_id)
+
+
+def offset_commit(
+    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
+) -> None:
+    group, topic = row.needs
+    if not authority.may(ctx, group, request.group_id):
+        refuse(ctx, request, group)
+        return
+    name_of = topic_name_of(ctx, by_id=ctx.api_version >= _BY_ID)
+    request.topics, others = split(authority, ctx, topic, request.topics, name_of)
+    refused = [commit_topic(each, _NO_TOPIC) for each in others]
+    let(ctx, request, handler, add_to("topics", refused))
+
+
+def offset_fetch(
+    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
+) -> None:
+    if ctx.api_version < _BATCHED:
+        _fetch_one_group(authority, ctx, request, handler, row)
+        return
+    group, topic = row.needs
+    groups = request.groups
+    request.groups, others = split(authority, ctx, group, groups, lambda each: each.group_id)
+    name_of = topic_name_of(ctx, by_id=ctx.api_version >= _BY_ID)
+    refused_topics: dict[str, list[Any]] = {}
+    for each in request.groups:
+        if each.topics is not None:
+            each.topics, hidden = split(authority, ctx, topic, each.topics, name_of)
+            refused_topics.setdefault(each.group_id, []).extend(hidden)
+
+    def amend(response: Any) -> Message:
+        from kwire.protocol.schemas.offsets import OffsetFetchResponseGroup
+
+        answers: dict[str, OffsetFetchResponseGroup] = {
+            answer.group_id: answer for answer in response.groups
+        }
+        for answer in response.groups:
+            if answer.error_code:
+                continue
+            if answer.group_id in refused_topics:
+                answer.topics += map(_refused_offsets, refused_topics[answer.group_id])
+            else:
+                answer.topics, _ = split(authority, ctx, topic, answer.topics)
+        for each in others:
+            answers[each.group_id] = OffsetFetchResponseGroup(
+                group_id=each.group_id, error_code=_NO_GROUP
+            )
+        response.groups = [answers[each.group_id] for each in groups if each.group_id in answers]
+        return response  # type: ignore[no-any-return]
+
+    let(ctx, request, handler, amend)
+
+
+def _fetch_one_group(
+    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
+) -> None:
+    """OffsetFetch before version 8."""
+    group, topic = row.needs
+    if not authority.may(ctx, group, request.group_id):
+        from kwire.protocol.schemas.offsets import OffsetFetchResponse
+
+        response = OffsetFetchResponse(error_code=_NO_GROUP)
+        if ctx.api_version < _TOP_LEVEL_ERROR:
+            response.topics = [_refused_topic(each, _NO_GROUP) for each in request.topics or ()]
+        ctx.reply(response)
+        return
+    if request.topics is None:
+
+        def hide(response: Any) -> Message:
+            response.topics, _ = split(authority, ctx, topic, response.topics)
+            return response  # type: ignore[no-any-return]
+
+        let(ctx, request, handler, hide)
+        return
+    request.topics, others = split(authority, ctx, topic, request.topics)
+    refused = [_refused_topic(each, _NO_TOPIC) for each in others]
+
+    def add(response: Any) -> Message:
+        if not response.error_code:
+            response.topics += refused
+        return response  # type: ignore[no-any-return]
+
+    let(ctx, request, handler, add)
+
+
+def _refused_topic(topic: Any, code: int) -> Any:
+    from kwire.protocol.schemas.offsets import (
+        OffsetFetchResponsePartition,
+        OffsetFetchResponseTopic,
+    )
+
+    return OffsetFetchResponseTopic(
+        name=topic.name,
+        partitions=[
+            OffsetFetchResponsePartition(
+                partition_index=index,
+                committed_offset=-1,
+                committed_leader_epoch=-1,
+                metadata="",
+                error_code=code,
+            )
+            for index in topic.partition_indexes
+        ],
+    )
+
+
+def _refused_offsets(topic: Any) -> Any:
+    from kwire.protocol.schemas.offsets import (
+        OffsetFetchResponsePartitions,
+        OffsetFetchResponseTopics,
+    )
+
+    return OffsetFetchResponseTopics(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=-1, error_code=_NO_TOPIC
+            )
+            for index in topic.partition_indexes
+        ],
+    )
+
+
+def find_coordinator(
+    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
+) -> None:
+    from kwire.protocol.schemas.groups import FindCoordinatorResponse
+
+    kind, version = request.key_type, ctx.api_version
+    is_share = kind == _KINDS - 1
+    if not 0 <= kind < _KINDS or (is_share and version < _SHARE):
+        handler(ctx, request)  # which refuses it
+        return
+    need = row.needs[kind]
+    code = ERRORS[need.resource_type]
+    keys = [request.key] if version < _MANY_KEYS else request.coordinator_keys
+    allowed = [k for k in keys if authority.may(ctx, need, *([] if is_share else [k]))]
+
+    def amend(response: Any) -> Message:
+        found = {each.key: each for each in response.coordinators}
+        response.coordinators = [found.get(key) or _no_coordinator(key, code) for key in keys]
+        return response  # type: ignore[no-any-return]
+
+    if len(allowed) == len(keys):
+        handler(ctx, request)
+    elif version < _MANY_KEYS:
+        text = _text(code)
+        ctx.reply(FindCoordinatorResponse(error_code=code, error_message=text, node_id=-1, port=-1))
+    elif allowed:
+        request.coordinator_keys = allowed
+        let(ctx, request, handler, amend)
+    else:  # nor is the coordinators' topic created for it
+        ctx.reply(amend(FindCoordinatorResponse()))
+
+
+def _no_coordinator(key: str, code: ErrorCode) -> Coordinator:
+    from kwire.protocol.schemas.groups import Coordinator
+
+    return Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=_text(code))
+
+
+def _text(code: ErrorCode) -> str:
+    from kwire.apis.access.checks import MESSAGES
+
+    return next(MESSAGES[kind] for kind, error in ERRORS.items() if error is code)
+
+
+def describe_groups(
+    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
+) -> None:
+    from kwire.protocol.schemas.groups import DescribedGroup
+
+    asked = request.groups
+    request.groups, _ = split(authority, ctx, row.needs[0], asked, lambda group_id: group_id)
+
+    def amend(response: Any) -> Message:
+        found = {group.group_id: group for group in response.groups}
+        if request.include_authorized_operations:
+            for group in response.groups:
+                if not group.error_code:
+                    operations = authority.operations(ctx, GROUP, group.group_id)
+                    group.authorized_operations = operations
+        response.groups = [
+            found.get(group_id) or DescribedGroup(group_id=group_id, error_code=_NO_GROUP)
+            for group_id in asked
+        ]
+        return response  # type: ignore[no-any-return]
+
+    let(ctx, request, handler, amend)
+
+
+def list_groups(
+    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
+) -> None:
+    cluster, group = row.needs
+    if authority.may(ctx, cluster):
+        handler(ctx, request)
+        return
+
+    def amend(response: Any) -> Message:
+        response.groups, _ = split(
+            authority, ctx, group, response.groups, lambda each: each.group_id
+        )
+        return response  # type: ignore[no-any-return]
+
+    let(ctx, request, handler, amend)
+
+
+def delete_groups(
+    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
+) -> None:
+    from kwire.protocol.schemas.groups import DeletableGroupResult
+
+    request.groups_names, others = split(
+        authority, ctx, row.needs[0], request.groups_names, lambda group_id: group_id
+    )
+    refused = [DeletableGroupResult(group_id=each, error_code=_NO_GROUP) for each in others]
+    let(ctx, request, handler, add_to("results", refused))
+
+
+def offset_delete(
+    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
+) -> None:
+    from kwire.protocol.schemas.offsets import (
+        OffsetDeleteResponsePartition,
+        OffsetDeleteResponseTopic,
+    )
+
+    group, topic = row.needs
+    if not authority.may(ctx, group, request.group_id):
+        refuse(ctx, request, group)
+        return
+    request.topics, others = split(authority, ctx, topic, request.topics)
+    refused = [
+        OffsetDeleteResponseTopic(
+            name=each.name,
+            partitions=[
+                OffsetDeleteResponsePartition(
+                    partition_index=partition.partition_index, error_code=int(ERRORS[TOPIC])
+                )
+                for partition in each.partitions
+            ],
+        )
+        for each in others
+    ]
+
+    def amend(response: Any) -> Message:
+        if not response.error_code:
+            response.topics += refused
+        return response  # type: ignore[no-any-return]
+
+    let(ctx, request, handler, amend)
