@@ -196,8 +196,8 @@ class Broker(Core):
         )
 
     def _log_of_controller(self, event: EventType, /, **fields: object) -> None:
-        """Log the topics that are created and deleted; failed disks are reported by the broker."""
-        if event in (Event.TOPIC_CREATED, Event.TOPIC_DELETED):
+        """Log topics that are created and deleted, and warnings; the broker reports failed disks."""
+        if event in (Event.TOPIC_CREATED, Event.TOPIC_DELETED, Event.QUOTA_WITHOUT_EFFECT):
             self.outbox.log(event, **fields)
 
     def _cluster_member(

@@ -38,6 +38,7 @@ REGISTRIES: dict[str, type] = {
 ADDED = {
     "replication/controller": {"controller_epoch"},
     "replication/controller/brokers": {"controller_epoch"},
+    "replication/controller/security": {"controller_epoch"},
     "replication/log": {"log", "topic", "partition"},
 }
 

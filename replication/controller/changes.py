@@ -183,6 +183,10 @@ class ChangeLog:
         """Call back once the records so far are durable."""
         self._journal.when_flushed(callback)
 
+    def log_event(self, event: EventType, **fields: object) -> None:
+        """Log what belongs to no partition."""
+        self._log_event(event, **fields)
+
     def record_event(self, event: PartitionEvent) -> None:
         """Count, keep and log a partition change."""
         if event.is_election:

@@ -140,6 +140,11 @@ class Event:
         ERROR, "controller {controller_id} cannot take over: {detail}"
     )
     """A standby could not become the active one; it tries again. To do: look at the disk that the controllers share."""
+    QUOTA_WITHOUT_EFFECT = EventType(
+        WARNING, "{keys} of {entity} kept: such a quota has no effect in kwire", "controller_epoch"
+    )
+    """A client quota was altered that kwire keeps and describes, and by which it throttles nobody.
+    `keys`: controller_mutation_rate, connection_creation_rate. `entity`: whose it is."""
     JOURNAL_TRUNCATED = EventType(
         WARNING,
         "cut {size_bytes} torn or damaged bytes off the controller's journal, kept in {file}",

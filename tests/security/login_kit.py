@@ -16,7 +16,7 @@ from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
-from kwire.replication.core.outbox import Close, Outbox, Reply
+from kwire.replication.core.outbox import Close, Log, Outbox, Reply
 from kwire.security.gate import Gate
 from kwire.security.settings import listener_settings
 
@@ -43,6 +43,7 @@ class Guarded:
         listeners = {LISTENER: listener_settings(self.config, LISTENER)}
         self.gate = Gate(sessions, listeners, Random(2))
         self.admitted: list[int] = []
+        self.logged: list[str] = []
         self.gate.on_admitted = self.admitted.append
         sessions.gate = self.gate
         self.core.start([Endpoint(LISTENER, "h", 1, 2), Endpoint("PLAIN", "h", 2)])
@@ -82,6 +83,8 @@ class Client:
                 found.append(data[4:])
             elif isinstance(effect, Close) and effect.connection == self.connection:
                 self.closed = effect.reason
+            elif isinstance(effect, Log):
+                self.broker.logged.append(effect.text)
         return found
 
     def post(self, request: Any, version: int) -> None:

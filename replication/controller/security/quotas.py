@@ -14,6 +14,7 @@ from kwire.protocol.schemas.quotas import (
     AlterClientQuotasResponseEntryData,
 )
 from kwire.replication.controller.state import config_record
+from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import QUOTA_RESOURCE
 from kwire.replication.core.quotas import (
     CLIENT_ID,
@@ -47,6 +48,7 @@ _USER_KEYS: dict[str, tuple[str, float] | None] = {
     CONTROLLER_MUTATION_RATE: _DOUBLE,
 }
 _IP_KEYS: dict[str, tuple[str, float] | None] = {CONNECTION_CREATION_RATE: _INT}
+_WITHOUT_EFFECT = {CONTROLLER_MUTATION_RATE, CONNECTION_CREATION_RATE}
 _FRACTION = 1e-6
 
 
@@ -85,6 +87,9 @@ def alter_client_quotas(
         changelog.commit(records)
         for name, values in changes.items():
             orders.config_changed(QUOTA_RESOURCE, name, values)
+            if idle := _WITHOUT_EFFECT & values.keys():
+                text = ", ".join(sorted(idle))
+                changelog.log_event(Event.QUOTA_WITHOUT_EFFECT, keys=text, entity=name)
     return AlterClientQuotasResponse(entries=list(results.values()))
 
 
