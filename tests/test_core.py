@@ -39,6 +39,7 @@ def core(monkeypatch: pytest.MonkeyPatch, parked: list[RequestContext]) -> Core:
     services.api_ranges = served_ranges()
     services.cluster_id, services.node_id = "c", 1
     services.work = core.work
+    services.authority = None
     core.use_sessions(Sessions(services, core.outbox, services.api_ranges))
     handler = BY_KEY[ApiKey.METADATA]
     monkeypatch.setattr(handler, "_handler", lambda ctx, request: parked.append(ctx))

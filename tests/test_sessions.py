@@ -56,6 +56,7 @@ class Core:
         services.api_ranges = served_ranges()
         services.cluster_id, services.node_id = "c", 1
         services.work = WorkQueue(Clock(1, 1))
+        services.authority = None
         self.sessions = Sessions(services, self.outbox, services.api_ranges)
         monkeypatch.setattr(BY_KEY[METADATA], "_handler", self.handle)
 

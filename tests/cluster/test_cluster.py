@@ -404,9 +404,9 @@ def test_keys_that_have_no_effect_are_one_warning() -> None:
     config = {
         "num.io.threads": 9,
         "group.consumer.max.size": 7,
-        "quota.window.num": 7,
+        "group.consumer.min.session.timeout.ms": 7,
     }
-    named = "group.consumer.max.size, quota.window.num"
+    named = "group.consumer.max.size, group.consumer.min.session.timeout.ms"
     with pytest.warns(UserWarning, match=f"no effect in kwire: {named}$") as found:
         Cluster(config=config)
     assert len(found) == 1 and found[0].filename == __file__
@@ -415,9 +415,9 @@ def test_keys_that_have_no_effect_are_one_warning() -> None:
 @pytest.mark.parametrize("isolation", ["thread", "process", "docker"])
 def test_a_key_that_would_protect_is_refused(isolation: str) -> None:
     with pytest.raises(
-        errors.ConfigurationError, match=r"super\.users: kwire has no authorization"
+        errors.ConfigurationError, match=r"delegation\.token\.secret\.key: kwire has no delegation"
     ):
-        Cluster(config={"super.users": "User:admin"}, isolation=isolation)
+        Cluster(config={"delegation.token.secret.key": "secret"}, isolation=isolation)
 
 
 @BOTH

@@ -119,6 +119,7 @@ class Node:
             log_manager=self.log_manager,
             fetch_sessions=FetchSessionCache(rig.clock, Random(node_id), 100),
             quotas=None,
+            authority=None,
         )
         self.services = services
         self.sessions = Sessions(services, self.outbox, served_ranges())

@@ -131,6 +131,19 @@ def test_a_consumer_that_is_throttled_gets_nothing_and_then_all() -> None:
     assert records_of(client.ask(fetch_request(), 11)) > 8000
 
 
+def test_an_answer_that_is_sent_empty_is_not_counted() -> None:
+    client = topic_client()
+    produce(client, 8000)
+    alter(client, (ALICE, {"consumer_byte_rate": 1000.0}))
+    client.ask(fetch_request(), 11)
+    others = [client.broker.client() for _ in range(2)]  # the first connection is muted
+    times = []
+    for other in others:
+        other.plain()
+        times.append(other.ask(fetch_request(), 11).throttle_time_ms)
+    assert times[0] == times[1] > 6000
+
+
 def test_a_session_of_fetches_goes_on_after_a_throttle() -> None:
     client = topic_client()
     produce(client, 8000)

@@ -28,6 +28,7 @@ class StubBroker(Core):
         super().__init__(node.clock, node.outbox)
         self.services = Services.__new__(Services)
         self.services.gate = None
+        self.services.authority = None
         self.services.api_ranges = served_ranges(caps)
         self.services.cluster_id = "test-cluster"
         self.services.node_id = 1
