@@ -120,6 +120,7 @@ _BROKER = {
     "ssl.cipher.suites": "Java's names of cipher suites; empty: all of OpenSSL's defaults.",
     "ssl.client.auth": "Whether clients have to show a certificate: required, requested or none.",
     "ssl.enabled.protocols": "Versions of TLS: TLSv1.2, TLSv1.3.",
+    "ssl.endpoint.identification.algorithm": "https: a node verifies the host names of others; empty: it does not.",
     "ssl.key.password": "The password of the private key.",
     "ssl.keystore.certificate.chain": "The broker's certificate and those that signed it, PEM.",
     "ssl.keystore.key": "The broker's private key, PEM.",

@@ -25,6 +25,7 @@ SECURITY_KEYS: Final = (
     "ssl.cipher.suites",
     "ssl.client.auth",
     "ssl.enabled.protocols",
+    "ssl.endpoint.identification.algorithm",
     "ssl.key.password",
     "ssl.keystore.certificate.chain",
     "ssl.keystore.key",
