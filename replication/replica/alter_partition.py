@@ -50,16 +50,17 @@ _RECOVERED: Final = 0
 class _Proposal:
     """A partition's ISR state and epochs at submission; it may have left them (`_is_pending`).
 
-    `members`: their broker epochs as they were sent last."""
+    `members`: with their broker epochs at submission, also when it is sent again: of a replica that has restarted
+    meanwhile, what made it a member need not hold any more (KIP-903)."""
 
     __slots__ = ("leader_epoch", "members", "partition", "partition_epoch", "state")
 
-    def __init__(self, partition: Partition, state: PendingIsr) -> None:
+    def __init__(self, partition: Partition, state: PendingIsr, members: list[BrokerState]) -> None:
         self.partition = partition
         self.state = state
         self.leader_epoch = partition.leader_epoch
         self.partition_epoch = partition.partition_epoch
-        self.members: list[BrokerState] = []
+        self.members = members
 
 
 class AlterPartitionManager:
@@ -114,7 +115,11 @@ class AlterPartitionManager:
         """
         state = partition.isr_state
         assert not isinstance(state, CommittedIsr), state
-        self._queued[partition.key] = _Proposal(partition, state)
+        members = [
+            BrokerState(broker_id=i, broker_epoch=self._epoch_of(i, partition))
+            for i in sorted(state.proposed)
+        ]
+        self._queued[partition.key] = _Proposal(partition, state, members)
         if not self._in_flight and not self._waiting:
             self._send()
 
@@ -162,14 +167,10 @@ class AlterPartitionManager:
                 leader_recovery_state=_RECOVERED,
                 partition_epoch=proposal.partition_epoch,
             )
-            members = sorted(proposal.state.proposed)
             if version >= 3:
-                data.new_isr_with_epochs = proposal.members = [
-                    BrokerState(broker_id=i, broker_epoch=self._epoch_of(i, proposal.partition))
-                    for i in members
-                ]
+                data.new_isr_with_epochs = proposal.members
             else:
-                data.new_isr = members
+                data.new_isr = sorted(proposal.state.proposed)
             named = topics.get(topic)
             if named is None:
                 named = topics[topic] = TopicData()

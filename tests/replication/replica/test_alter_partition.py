@@ -26,6 +26,18 @@ def test_a_proposal_names_members_with_the_incarnation_that_fetched(leader):
     assert leader.asked() == {("t", 0): (1, 1, {1: own, 2: 72, 3: 73})}
 
 
+def test_S53_a_repetition_names_the_incarnation_that_was_in_sync(leader):
+    leader.lead(isr=[1])
+    leader.append(3)
+    leader.fetch(2, 3, replica_epoch=72)
+    first = leader.asked()
+    leader.peers.answer(None)
+    leader.fetch(2, 1, replica_epoch=75)  # it has restarted, without what it had not flushed
+    leader.wait(50)
+    assert len(leader.peers.asked) == 2 and leader.asked() == first
+    assert first["t", 0][2][2] == 72
+
+
 def test_what_is_proposed_while_a_request_is_under_way_goes_together_with_the_next(leader):
     leader.lead(partitions=[0, 1, 2], isr=[1])
     for index in range(3):
