@@ -199,3 +199,5 @@ class LogDirMoves:
             partition=partition.index,
             log_dir=target.path,
         )
+        # A transaction of which retention has left nothing is not open in the new log: more is stable.
+        self._manager.complete_waiting(partition.key)

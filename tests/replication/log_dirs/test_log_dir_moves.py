@@ -190,6 +190,27 @@ def test_a_transaction_whose_marker_is_not_replicated_yet_stays_undecided_after_
     assert after.last_stable_offset == after.log_end_offset
 
 
+def test_a_transaction_of_which_retention_has_left_nothing_ends_with_a_move_for_who_waits(
+    two: TwoDisks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = two.node.log()
+    log.append_as_leader(batch(b"a", producer=(8, 0, 0), transactional=True), 1)
+    log.append_as_leader(batch(b"x"), 1)
+    log.append_as_leader(batch(b"y"), 1)
+    log.update_high_watermark(log.log_end_offset)
+    log.maybe_increment_log_start_offset(1)
+    assert log.last_stable_offset == 1
+    stable: list[int] = []
+    monkeypatch.setattr(
+        type(two.node.manager),
+        "complete_waiting",
+        lambda manager, key: stable.append(manager.by_key[key].log.last_stable_offset),
+    )
+    assert alter(two, B) == 0
+    step(two)
+    assert two.where(0) == B and stable == [3]
+
+
 def test_a_large_log_moves_in_pieces_while_producers_write(
     two: TwoDisks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
