@@ -152,7 +152,7 @@ def security_problem(key: str, text: str | None) -> ConfigError | None:
 
 def problem_at_run_time(key: str, text: str | None) -> ConfigError | None:
     """Why a broker that runs does not take a key with this value; None: it does. Secrets are not shown."""
-    if key.endswith(SECURITY_KEYS) and text is not None:
+    if (key.endswith(SECURITY_KEYS) or key in _OF_AUTHORIZER) and text is not None:
         return ConfigError(key, "[hidden]", "kwire reads it when it starts, and not again")
     return security_problem(key, text)
 
