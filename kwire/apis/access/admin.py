@@ -15,6 +15,7 @@ from kwire.replication.core.metadata import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from kwire.apis import Handler
@@ -49,20 +50,25 @@ def _split(
     return others
 
 
-def describe_configs(
-    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
-) -> None:
-    from kwire.protocol.schemas.configs import DescribeConfigsResult
-
-    refusals = [
-        DescribeConfigsResult(
+def _refusals(kind: Callable[..., Any], others: list[tuple[Any, Need]]) -> list[Any]:
+    """The results, of an API's `kind`, of resources that the client may not use."""
+    return [
+        kind(
             error_code=int(ERRORS[need.resource_type]),
             error_message=MESSAGES[need.resource_type],
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
-        for resource, need in _split(authority, ctx, request, row)
+        for resource, need in others
     ]
+
+
+def describe_configs(
+    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
+) -> None:
+    from kwire.protocol.schemas.configs import DescribeConfigsResult
+
+    refusals = _refusals(DescribeConfigsResult, _split(authority, ctx, request, row))
     let(ctx, request, handler, add_to("results", refusals))
 
 
@@ -75,15 +81,7 @@ def alter_configs(
     kind: Any = configs.AlterConfigsResourceResponse
     if ctx.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS:
         kind = configs.IncrementalAlterConfigsResourceResponse
-    refusals = [
-        kind(
-            error_code=int(ERRORS[need.resource_type]),
-            error_message=MESSAGES[need.resource_type],
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        for resource, need in _split(authority, ctx, request, row)
-    ]
+    refusals = _refusals(kind, _split(authority, ctx, request, row))
     let(ctx, request, handler, add_to("responses", refusals))
 
 

@@ -90,7 +90,7 @@ class SecuredPeer(PeerConnection):
         access: Access | str,
         guard: PeerGuard,
     ) -> None:
-        """`access`: a text if there is none: why."""
+        """`access`: a text says why it cannot be had."""
         super().__init__(peers, node, channel)
         self._problem = access if isinstance(access, str) else None
         self._access = Access(None, None) if isinstance(access, str) else access

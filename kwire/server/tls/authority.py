@@ -161,7 +161,7 @@ class _Authority:
 
 
 def _kept(files: Certificates, now: datetime) -> tuple[Key, Certificate] | None:
-    """The authority of an earlier start; None: there is none, or its time is over. NodeError when it cannot be read."""
+    """The authority of an earlier start; None: never made, or its time is over. NodeError when it cannot be read."""
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from cryptography.x509 import load_pem_x509_certificate
 
